@@ -1,0 +1,37 @@
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::Map;
+
+/// An event in the shape that EventBridge carries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Who sends it, for example `dormouse.export`.
+    pub source: String,
+    /// What kind of fact it tells, for example `Export Requested`.
+    #[serde(rename = "detail-type")]
+    pub detail_type: String,
+    /// The fact itself.
+    pub detail: Map,
+}
+
+/// Why an event could not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum BusError {
+    /// The bus did not take it now; a later attempt may succeed.
+    #[error("the event bus is unavailable: {0}")]
+    Unavailable(String),
+    /// The bus will never take it as it is.
+    #[error("the event bus rejected the event: {0}")]
+    Rejected(String),
+}
+
+/// Where nodes announce facts to the outside.
+#[async_trait]
+pub trait EventBus: Send + Sync {
+    /// Publishes `event` at least once.
+    ///
+    /// # Errors
+    /// [`BusError`] when the bus did not acknowledge it.
+    async fn publish(&self, event: Event) -> Result<(), BusError>;
+}

@@ -1,0 +1,154 @@
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+macro_rules! categories {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
+        /// The name of what went wrong, as the specifications spell it. Each name is spelled here and nowhere else.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Category {
+            $($(#[$doc])* $variant,)+
+            /// A category that the application defines.
+            Application(Box<str>),
+        }
+
+        impl Category {
+            /// Every category of the specifications.
+            pub const SPECIFIED: &[Category] = &[$(Category::$variant),+];
+
+            /// The `snake_case` name.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $name,)+
+                    Self::Application(name) => name,
+                }
+            }
+
+            /// The category of that name; one the specifications do not know is the application's own.
+            pub fn from_name(name: &str) -> Self {
+                match name {
+                    $($name => Self::$variant,)+
+                    other => Self::Application(other.into()),
+                }
+            }
+        }
+    };
+}
+
+categories! {
+    // graph-engine §2
+    /// No entry node was declared.
+    NoDeclaredEntry = "no_declared_entry",
+    /// A node has no path from the entry.
+    UnreachableNode = "unreachable_node",
+    /// An edge names a node that is not declared.
+    DanglingEdge = "dangling_edge",
+    /// A node has more than one outgoing edge.
+    MultipleOutgoingEdges = "multiple_outgoing_edges",
+    /// A field has more than one reducer.
+    ConflictingReducers = "conflicting_reducers",
+    /// A projection names a field that is not declared.
+    MappingReferencesUndeclaredField = "mapping_references_undeclared_field",
+    /// A subgraph node declares both forms of projection.
+    ConflictingProjectionForms = "conflicting_projection_forms",
+    /// A reducer was given parameters that make no sense.
+    ReducerConfigurationInvalid = "reducer_configuration_invalid",
+    // graph-engine §4
+    /// A node raised.
+    NodeException = "node_exception",
+    /// An edge function raised.
+    EdgeException = "edge_exception",
+    /// A reducer raised.
+    ReducerError = "reducer_error",
+    /// A conditional edge named no declared node.
+    RoutingError = "routing_error",
+    /// State does not fit its schema.
+    StateValidationError = "state_validation_error",
+    // sessions §10
+    /// The session could not be loaded.
+    SessionLoadFailed = "session_load_failed",
+    /// The session could not be saved.
+    SessionSaveFailed = "session_save_failed",
+    /// No migration leads from the stored version to the declared one.
+    SessionStateMigrationMissing = "session_state_migration_missing",
+    /// More than one shortest migration path, or a pair registered twice.
+    SessionStateMigrationChainAmbiguous = "session_state_migration_chain_ambiguous",
+    /// A migration raised.
+    SessionStateMigrationFailed = "session_state_migration_failed",
+    /// The session was changed meanwhile.
+    SessionWriteConflict = "session_write_conflict",
+    // suspension §9
+    /// The pause could not be stored.
+    SuspensionPersistenceFailed = "suspension_persistence_failed",
+    /// The invocation is not asleep.
+    SuspensionRecordInvalid = "suspension_record_invalid",
+    /// The payload does not fit the state schema.
+    SuspensionResumePayloadInvalid = "suspension_resume_payload_invalid",
+    /// `suspend()` was called where it may not be.
+    SuspensionInUnsupportedContext = "suspension_in_unsupported_context",
+    // harness §10
+    /// No session id could be found in the transmission.
+    HarnessSessionIdUnresolved = "harness_session_id_unresolved",
+    /// The wake-up could not be registered.
+    HarnessSignalSubscriptionFailed = "harness_signal_subscription_failed",
+    /// The signal belongs to no paused invocation.
+    HarnessSignalCorrelationFailed = "harness_signal_correlation_failed",
+    /// The transmission fits more than one path, or none.
+    HarnessPathClassificationAmbiguous = "harness_path_classification_ambiguous",
+    // harness-chat §10.4
+    /// The inbound message is malformed.
+    ChatMessageShapeInvalid = "chat_message_shape_invalid",
+    // llm-provider §7
+    /// Credentials were refused.
+    ProviderAuthentication = "provider_authentication",
+    /// The provider does not answer.
+    ProviderUnavailable = "provider_unavailable",
+    /// No such model.
+    ProviderInvalidModel = "provider_invalid_model",
+    /// The model is not loaded yet.
+    ProviderModelNotLoaded = "provider_model_not_loaded",
+    /// Too many requests.
+    ProviderRateLimit = "provider_rate_limit",
+    /// The provider's answer makes no sense.
+    ProviderInvalidResponse = "provider_invalid_response",
+    /// The provider refused the request's shape.
+    ProviderInvalidRequest = "provider_invalid_request",
+    // Dormouse's own
+    /// Another turn of the session is running.
+    SessionLeaseHeld = "session_lease_held",
+    /// Another delivery resumes the invocation at this moment.
+    ResumeInProgress = "resume_in_progress",
+    /// The turn did not end within its budget.
+    TurnDeadlineExceeded = "turn_deadline_exceeded",
+    /// The pause fell due and was declared to fail then.
+    SuspensionTimedOut = "suspension_timed_out",
+    /// The graph is not registered here.
+    GraphUnknown = "graph_unknown",
+    /// The request cannot be read.
+    RequestInvalid = "request_invalid",
+    /// The request is larger than the limit.
+    RequestTooLarge = "request_too_large",
+    /// There is no such thing, or the caller may not know of it.
+    NotFound = "not_found",
+    /// The caller did not prove who they are.
+    Unauthorized = "unauthorized",
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Category {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Category {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Ok(Self::from_name(&name))
+    }
+}

@@ -1,0 +1,165 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Category, InvocationId, Map, Owner, SessionId, SignalId, WakePlan};
+
+/// What an invocation waits for (suspension §4).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SignalDescriptor {
+    /// The correlation token, chosen by the node.
+    pub signal_id: SignalId,
+    /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout` and `event` ask the
+    /// harness for a wake-up; all others are opaque.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map>,
+}
+
+impl SignalDescriptor {
+    /// A descriptor without metadata.
+    pub fn new(signal_id: impl Into<SignalId>) -> Self {
+        Self { signal_id: signal_id.into(), metadata: None }
+    }
+
+    /// Sets the metadata key `name` to `value`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.metadata.get_or_insert_default().insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+/// A node that finished (pipeline-utilities §10.2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePosition {
+    /// Path of the graph that contains the node; empty for the outermost graph.
+    pub namespace: Vec<Arc<str>>,
+    /// Name of the node in that graph.
+    pub node_name: Arc<str>,
+    /// Position in the order of executions of the invocation, from 0.
+    pub step: u64,
+    /// Which attempt of the node it was, from 0.
+    pub attempt_index: u32,
+    /// Which fan-out instance it ran in, where it ran in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan_out_index: Option<u32>,
+}
+
+/// The persisted pause: all that any worker needs to go on (suspension §2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PausedInvocation {
+    /// Who sleeps.
+    pub invocation_id: InvocationId,
+    /// Joins the invocation with what caused it.
+    pub correlation_id: String,
+    /// The session it belongs to, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// Name under which the graph is registered; any worker finds it by that name.
+    pub graph: String,
+    /// Digest of the graph's shape when it went to sleep.
+    pub graph_digest: String,
+    /// Which pause of the invocation this is, from 1.
+    pub generation: u64,
+    /// What it waits for.
+    pub descriptor: SignalDescriptor,
+    /// When and by what it wakes by itself.
+    #[serde(default)]
+    pub wake: WakePlan,
+    /// State of the innermost active graph.
+    pub state: Map,
+    /// States of the graphs around it, outermost first.
+    #[serde(default)]
+    pub parent_states: Vec<Map>,
+    /// Path from the outermost graph to the node at which execution goes on, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// Path to the node that called `suspend()`; longer than `namespace` when it ran inside a fan-out or a branch.
+    pub suspended_at_node: Vec<Arc<str>>,
+    /// Nodes that finished; holds the suspending node exactly when it is not to run again.
+    #[serde(default)]
+    pub completed_positions: Vec<NodePosition>,
+    /// The next step number.
+    pub step: u64,
+    /// Step number of the suspending node.
+    pub suspended_step: u64,
+    /// Attempt index of the suspending node, kept when it runs again (suspension §3).
+    pub attempt_index: u32,
+    /// Schema version of the outermost state.
+    pub schema_version: String,
+    /// Version of the session record that was written together with this pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_version: Option<u64>,
+    /// Caller-supplied metadata of the invocation (observability §3.4).
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map,
+    /// Opaque data of the layer that called `invoke()`, given back to it on resume.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub carried: Map,
+    /// W3C trace context of the suspended turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<String>,
+    /// When it went to sleep.
+    pub suspended_at: Timestamp,
+}
+
+impl PausedInvocation {
+    /// The state of the outermost graph.
+    pub fn outermost_state(&self) -> &Map {
+        self.parent_states.first().unwrap_or(&self.state)
+    }
+
+    /// Whether execution goes on behind the suspending node (`true`) or runs it again (`false`).
+    pub fn node_completed(&self) -> bool {
+        let Some((node, containing)) = self.namespace.split_last() else { return false };
+        self.completed_positions
+            .iter()
+            .any(|p| p.node_name == *node && p.namespace == containing && p.step == self.suspended_step)
+    }
+}
+
+/// The right to resume a paused invocation, until it is given back or ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Who resumes.
+    pub owner: Owner,
+    /// When the claim ends by itself and another delivery may take it.
+    pub until: Timestamp,
+    /// The payload of the first delivery: it stands, even if its worker dies.
+    pub payload: Map,
+}
+
+/// An error as it is kept and shown after the invocation ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailureRecord {
+    /// The specification's name of what went wrong.
+    pub category: Category,
+    /// What a person reads.
+    pub message: String,
+}
+
+/// What a stored invocation is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InvocationStatus {
+    /// It sleeps.
+    Suspended,
+    /// Somebody resumes it.
+    Resuming(Claim),
+    /// It reached END.
+    Completed {
+        /// The final state.
+        state: Map,
+    },
+    /// It ended with an error.
+    Errored(FailureRecord),
+}
+
+/// The stored record of an invocation that was suspended at least once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InvocationRecord {
+    /// What it is doing.
+    pub status: InvocationStatus,
+    /// Its latest pause. After the end only identity, graph, generation and descriptor are meaningful: the state of
+    /// the pause is not kept.
+    pub paused: PausedInvocation,
+}

@@ -1,0 +1,44 @@
+//! The edge of IO: records, errors and traits, and no implementation.
+//!
+//! Everything that Dormouse needs from outside (time, identity, storage, buses, timers) is a trait here, and
+//! everything that crosses such a trait is a plain record. The crate imports nothing of ours and must not know AWS,
+//! HTTP or any async runtime.
+//!
+//! # Invariants
+//! - A port's verb is as big as the thing that must be atomic: [`StateStore::commit`] writes session, invocation,
+//!   signal and pending row together or not at all.
+//! - Preconditions are values ([`SessionExpectation`], [`InvocationWrite`]); a lost race is a variant of
+//!   [`CommitError`], never a string.
+//! - Reads are strongly consistent: what one call wrote the next call sees, on any machine.
+
+#![warn(missing_docs)]
+
+mod bus;
+mod category;
+mod identity;
+mod invocation;
+mod runtime;
+mod session;
+mod signal;
+mod store;
+mod subscription;
+
+pub use bus::{BusError, Event, EventBus};
+pub use category::Category;
+pub use identity::{InvocationId, Owner, SessionId, SignalId};
+pub use invocation::{
+    Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, SignalDescriptor,
+};
+pub use runtime::{Clock, IdSource, Spawner};
+pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
+pub use signal::{BufferOutcome, BufferedSignal, SignalRecord, SignalState};
+pub use store::{
+    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationWrite, Page, PendingRow, SessionExpectation,
+    SessionSave, SessionWrite, StateStore, StoreError, SuspendFrom,
+};
+pub use subscription::{
+    Due, DueAction, EventWait, SignalSubscriptions, Subscription, SubscriptionError, WakePlan, WakePlanner,
+};
+
+/// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.
+pub type Map = serde_json::Map<String, serde_json::Value>;

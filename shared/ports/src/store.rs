@@ -1,0 +1,304 @@
+use std::fmt;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::{
+    BufferOutcome, BufferedSignal, FailureRecord, InvocationId, InvocationRecord, Lease, LeaseRequest, LoadedSession,
+    Map, Owner, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+};
+
+/// Durable state: sessions, invocations, signals and the index of what sleeps.
+///
+/// Every call is atomic and every read strongly consistent.
+#[async_trait]
+pub trait StateStore: Send + Sync {
+    /// Loads the session `id` and, when `lease` is given, takes its lease in the same step.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseHeld`] when somebody else holds the lease; nothing changed then.
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError>;
+
+    /// Removes the session `id`; removing what is not there succeeds (sessions §5.3).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError>;
+
+    /// Lists sessions that pass `filter`, ordered by id where the store can, page by page; `cursor` comes from the
+    /// page before.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError>;
+
+    /// Loads the record of an invocation that was suspended at least once.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError>;
+
+    /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over is taken
+    /// over together with the payload that it stored.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer; the claim may or may not be ours then, and asking again with the
+    /// same owner tells.
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError>;
+
+    /// Writes all of `commit` or nothing.
+    ///
+    /// # Errors
+    /// [`CommitError`] tells which precondition did not hold. After an ambiguous failure of the transport the adapter
+    /// finds out by `commit.id` whether the commit happened, before it answers.
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError>;
+
+    /// Loads what is known of a signal; an expired buffered signal is not returned (`now` decides).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError>;
+
+    /// Parks a signal that nobody waits for: only while there is no record of it, or an expired or delivered one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the payload is too large.
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError>;
+
+    /// The rows of what sleeps, in the order in which they fall due within each shard; rows that never fall due come
+    /// last. Only rows due at or before `due_by` when it is given.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn list_pending(
+        &self,
+        due_by: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<Page<PendingRow>, StoreError>;
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// What the page holds; may be empty although more follows.
+    pub items: Vec<T>,
+    /// Where the next page starts; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// A sleeping invocation in the index of what sleeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingRow {
+    /// Who sleeps.
+    pub invocation_id: InvocationId,
+    /// In which of its pauses.
+    pub generation: u64,
+    /// When it falls due, if ever.
+    pub due_at: Option<Timestamp>,
+}
+
+/// Asks for the right to resume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimRequest {
+    /// Whom to resume.
+    pub invocation_id: InvocationId,
+    /// The pause that the caller means; `None` means whichever is current.
+    pub generation: Option<u64>,
+    /// Who asks; unique to this delivery.
+    pub owner: Owner,
+    /// The present instant.
+    pub now: Timestamp,
+    /// When the claim ends by itself.
+    pub until: Timestamp,
+    /// What the delivery carries; stored with the claim.
+    pub payload: Map,
+}
+
+/// The answer to a [`ClaimRequest`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimOutcome {
+    /// The caller resumes; the record's status is `Resuming` with the payload that counts.
+    Granted(Box<InvocationRecord>),
+    /// Nobody of that id was ever suspended.
+    Missing,
+    /// Another delivery resumes at this moment.
+    Held {
+        /// When its claim ends by itself.
+        until: Timestamp,
+    },
+    /// The pause that the caller means is over: the invocation ended, or sleeps in a later pause.
+    Settled(Box<InvocationRecord>),
+}
+
+/// One atomic change of durable state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// Unique to this change: how an adapter recognises its own success after a lost answer.
+    pub id: String,
+    /// The present instant.
+    pub now: Timestamp,
+    /// What happens to the session.
+    pub session: Option<SessionWrite>,
+    /// What happens to the invocation, its signal and its pending row.
+    pub invocation: Option<InvocationWrite>,
+}
+
+/// A change of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionWrite {
+    /// Whose record.
+    pub session_id: SessionId,
+    /// The new state with its schema version; `None` leaves the record as it is (only a lease is given back).
+    pub save: Option<SessionSave>,
+    /// What the record must be for the write to happen.
+    pub expect: SessionExpectation,
+    /// The lease under which the turn ran. The write fails if it was lost.
+    pub lease: Option<Lease>,
+    /// Whether the lease is given back by this write.
+    pub release: bool,
+}
+
+/// The content of a session save.
+pub type SessionSave = (Map, String);
+
+/// What a save assumes of the stored record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionExpectation {
+    /// Nothing: the last write wins (sessions §8.1).
+    Any,
+    /// This version; 0 means that there is no record yet (sessions §8.2).
+    Version(u64),
+}
+
+/// A change of an invocation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InvocationWrite {
+    /// It goes to sleep. Its signal becomes `Waiting` and a pending row is added.
+    Suspend {
+        /// The pause.
+        paused: Box<PausedInvocation>,
+        /// What it was before.
+        from: SuspendFrom,
+        /// When given, the pause is born claimed: the buffered signal of its id, whose payload is in the claim, is
+        /// consumed in the same step. Without it a buffered signal fails the commit
+        /// ([`CommitError::SignalBuffered`]).
+        claim: Option<crate::Claim>,
+    },
+    /// It reached END. Its signal becomes `Delivered` and its pending row goes away.
+    Complete {
+        /// The pause that the claim was for.
+        paused: Box<PausedInvocation>,
+        /// Who claimed it.
+        owner: Owner,
+        /// The final state.
+        state: Map,
+    },
+    /// It ended with an error; the same clean-up.
+    Fail {
+        /// The pause that the claim was for.
+        paused: Box<PausedInvocation>,
+        /// Who claimed it, or `None` to end an invocation that nobody has claimed.
+        owner: Option<Owner>,
+        /// What happened.
+        failure: FailureRecord,
+    },
+    /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived.
+    Release {
+        /// Whom.
+        invocation_id: InvocationId,
+        /// In which of its pauses.
+        generation: u64,
+        /// Who claimed it.
+        owner: Owner,
+    },
+}
+
+/// What an invocation was before it went to sleep.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SuspendFrom {
+    /// It was never stored.
+    Fresh,
+    /// It was being resumed from the pause before.
+    Claimed {
+        /// Who claimed it.
+        owner: Owner,
+        /// The pause that ends: its signal becomes `Delivered` and its pending row goes away.
+        previous: Box<PausedInvocation>,
+    },
+}
+
+/// Why a store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It did not answer in time, or is throttling; a later attempt may succeed.
+    #[error("the state store is unavailable: {0}")]
+    Unavailable(String),
+    /// The caller may not do this; a later attempt will not succeed.
+    #[error("the state store refused the request: {0}")]
+    Denied(String),
+    /// What is stored cannot be read.
+    #[error("a stored record cannot be read: {0}")]
+    Corrupt(String),
+    /// The data exceed a limit.
+    #[error("{what} has {size} bytes; the limit is {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Somebody else holds the session's lease.
+    #[error("another turn of the session is running until {until}")]
+    LeaseHeld {
+        /// When it ends by itself.
+        until: Timestamp,
+    },
+    /// The request itself makes no sense, for example a foreign cursor.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Why a commit did not happen. Nothing of it was written, whichever variant.
+#[derive(Debug)]
+pub enum CommitError {
+    /// The session is not of the expected version any more.
+    SessionConflict,
+    /// The lease was lost to another turn.
+    LeaseLost,
+    /// The invocation is not in the expected status, generation or claim any more; for a fresh suspension: the id is
+    /// taken.
+    InvocationConflict,
+    /// The awaited signal has already arrived.
+    SignalBuffered(BufferedSignal),
+    /// Another invocation waits for the same signal id.
+    SignalTaken(InvocationId),
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SessionConflict => f.write_str("the session was changed by another turn"),
+            Self::LeaseLost => f.write_str("the session's lease was lost to another turn"),
+            Self::InvocationConflict => f.write_str("the invocation was changed by another worker"),
+            Self::SignalBuffered(_) => f.write_str("the awaited signal has already arrived"),
+            Self::SignalTaken(by) => write!(f, "invocation {by} already waits for the same signal id"),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CommitError {}
+
+impl From<StoreError> for CommitError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
