@@ -1,1 +1,61 @@
+//! The graph engine: runs graphs of async nodes over typed state, pauses them, and resumes them anywhere.
+//!
+//! It implements the OpenArmature capabilities *graph-engine*, *sessions* and *suspension* on ports alone. It imports
+//! `dormouse-ports` and must not know AWS, HTTP, any async runtime, the clock, the environment, files, the network
+//! or randomness; a clippy ban and a test keep it so.
+//!
+//! # Invariants
+//! - A node never sees a half-merged state: an update is checked in full before any field changes.
+//! - State is shared, not copied: a field is copied only when it changes while somebody still holds the old value.
+//! - A suspension is no error: `suspend()` puts the wish into a slot and stays pending; the engine drops the node's
+//!   future together with every middleware around it, so no code behind `suspend()` can run or catch it.
+//! - The pause, the session, the signal and the pending row are one [`dormouse_ports::Commit`].
+//! - Observers only look: `invoke()` never waits for them, `drain` does.
+//!
+//! # An example
+//! ```
+//! use dormouse_engine::{END, Outcome, TypedGraph, Update, suspend};
+//! use dormouse_ports::SignalDescriptor;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Default, Serialize, Deserialize)]
+//! struct Order {
+//!     amount: u32,
+//!     approved: bool,
+//!     shipped: bool,
+//! }
+//!
+//! let graph = TypedGraph::<Order>::new("order")
+//!     .entry("ask")
+//!     .node("ask", async |order: Order| {
+//!         let wait = SignalDescriptor::new("order-7").with("amount", order.amount);
+//!         Err(suspend(wait).await)
+//!     })
+//!     .node("ship", async |order: Order| Ok(Update::none().with("shipped", order.approved)))
+//!     .edge("ask", "ship")
+//!     .edge("ship", END)
+//!     .compile()?;
+//! # Ok::<(), dormouse_engine::EngineError>(())
+//! ```
+//! The node `ask` never returns: the invocation sleeps until the signal `order-7` arrives, and goes on at `ship`.
 
+#![warn(missing_docs)]
+
+mod ambient;
+mod error;
+mod graph;
+mod node;
+mod observe;
+mod run;
+mod state;
+
+pub use ambient::{Identity, current};
+pub use error::{EngineError, NodeError};
+pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurrency, SessionPolicy, TypedGraph};
+pub use node::{END, Middleware, Next, Node, Route, Target};
+pub use observe::{DrainSummary, NodeEvent, ObservedError, Observer, ObserverHandle, Phase, Phases};
+pub use run::{
+    Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session, suspend,
+    suspend_and_rerun,
+};
+pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

@@ -1,0 +1,201 @@
+//! Errors: what a node raises, and what `invoke()` and `compile()` report.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::{Category, Map};
+
+use crate::State;
+
+/// What a node, a middleware or an edge function raises.
+///
+/// Every `std::error::Error` converts into it by `?`. A category makes the failure known to classification
+/// (pipeline-utilities §6.4): `NodeError::new("…").with_category(Category::ProviderUnavailable)`.
+pub struct NodeError {
+    category: Option<Category>,
+    message: String,
+    cause: Option<Cause>,
+}
+
+enum Cause {
+    Foreign(Box<dyn Error + Send + Sync>),
+    Engine(Box<EngineError>),
+}
+
+impl NodeError {
+    /// An error without a category.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { category: None, message: message.into(), cause: None }
+    }
+
+    /// Sets the category.
+    #[must_use]
+    pub fn with_category(mut self, category: Category) -> Self {
+        self.category = Some(category);
+        self
+    }
+
+    /// The error of an inner graph as a carrier around it.
+    pub(crate) fn carrying(error: EngineError) -> Self {
+        Self { category: None, message: error.to_string(), cause: Some(Cause::Engine(Box::new(error))) }
+    }
+
+    pub(crate) fn into_carried(self) -> Result<EngineError, Self> {
+        match self.cause {
+            Some(Cause::Engine(inner)) => Ok(*inner),
+            cause @ (Some(Cause::Foreign(_)) | None) => Err(Self { cause, ..self }),
+        }
+    }
+
+    /// The category it was given, if any.
+    pub fn category(&self) -> Option<&Category> {
+        self.category.as_ref()
+    }
+
+    /// What a person reads.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn derived(&self) -> Option<&Category> {
+        self.category.as_ref().or_else(|| match &self.cause {
+            Some(Cause::Engine(inner)) => Some(inner.derived_category()),
+            Some(Cause::Foreign(_)) | None => None,
+        })
+    }
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
+    fn from(error: E) -> Self {
+        let message = error.to_string();
+        Self { category: None, message, cause: Some(Cause::Foreign(Box::new(error))) }
+    }
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let foreign = match &self.cause {
+            Some(Cause::Foreign(error)) => Some(error),
+            Some(Cause::Engine(_)) | None => None,
+        };
+        f.debug_struct("NodeError")
+            .field("category", &self.category)
+            .field("message", &self.message)
+            .field("cause", &foreign)
+            .finish()
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Why a graph did not compile or an invocation did not complete.
+#[derive(Debug)]
+pub struct EngineError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    category: Category,
+    message: String,
+    node: Option<Arc<str>>,
+    state: Option<State>,
+    details: Map,
+    cause: Option<NodeError>,
+    transient: bool,
+}
+
+impl EngineError {
+    /// An error of `category`.
+    pub fn new(category: Category, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            category,
+            message: message.into(),
+            node: None,
+            state: None,
+            details: Map::new(),
+            cause: None,
+            transient: false,
+        }))
+    }
+
+    pub(crate) fn caused_by(mut self, cause: NodeError) -> Self {
+        self.0.cause = Some(cause);
+        self
+    }
+
+    pub(crate) fn at(mut self, node: &Arc<str>, state: &State) -> Self {
+        self.0.node.get_or_insert_with(|| node.clone());
+        self.0.state.get_or_insert_with(|| state.clone());
+        self
+    }
+
+    pub(crate) fn with_state(mut self, state: &State) -> Self {
+        self.0.state.get_or_insert_with(|| state.clone());
+        self
+    }
+
+    pub(crate) fn detail(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.0.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn transient_if(mut self, transient: bool) -> Self {
+        self.0.transient = transient;
+        self
+    }
+
+    /// The surface category: for a node that raised, `node_exception`.
+    pub fn category(&self) -> &Category {
+        &self.0.category
+    }
+
+    /// The outermost category of the cause chain that is not a mere carrier (pipeline-utilities §6.4): for a node
+    /// that raised `provider_unavailable`, that.
+    pub fn derived_category(&self) -> &Category {
+        let carrier = matches!(self.0.category, Category::NodeException | Category::EdgeException);
+        let cause = self.0.cause.as_ref().filter(|_| carrier);
+        cause.and_then(NodeError::derived).unwrap_or(&self.0.category)
+    }
+
+    /// What a person reads; of a carrier, what it carries.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The node at which it happened, if it happened at one.
+    pub fn node(&self) -> Option<&str> {
+        self.0.node.as_deref()
+    }
+
+    /// The state at the point of failure, before any part of the failed merge (graph-engine §4).
+    pub fn state(&self) -> Option<&State> {
+        self.0.state.as_ref()
+    }
+
+    /// Fields that the category carries, for example `from_version` and `to_version`.
+    pub fn details(&self) -> &Map {
+        &self.0.details
+    }
+
+    /// What raised, for carriers.
+    pub fn cause(&self) -> Option<&NodeError> {
+        self.0.cause.as_ref()
+    }
+
+    /// Whether the same request may succeed a moment later because a port was merely busy or unreachable.
+    pub fn is_transient(&self) -> bool {
+        self.0.transient
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.category, self.0.message)
+    }
+}
+
+impl Error for EngineError {}

@@ -1,0 +1,143 @@
+use std::future::Future;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::compile;
+use super::compiled::{CompiledGraph, Work};
+use super::{Projection, SessionPolicy};
+use crate::node::{Middleware, Node, Route, Target};
+use crate::{EngineError, NodeError, State, StateSchema, Update};
+
+/// Collects the parts of a graph.
+#[must_use = "a builder does nothing until it is compiled"]
+pub struct GraphBuilder {
+    pub(super) name: Arc<str>,
+    pub(super) schema: StateSchema,
+    pub(super) entry: Option<Arc<str>>,
+    pub(super) nodes: IndexMap<Arc<str>, Draft>,
+    pub(super) edges: Vec<(Arc<str>, DraftEdge)>,
+    pub(super) middleware: Vec<Arc<dyn Middleware>>,
+    pub(super) sessions: Option<SessionPolicy>,
+}
+
+impl std::fmt::Debug for GraphBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GraphBuilder").field("name", &self.name).field("nodes", &self.nodes.len()).finish()
+    }
+}
+
+pub(super) struct Draft {
+    pub(super) work: Work,
+    pub(super) middleware: Vec<Arc<dyn Middleware>>,
+}
+
+#[derive(Clone)]
+pub(super) enum DraftEdge {
+    Static(Target),
+    Conditional(Route),
+}
+
+impl GraphBuilder {
+    /// A graph called `name` over `schema`. The name is how a worker finds the graph of a paused invocation.
+    pub fn new(name: impl Into<Arc<str>>, schema: StateSchema) -> Self {
+        Self {
+            name: name.into(),
+            schema,
+            entry: None,
+            nodes: IndexMap::new(),
+            edges: Vec::new(),
+            middleware: Vec::new(),
+            sessions: None,
+        }
+    }
+
+    /// Declares where execution begins.
+    pub fn entry(mut self, node: impl Into<Arc<str>>) -> Self {
+        self.entry = Some(node.into());
+        self
+    }
+
+    /// Adds a node.
+    pub fn node(self, name: impl Into<Arc<str>>, node: impl Node + 'static) -> Self {
+        self.shared_node(name, Arc::new(node))
+    }
+
+    /// Adds a node that is shared with others.
+    pub fn shared_node(mut self, name: impl Into<Arc<str>>, node: Arc<dyn Node>) -> Self {
+        self.nodes.insert(name.into(), Draft { work: Work::Node(node), middleware: Vec::new() });
+        self
+    }
+
+    /// Adds a node that is an async closure.
+    pub fn function<F, Fut>(self, name: impl Into<Arc<str>>, function: F) -> Self
+    where
+        F: Fn(State) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Update, NodeError>> + Send + 'static,
+    {
+        self.node(name, Function(function))
+    }
+
+    /// Adds a compiled graph as a node.
+    pub fn subgraph(mut self, name: impl Into<Arc<str>>, graph: Arc<CompiledGraph>, projection: Projection) -> Self {
+        let work = Work::Subgraph { graph, projection };
+        self.nodes.insert(name.into(), Draft { work, middleware: Vec::new() });
+        self
+    }
+
+    /// Wraps the node `name`, inside of what wraps it already. Ignored when there is no such node.
+    pub fn wrap(mut self, name: &str, middleware: Arc<dyn Middleware>) -> Self {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.middleware.push(middleware);
+        }
+        self
+    }
+
+    /// Wraps every node of this graph, outside of what wraps single nodes.
+    pub fn wrap_all(mut self, middleware: Arc<dyn Middleware>) -> Self {
+        self.middleware.push(middleware);
+        self
+    }
+
+    /// Adds a static edge.
+    pub fn edge(mut self, from: impl Into<Arc<str>>, to: impl Into<Target>) -> Self {
+        self.edges.push((from.into(), DraftEdge::Static(to.into())));
+        self
+    }
+
+    /// Adds a conditional edge.
+    pub fn route<F>(mut self, from: impl Into<Arc<str>>, choose: F) -> Self
+    where
+        F: Fn(&State) -> Result<Target, NodeError> + Send + Sync + 'static,
+    {
+        self.edges.push((from.into(), DraftEdge::Conditional(Arc::new(choose))));
+        self
+    }
+
+    /// Registers session persistence.
+    pub fn sessions(mut self, policy: SessionPolicy) -> Self {
+        self.sessions = Some(policy);
+        self
+    }
+
+    /// Checks the graph and makes it executable.
+    ///
+    /// # Errors
+    /// One of the compile error categories of graph-engine §2.
+    pub fn compile(self) -> Result<CompiledGraph, EngineError> {
+        compile::compile(self)
+    }
+}
+
+struct Function<F>(F);
+
+#[async_trait::async_trait]
+impl<F, Fut> Node for Function<F>
+where
+    F: Fn(State) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<Update, NodeError>> + Send,
+{
+    async fn run(&self, state: State) -> Result<Update, NodeError> {
+        (self.0)(state).await
+    }
+}

@@ -1,0 +1,156 @@
+//! From draft to compiled graph: the structural rules of graph-engine §2.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use dormouse_ports::Category;
+use indexmap::IndexMap;
+use sha2::{Digest, Sha256};
+
+use super::builder::{DraftEdge, GraphBuilder};
+use super::compiled::{CompiledGraph, CompiledNode, Edge, Work};
+use crate::node::Target;
+use crate::{EngineError, StateSchema};
+
+pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
+    check_schema(&draft.schema)?;
+    let entry = draft
+        .entry
+        .clone()
+        .ok_or_else(|| refuse(Category::NoDeclaredEntry, format!("graph `{}` declares no entry node", draft.name)))?;
+    if !draft.nodes.contains_key(&entry) {
+        return Err(refuse(Category::NoDeclaredEntry, format!("the entry `{entry}` is not a declared node")));
+    }
+    let edges = collect_edges(&draft)?;
+    check_reachable(&draft, &entry, &edges)?;
+    let warnings = check_projections(&draft)?;
+    let digest = digest(&draft, &entry, &edges);
+    let nodes = assemble(draft.nodes, &edges);
+    let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
+    Ok(CompiledGraph::new(
+        (draft.name, draft.schema, digest),
+        (entry_index, nodes),
+        draft.middleware,
+        draft.sessions,
+        warnings,
+    ))
+}
+
+fn check_schema(schema: &StateSchema) -> Result<(), EngineError> {
+    if let Some(field) = schema.conflicts().first() {
+        let message = format!("field `{field}` is declared with more than one reducer");
+        return Err(refuse(Category::ConflictingReducers, message));
+    }
+    for (name, field) in schema.fields() {
+        if let Some(reason) = field.reducer.misconfiguration() {
+            return Err(refuse(Category::ReducerConfigurationInvalid, format!("field `{name}`: {reason}")));
+        }
+    }
+    Ok(())
+}
+
+type Edges = IndexMap<Arc<str>, DraftEdge>;
+
+fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
+    let declared = |name: &Arc<str>, role: &str| {
+        if draft.nodes.contains_key(name) {
+            return Ok(());
+        }
+        Err(refuse(Category::DanglingEdge, format!("an edge {role} `{name}`, which is not a declared node")))
+    };
+    let mut edges = Edges::new();
+    for (from, edge) in &draft.edges {
+        declared(from, "leaves")?;
+        if let DraftEdge::Static(Target::Node(to)) = edge {
+            declared(to, "leads to")?;
+        }
+        if edges.insert(from.clone(), edge.clone()).is_some() {
+            let message = format!("node `{from}` has more than one outgoing edge; use a conditional edge");
+            return Err(refuse(Category::MultipleOutgoingEdges, message));
+        }
+    }
+    Ok(edges)
+}
+
+/// A conditional edge may lead anywhere, so from such a node every node counts as reachable.
+fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Result<(), EngineError> {
+    let (mut reached, mut open) = (HashSet::new(), vec![entry.clone()]);
+    while let Some(node) = open.pop() {
+        let next = match edges.get(&node) {
+            Some(DraftEdge::Conditional(_)) => return Ok(()),
+            Some(DraftEdge::Static(Target::Node(next))) => Some(next.clone()),
+            Some(DraftEdge::Static(Target::End)) => None,
+            None => {
+                let message = format!("node `{node}` has no outgoing edge; route it to another node or to END");
+                return Err(refuse(Category::DanglingEdge, message));
+            }
+        };
+        reached.insert(node);
+        open.extend(next.filter(|next| !reached.contains(next)));
+    }
+    match draft.nodes.keys().find(|name| !reached.contains(*name)) {
+        None => Ok(()),
+        Some(name) => Err(refuse(Category::UnreachableNode, format!("no path leads from `{entry}` to node `{name}`"))),
+    }
+}
+
+fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
+    let mut warnings = Vec::new();
+    for (name, node) in &draft.nodes {
+        if let Work::Subgraph { graph, projection } = &node.work {
+            projection.check(name, &draft.schema, graph.schema())?;
+            for field in projection.round_trips(&draft.schema, graph.schema()) {
+                warnings.push(format!(
+                    "projection_reducer_round_trip: node `{name}` takes `{field}` in and merges it back; \
+                     its reducer would merge the unchanged value a second time"
+                ));
+            }
+        }
+    }
+    Ok(warnings)
+}
+
+fn assemble(drafts: IndexMap<Arc<str>, super::builder::Draft>, edges: &Edges) -> IndexMap<Arc<str>, CompiledNode> {
+    let index: IndexMap<Arc<str>, ()> = drafts.keys().map(|name| (name.clone(), ())).collect();
+    let edge_of = |name: &Arc<str>| match edges.get(name) {
+        Some(DraftEdge::Static(Target::Node(to))) => index.get_index_of(to).map_or(Edge::End, Edge::To),
+        Some(DraftEdge::Conditional(route)) => Edge::Route(route.clone()),
+        Some(DraftEdge::Static(Target::End)) | None => Edge::End,
+    };
+    drafts
+        .into_iter()
+        .map(|(name, draft)| {
+            let edge = edge_of(&name);
+            (name, CompiledNode { work: draft.work, middleware: draft.middleware, edge })
+        })
+        .collect()
+}
+
+/// A digest of the graph's shape: names, kinds, static edges, fields and reducers, and the shapes of subgraphs.
+fn digest(draft: &GraphBuilder, entry: &str, edges: &Edges) -> String {
+    let mut text = format!("graph {} entry {entry} version {}\n", draft.name, draft.schema.version());
+    for (name, field) in draft.schema.fields() {
+        let _ = writeln!(text, "field {name:?} {} {:?}", field.field_type, field.reducer);
+    }
+    for (name, node) in &draft.nodes {
+        let kind = match &node.work {
+            Work::Node(_) => "node",
+            Work::Subgraph { graph, .. } => graph.digest(),
+        };
+        let target = match edges.get(name) {
+            Some(DraftEdge::Static(Target::Node(to))) => to,
+            Some(DraftEdge::Conditional(_)) => "?",
+            Some(DraftEdge::Static(Target::End)) | None => "END",
+        };
+        let _ = writeln!(text, "node {name:?} {kind} -> {target:?}");
+    }
+    Sha256::digest(text).iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn refuse(category: Category, message: String) -> EngineError {
+    EngineError::new(category, message)
+}

@@ -1,0 +1,147 @@
+use std::fmt;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::{Projection, SessionPolicy};
+use crate::StateSchema;
+use crate::node::{Middleware, Node, Route};
+use crate::observe::{Deliveries, Observers};
+
+/// An immutable, executable graph (graph-engine §2).
+pub struct CompiledGraph {
+    name: Arc<str>,
+    digest: String,
+    schema: StateSchema,
+    entry: usize,
+    nodes: IndexMap<Arc<str>, CompiledNode>,
+    middleware: Vec<Arc<dyn Middleware>>,
+    sessions: Option<SessionPolicy>,
+    warnings: Vec<String>,
+    pub(crate) observers: Observers,
+    pub(crate) deliveries: Deliveries,
+}
+
+pub(crate) struct CompiledNode {
+    pub(crate) work: Work,
+    pub(crate) middleware: Vec<Arc<dyn Middleware>>,
+    pub(crate) edge: Edge,
+}
+
+/// What a node does when it is dispatched.
+pub(crate) enum Work {
+    Node(Arc<dyn Node>),
+    Subgraph { graph: Arc<CompiledGraph>, projection: Projection },
+}
+
+impl Work {
+    /// Whether the node itself takes a step and shows in events; a subgraph's own nodes do instead (graph-engine §6).
+    pub(crate) fn emits_events(&self) -> bool {
+        match self {
+            Self::Node(_) => true,
+            Self::Subgraph { .. } => false,
+        }
+    }
+}
+
+pub(crate) enum Edge {
+    To(usize),
+    End,
+    Route(Route),
+}
+
+impl fmt::Debug for CompiledGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledGraph")
+            .field("name", &self.name)
+            .field("nodes", &self.nodes.keys().collect::<Vec<_>>())
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CompiledGraph {
+    pub(super) fn new(
+        (name, schema, digest): (Arc<str>, StateSchema, String),
+        (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
+        middleware: Vec<Arc<dyn Middleware>>,
+        sessions: Option<SessionPolicy>,
+        warnings: Vec<String>,
+    ) -> Self {
+        Self {
+            name,
+            digest,
+            schema,
+            entry,
+            nodes,
+            middleware,
+            sessions,
+            warnings,
+            observers: Observers::default(),
+            deliveries: Deliveries::default(),
+        }
+    }
+
+    /// The name under which it is registered.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Digest of its shape, in hexadecimal; stored with every pause.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The schema of its state.
+    pub fn schema(&self) -> &StateSchema {
+        &self.schema
+    }
+
+    /// How it persists sessions, if it does.
+    pub fn sessions(&self) -> Option<&SessionPolicy> {
+        self.sessions.as_ref()
+    }
+
+    /// What compiled but looks like a mistake, for example `projection_reducer_round_trip`.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The names of its nodes in the order of their declaration.
+    pub fn node_names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(AsRef::as_ref)
+    }
+
+    /// Whether anybody is attached to it or to a graph inside of it.
+    pub(crate) fn is_observed(&self) -> bool {
+        let inner = |node: &CompiledNode| match &node.work {
+            Work::Node(_) => false,
+            Work::Subgraph { graph, .. } => graph.is_observed(),
+        };
+        !self.observers.snapshot().is_empty() || self.nodes.values().any(inner)
+    }
+
+    /// The graph inside the node `name`, if that is a subgraph.
+    pub(crate) fn inner(&self, name: &str) -> Option<&CompiledGraph> {
+        match &self.nodes.get(name)?.work {
+            Work::Node(_) => None,
+            Work::Subgraph { graph, .. } => Some(graph),
+        }
+    }
+
+    pub(crate) fn entry(&self) -> usize {
+        self.entry
+    }
+
+    pub(crate) fn node_at(&self, index: usize) -> Option<(&Arc<str>, &CompiledNode)> {
+        self.nodes.get_index(index)
+    }
+
+    pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
+        self.nodes.get_index_of(name)
+    }
+
+    pub(crate) fn middleware(&self) -> &[Arc<dyn Middleware>] {
+        &self.middleware
+    }
+}

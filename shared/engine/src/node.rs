@@ -1,0 +1,87 @@
+//! Nodes, middleware and routing: the pieces that applications write.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+
+use crate::{NodeError, State, Update};
+
+/// A named unit of work (graph-engine §2).
+///
+/// A node may run again after a crash or a suspension: what it does outside must be safe to repeat
+/// (pipeline-utilities §10.5).
+#[async_trait]
+pub trait Node: Send + Sync {
+    /// Does the work on `state` and says what changes. Here, and only here, [`crate::suspend`] may be called.
+    ///
+    /// # Errors
+    /// Whatever the node raises; the invocation ends with `node_exception`.
+    async fn run(&self, state: State) -> Result<Update, NodeError>;
+}
+
+/// What a wrapped node is to a middleware: the rest of the chain.
+pub struct Next<'a> {
+    pub(crate) chain: &'a dyn Chain,
+    pub(crate) depth: usize,
+}
+
+/// A chain of middleware around a node; layer 0 is the outermost.
+pub(crate) trait Chain: Send + Sync {
+    fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>>;
+}
+
+impl fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Next")
+    }
+}
+
+impl Next<'_> {
+    /// Runs the rest of the chain on `state`. When the node suspends, this never returns.
+    ///
+    /// # Errors
+    /// Whatever the rest of the chain raised.
+    pub async fn run(&self, state: State) -> Result<Update, NodeError> {
+        self.chain.layer(self.depth, state).await
+    }
+}
+
+/// Wraps the execution of nodes (pipeline-utilities §2).
+#[async_trait]
+pub trait Middleware: Send + Sync {
+    /// Does what it does around `next`. It must not call [`crate::suspend`]: the invocation ends with
+    /// `suspension_in_unsupported_context` then.
+    ///
+    /// # Errors
+    /// What it raises counts as raised by the node.
+    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError>;
+}
+
+/// Where an edge leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To the node of that name.
+    Node(Arc<str>),
+    /// To the end of the graph. A node may all the same be called `END`.
+    End,
+}
+
+/// The target that ends a graph.
+pub const END: Target = Target::End;
+
+impl From<&str> for Target {
+    fn from(name: &str) -> Self {
+        Self::Node(name.into())
+    }
+}
+
+impl From<String> for Target {
+    fn from(name: String) -> Self {
+        Self::Node(name.into())
+    }
+}
+
+/// A conditional edge: where to go from the state after the update (graph-engine §2).
+pub type Route = Arc<dyn Fn(&State) -> Result<Target, NodeError> + Send + Sync>;

@@ -1,0 +1,11 @@
+//! Observers and the delivery of events to them (graph-engine §6).
+
+mod delivery;
+mod event;
+mod observer;
+
+pub use delivery::DrainSummary;
+pub(crate) use delivery::{Deliveries, EventQueue};
+pub use event::{NodeEvent, ObservedError, Phase, Phases};
+pub use observer::{Observer, ObserverHandle};
+pub(crate) use observer::{Observers, Registered, Registrations};

@@ -1,0 +1,83 @@
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use async_trait::async_trait;
+
+use super::{NodeEvent, Phases};
+use crate::NodeError;
+
+/// Looks at executions as they happen; it cannot change them.
+#[async_trait]
+pub trait Observer: Send + Sync {
+    /// Receives one event. Events of an invocation arrive one after the other.
+    ///
+    /// # Errors
+    /// An error is logged and changes nothing else.
+    async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError>;
+}
+
+/// An observer with what it wants to see.
+#[derive(Clone)]
+pub(crate) struct Registered {
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) phases: Phases,
+    id: u64,
+}
+
+impl Registered {
+    pub(crate) fn new(observer: Arc<dyn Observer>, phases: Phases) -> Self {
+        Self { observer, phases, id: 0 }
+    }
+}
+
+pub(crate) type Registrations = Arc<[Registered]>;
+
+/// Takes a graph-attached observer off its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObserverHandle(u64);
+
+/// The observers attached to a graph. An invocation uses the set as it was when it began.
+pub(crate) struct Observers(RwLock<(Registrations, u64)>);
+
+impl Default for Observers {
+    fn default() -> Self {
+        Self(RwLock::new((Arc::new([]), 0)))
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} observers", self.snapshot().len())
+    }
+}
+
+impl Observers {
+    pub(crate) fn snapshot(&self) -> Registrations {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    fn attach(&self, observer: Arc<dyn Observer>, phases: Phases) -> ObserverHandle {
+        let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let id = guard.1 + 1;
+        let added = Registered { observer, phases, id };
+        *guard = (guard.0.iter().cloned().chain([added]).collect(), id);
+        ObserverHandle(id)
+    }
+
+    fn detach(&self, handle: ObserverHandle) {
+        let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        guard.0 = guard.0.iter().filter(|registered| registered.id != handle.0).cloned().collect();
+    }
+}
+
+impl crate::CompiledGraph {
+    /// Attaches `observer` for every later invocation, also those in which this graph runs as a subgraph.
+    pub fn attach_observer(&self, observer: Arc<dyn Observer>, phases: Phases) -> ObserverHandle {
+        self.observers.attach(observer, phases)
+    }
+
+    /// Takes an attached observer off again; invocations that run already keep it.
+    pub fn detach_observer(&self, handle: ObserverHandle) {
+        self.observers.detach(handle);
+    }
+}

@@ -1,0 +1,15 @@
+//! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
+
+mod dispatch;
+mod engine;
+mod finish;
+mod pause;
+mod resume;
+mod session;
+mod slot;
+mod walk;
+
+pub use engine::{Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
+pub use session::save_session;
+pub(crate) use slot::{Body, Slot};
+pub use slot::{suspend, suspend_and_rerun};

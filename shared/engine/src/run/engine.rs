@@ -1,0 +1,279 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::{
+    Category, ClaimOutcome, ClaimRequest, Clock, IdSource, InvocationId, InvocationRecord, InvocationStatus, Map,
+    Owner, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
+};
+
+use super::session::SessionRun;
+use super::walk::{End, From, Run, Walk};
+use super::{finish, resume};
+use crate::ambient::Identity;
+use crate::observe::{Observer, Phases, Registered};
+use crate::{CompiledGraph, EngineError, State};
+
+/// Everything that the engine needs from outside.
+#[derive(Clone)]
+pub struct Ports {
+    /// Where sessions and pauses are kept.
+    pub store: Arc<dyn StateStore>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Identity.
+    pub ids: Arc<dyn IdSource>,
+    /// Where observers are served.
+    pub spawner: Arc<dyn Spawner>,
+    /// Reads the wake-up that a descriptor asks for.
+    pub planner: Arc<dyn WakePlanner>,
+}
+
+impl fmt::Debug for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ports")
+    }
+}
+
+/// Runs graphs on ports. Cheap to clone; it holds no state of its own.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    ports: Ports,
+}
+
+/// Under which name and for how long exclusive rights are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Who takes them; unique to this turn.
+    pub owner: Owner,
+    /// After which time they end by themselves. The turn must have ended by then.
+    pub duration: Duration,
+}
+
+/// A fresh call of `invoke()` (graph-engine §3).
+#[derive(Clone, Default)]
+pub struct Invocation {
+    /// The fields that the caller sets; all others start from the session or their defaults.
+    pub state: Map,
+    /// The session to bind to.
+    pub session_id: Option<SessionId>,
+    /// Used verbatim; a fresh one is made when absent.
+    pub invocation_id: Option<InvocationId>,
+    /// Used verbatim; the invocation id when absent.
+    pub correlation_id: Option<String>,
+    /// Travels to every observer and backend (observability §3.4).
+    pub metadata: Map,
+    /// Makes the caller's own data from the state at entry; kept with a pause and given back with every outcome.
+    pub carry: Option<Arc<dyn Fn(&State) -> Map + Send + Sync>>,
+    /// With it, the session's lease is taken for the duration of the call.
+    pub lease: Option<LeaseTerms>,
+    /// Observers of this call only, told after those of the graphs.
+    pub observers: Vec<(Arc<dyn Observer>, Phases)>,
+}
+
+impl fmt::Debug for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invocation")
+            .field("session_id", &self.session_id)
+            .field("invocation_id", &self.invocation_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a paused invocation is continued (suspension §7).
+#[derive(Clone)]
+pub struct Resume {
+    /// Overlaid on the state, field by field, without reducers.
+    pub payload: Map,
+    /// The pause that is meant; whichever is current when absent.
+    pub generation: Option<u64>,
+    /// Under which name and for how long the invocation is claimed.
+    pub claim: LeaseTerms,
+    /// Observers of this call only.
+    pub observers: Vec<(Arc<dyn Observer>, Phases)>,
+    /// Decides over an error: `true` gives the claim back, so that the invocation sleeps on and the same signal can
+    /// be delivered again; `false` ends the invocation as errored.
+    pub sleeps_on: fn(&EngineError) -> bool,
+}
+
+impl fmt::Debug for Resume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resume").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}
+
+/// How an invocation left `invoke()` without an error (graph-engine §3).
+#[derive(Debug)]
+pub enum Outcome {
+    /// It reached END.
+    Completed(Completed),
+    /// It sleeps.
+    Suspended(Box<Suspended>),
+}
+
+/// The end of an invocation.
+#[derive(Debug)]
+pub struct Completed {
+    /// This invocation.
+    pub invocation_id: InvocationId,
+    /// What it belongs to.
+    pub correlation_id: String,
+    /// The final state.
+    pub state: State,
+    /// What the caller gave along when the invocation began.
+    pub carried: Map,
+}
+
+/// The pause of an invocation (suspension §5).
+#[derive(Debug)]
+pub struct Suspended {
+    /// This invocation.
+    pub invocation_id: InvocationId,
+    /// What it belongs to.
+    pub correlation_id: String,
+    /// Its session, if it is bound to one.
+    pub session_id: Option<SessionId>,
+    /// Which of its pauses this is, from 1.
+    pub generation: u64,
+    /// The state of the outermost graph at the pause.
+    pub state: State,
+    /// What it waits for.
+    pub descriptor: SignalDescriptor,
+    /// When and by what it wakes by itself.
+    pub wake: WakePlan,
+    /// The node that called `suspend()`, in its own graph.
+    pub node_name: Arc<str>,
+    /// Path from the outermost graph to that node, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// What the caller gave along when the invocation began.
+    pub carried: Map,
+    /// The signal had arrived before the pause: the pause is claimed already, and the caller goes on at once with
+    /// [`Engine::resume_claimed`].
+    pub arrived: Option<Box<InvocationRecord>>,
+}
+
+impl Suspended {
+    /// The node of the outermost graph in which the invocation sleeps.
+    pub fn suspending_node(&self) -> &str {
+        self.namespace.first().unwrap_or(&self.node_name)
+    }
+}
+
+impl Engine {
+    /// An engine on `ports`.
+    pub fn new(ports: Ports) -> Self {
+        Self { ports }
+    }
+
+    /// The ports it runs on.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// Runs `graph` from its entry until it ends or suspends.
+    ///
+    /// # Errors
+    /// The runtime categories of graph-engine §4, sessions §10 and suspension §9. An errored invocation saves nothing.
+    pub async fn invoke(&self, graph: &Arc<CompiledGraph>, call: Invocation) -> Result<Outcome, EngineError> {
+        let invocation_id = call.invocation_id.clone().unwrap_or_else(|| self.ports.ids.fresh().into());
+        let identity = Arc::new(Identity {
+            correlation_id: call.correlation_id.clone().unwrap_or_else(|| invocation_id.to_string()),
+            invocation_id,
+            session_id: call.session_id.clone(),
+            metadata: call.metadata,
+        });
+        let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
+        let run = Run::begin(self, graph, identity, session, registered(call.observers));
+        let mut carried = Map::new();
+        let ended = match initial_state(graph, &run, call.state) {
+            Ok(state) => {
+                carried = call.carry.map_or_else(Map::new, |carry| carry(&state));
+                Walk::outermost(&run, graph).walk(state, From::Entry).await
+            }
+            Err(error) => Err(error),
+        };
+        finish::fresh(self, graph, &run, ended, carried, call.lease).await
+    }
+
+    /// Claims a paused invocation of `graph` and continues it (suspension §7).
+    ///
+    /// # Errors
+    /// `suspension_record_invalid` when it is not asleep, `suspension_resume_payload_invalid` when the payload does
+    /// not fit (it sleeps on then), and those of [`invoke`](Self::invoke).
+    pub async fn resume(
+        &self,
+        graph: &Arc<CompiledGraph>,
+        invocation_id: &InvocationId,
+        call: Resume,
+    ) -> Result<Outcome, EngineError> {
+        let now = self.ports.clock.now();
+        let request = ClaimRequest {
+            invocation_id: invocation_id.clone(),
+            generation: call.generation,
+            owner: call.claim.owner.clone(),
+            now,
+            until: now + call.claim.duration,
+            payload: call.payload.clone(),
+        };
+        let invalid = |message: String| EngineError::new(Category::SuspensionRecordInvalid, message);
+        let claimed = self.ports.store.claim(&request).await.map_err(|error| {
+            invalid(format!("the paused invocation could not be claimed: {error}")).transient_if(is_transient(&error))
+        })?;
+        match claimed {
+            ClaimOutcome::Granted(record) => self.resume_claimed(graph, record, call).await,
+            ClaimOutcome::Missing => Err(invalid(format!("invocation {invocation_id} was never suspended"))),
+            ClaimOutcome::Held { until } => {
+                Err(invalid(format!("invocation {invocation_id} is being resumed elsewhere until {until}")))
+            }
+            ClaimOutcome::Settled(record) => {
+                Err(invalid(format!("invocation {invocation_id} is not asleep: {}", status_name(&record.status))))
+            }
+        }
+    }
+
+    /// Continues an invocation whose claim the caller holds: what a claim returned, or [`Suspended::arrived`].
+    /// The payload that counts is the one stored with the claim.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub async fn resume_claimed(
+        &self,
+        graph: &Arc<CompiledGraph>,
+        record: Box<InvocationRecord>,
+        call: Resume,
+    ) -> Result<Outcome, EngineError> {
+        let InvocationStatus::Resuming(claim) = record.status else {
+            let message = format!("invocation {} is not claimed", record.paused.invocation_id);
+            return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
+        };
+        resume::claimed(self, graph, record.paused, claim, call).await
+    }
+}
+
+fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {
+    match &run.session {
+        Some(session) => session.initial_state(given),
+        None => super::session::initial_state(graph.schema(), None, given),
+    }
+}
+
+pub(super) fn registered(observers: Vec<(Arc<dyn Observer>, Phases)>) -> Vec<Registered> {
+    observers.into_iter().map(|(observer, phases)| Registered::new(observer, phases)).collect()
+}
+
+pub(super) fn is_transient(error: &dormouse_ports::StoreError) -> bool {
+    use dormouse_ports::StoreError as E;
+    match error {
+        E::Unavailable(_) | E::LeaseHeld { .. } => true,
+        E::Denied(_) | E::Corrupt(_) | E::TooLarge { .. } | E::Invalid(_) => false,
+    }
+}
+
+fn status_name(status: &InvocationStatus) -> &'static str {
+    match status {
+        InvocationStatus::Suspended => "suspended in another pause",
+        InvocationStatus::Resuming(_) => "being resumed",
+        InvocationStatus::Completed { .. } => "completed",
+        InvocationStatus::Errored(_) => "errored",
+    }
+}

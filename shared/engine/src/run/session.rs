@@ -1,0 +1,303 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_ports::{
+    Category, CommitError, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, SessionExpectation, SessionId,
+    SessionRecord, SessionWrite, StoreError,
+};
+use serde_json::Value;
+
+use super::engine::{Engine, LeaseTerms, is_transient};
+use crate::state::MergeFailure;
+use crate::{CompiledGraph, EngineError, NodeError, Reducer, SessionConcurrency, State, StateSchema, Update, ambient};
+
+/// How often a commit is carried over onto a newer session record before it gives up.
+const REBASE_ATTEMPTS: u32 = 8;
+
+/// The session of a running invocation.
+pub(crate) struct SessionRun {
+    engine: Engine,
+    graph: Arc<CompiledGraph>,
+    session_id: SessionId,
+    lease: Option<Lease>,
+    known: Mutex<Known>,
+}
+
+/// What the invocation knows of the stored record.
+#[derive(Clone, Default)]
+struct Known {
+    version: u64,
+    /// The session state at that version, in the present schema version.
+    state: Option<Map>,
+    /// The session state from which this invocation started; differs from `state` once another turn has saved.
+    base: Option<Map>,
+}
+
+impl SessionRun {
+    /// Loads the session, if the graph persists sessions and the call names one; else no store is touched
+    /// (sessions §3, §6.1).
+    pub(super) async fn open(
+        engine: &Engine,
+        graph: &Arc<CompiledGraph>,
+        session_id: Option<&SessionId>,
+        terms: Option<&LeaseTerms>,
+    ) -> Result<Option<Arc<Self>>, EngineError> {
+        let (Some(_), Some(session_id)) = (graph.sessions(), session_id) else { return Ok(None) };
+        let now = engine.ports().clock.now();
+        let request = terms.map(|terms| LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration });
+        let loaded = engine.ports().store.load_session(session_id, request.as_ref()).await.map_err(load_failed)?;
+        let LoadedSession { record, lease } = loaded;
+        let session = Self {
+            engine: engine.clone(),
+            graph: graph.clone(),
+            session_id: session_id.clone(),
+            lease,
+            known: Mutex::default(),
+        };
+        match session.migrated(record) {
+            Ok(known) => *session.lock() = known,
+            Err(error) => {
+                session.release().await;
+                return Err(error);
+            }
+        }
+        Ok(Some(Arc::new(session)))
+    }
+
+    /// The session of a resumed invocation, as it was written together with the pause.
+    pub(super) fn of_pause(
+        engine: &Engine,
+        graph: &Arc<CompiledGraph>,
+        paused: &dormouse_ports::PausedInvocation,
+    ) -> Option<Arc<Self>> {
+        let (policy, session_id) = (graph.sessions()?, paused.session_id.clone()?);
+        let state = policy.project(paused.outermost_state().clone());
+        let known = Known { version: paused.session_version?, base: Some(state.clone()), state: Some(state) };
+        let (engine, graph) = (engine.clone(), graph.clone());
+        Some(Arc::new(Self { engine, graph, session_id, lease: None, known: Mutex::new(known) }))
+    }
+
+    fn migrated(&self, record: Option<SessionRecord>) -> Result<Known, EngineError> {
+        let (Some(record), Some(policy)) = (record, self.graph.sessions()) else { return Ok(Known::default()) };
+        let state = policy.migrate(record.state, &record.schema_version, self.graph.schema().version())?;
+        let state = policy.project(state);
+        Ok(Known { version: record.version, base: Some(state.clone()), state: Some(state) })
+    }
+
+    pub(super) fn initial_state(&self, given: Map) -> Result<State, EngineError> {
+        initial_state(self.graph.schema(), self.lock().state.as_ref(), given)
+    }
+
+    /// The version that the record will have after the next save.
+    pub(super) fn next_version(&self) -> u64 {
+        self.lock().version + 1
+    }
+
+    pub(super) fn auto_saves(&self) -> bool {
+        self.graph.sessions().is_some_and(|policy| !policy.without_auto_save)
+    }
+
+    pub(super) fn holds_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Gives the lease back, if there is one; a failure only means that the lease ends by itself.
+    pub(super) async fn release(&self) {
+        if self.lease.is_some() {
+            let commit = self.engine.commit(Some(self.write(None, true)), None);
+            if let Err(error) = self.engine.ports().store.commit(&commit).await {
+                tracing::warn!(%error, session_id = %self.session_id, "the session's lease was not given back");
+            }
+        }
+    }
+
+    /// Commits `invocation` together with a save of `state`. When the session was changed meanwhile and the policy
+    /// says so, the save is carried over onto the newer record and tried again.
+    pub(super) async fn commit(
+        &self,
+        state: Option<&State>,
+        release: bool,
+        invocation: impl Fn(u64) -> Option<InvocationWrite>,
+    ) -> Result<(), CommitError> {
+        let mine = state.map(|state| self.project(state));
+        for _ in 0..REBASE_ATTEMPTS {
+            let saved = mine.as_ref().map(|mine| self.rebased(mine));
+            let write = self.write(saved.clone(), release);
+            let commit = self.engine.commit(Some(write), invocation(self.next_version()));
+            match self.engine.ports().store.commit(&commit).await {
+                Ok(()) => {
+                    if let Some(state) = saved {
+                        let version = self.next_version();
+                        *self.lock() = Known { version, state: Some(state), base: mine };
+                    }
+                    return Ok(());
+                }
+                Err(CommitError::SessionConflict) if self.concurrency() == SessionConcurrency::Rebase => {
+                    self.reload().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(CommitError::SessionConflict)
+    }
+
+    fn write(&self, state: Option<Map>, release: bool) -> SessionWrite {
+        let expect = match (self.concurrency(), &state) {
+            (SessionConcurrency::LastWriteWins, _) | (_, None) => SessionExpectation::Any,
+            (SessionConcurrency::Optimistic | SessionConcurrency::Rebase, Some(_)) => {
+                SessionExpectation::Version(self.lock().version)
+            }
+        };
+        SessionWrite {
+            session_id: self.session_id.clone(),
+            save: state.map(|state| (state, self.graph.schema().version().to_owned())),
+            expect,
+            lease: self.lease.clone(),
+            release: release && self.lease.is_some(),
+        }
+    }
+
+    fn concurrency(&self) -> SessionConcurrency {
+        self.graph.sessions().map(|policy| policy.concurrency).unwrap_or_default()
+    }
+
+    fn project(&self, state: &State) -> Map {
+        let state = state.to_map();
+        self.graph.sessions().map_or_else(Map::new, |policy| policy.project(state))
+    }
+
+    fn rebased(&self, mine: &Map) -> Map {
+        let known = self.lock();
+        match (&known.base, &known.state) {
+            (base, Some(theirs)) if base.as_ref() != Some(theirs) => {
+                rebase(self.graph.schema(), base.as_ref().unwrap_or(&Map::new()), mine, theirs)
+            }
+            _ => mine.clone(),
+        }
+    }
+
+    /// Reads the newest record, keeping the base.
+    async fn reload(&self) -> Result<(), CommitError> {
+        let loaded = self.engine.ports().store.load_session(&self.session_id, None).await?;
+        let newest = self.migrated(loaded.record).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let mut known = self.lock();
+        *known = Known { base: known.base.take(), ..newest };
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state in which an invocation starts: defaults, then the loaded session, then what the caller gave. Where a
+/// session was loaded, given fields go through their reducers, so that a chat passes only its new message.
+pub(super) fn initial_state(schema: &StateSchema, loaded: Option<&Map>, given: Map) -> Result<State, EngineError> {
+    let invalid = |reason: String| EngineError::new(Category::StateValidationError, reason);
+    let mut state = schema.defaults();
+    for (name, value) in loaded.into_iter().flatten() {
+        state.set(&name.as_str().into(), Arc::new(value.clone()));
+    }
+    let is_loaded = |name: &str| loaded.is_some_and(|loaded| loaded.contains_key(name));
+    let (merged, set): (Map, Map) = given.into_iter().partition(|(name, _)| is_loaded(name));
+    for (name, value) in set {
+        state.set(&name.into(), Arc::new(value));
+    }
+    schema.merge(&mut state, Update::from(merged)).map_err(|failure| match failure {
+        MergeFailure::Undeclared(reason) => invalid(reason),
+        MergeFailure::Reducer { field, reducer, reason } => {
+            EngineError::new(Category::ReducerError, format!("field `{field}`, reducer {reducer}: {reason}"))
+                .detail("field", &*field)
+                .detail("reducer", &*reducer)
+        }
+    })?;
+    schema.validate(&state).map_err(invalid)?;
+    Ok(state)
+}
+
+/// Carries `mine`, which started from `base`, over onto `theirs`: appended items are appended, changed fields win,
+/// fields left alone give way.
+fn rebase(schema: &StateSchema, base: &Map, mine: &Map, theirs: &Map) -> Map {
+    let mut result = theirs.clone();
+    for (name, value) in mine {
+        let tail = appended(schema, name, base.get(name), value);
+        match (tail, result.get_mut(name)) {
+            (Some(tail), Some(Value::Array(list))) => list.extend_from_slice(tail),
+            (_, Some(_)) if base.get(name) == Some(value) => {}
+            (_, _) => {
+                result.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    result
+}
+
+/// What was appended to a field that only ever grows.
+fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'v Value) -> Option<&'v [Value]> {
+    let (_, field) = schema.get(name)?;
+    let before = base.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let now = mine.as_array()?;
+    let grew = matches!(field.reducer, Reducer::Append | Reducer::ConcatFlatten) && now.starts_with(before);
+    grew.then(|| &now[before.len()..])
+}
+
+fn load_failed(error: StoreError) -> EngineError {
+    let category = match error {
+        StoreError::LeaseHeld { .. } => Category::SessionLeaseHeld,
+        StoreError::Unavailable(_)
+        | StoreError::Denied(_)
+        | StoreError::Corrupt(_)
+        | StoreError::TooLarge { .. }
+        | StoreError::Invalid(_) => Category::SessionLoadFailed,
+    };
+    EngineError::new(category, error.to_string()).transient_if(is_transient(&error))
+}
+
+/// The error of a save that did not happen, after the graph had ended or in its midst.
+pub(super) fn save_failed(error: CommitError) -> EngineError {
+    let category = match &error {
+        CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
+        CommitError::InvocationConflict
+        | CommitError::SignalBuffered(_)
+        | CommitError::SignalTaken(_)
+        | CommitError::Store(_) => Category::SessionSaveFailed,
+    };
+    let transient = matches!(&error, CommitError::Store(error) if is_transient(error));
+    EngineError::new(category, error.to_string()).transient_if(transient)
+}
+
+/// Saves in the midst of an invocation.
+#[async_trait]
+pub(crate) trait SaveSession: Send + Sync {
+    async fn save(&self, state: State, update: Update) -> Result<(), NodeError>;
+}
+
+#[async_trait]
+impl SaveSession for SessionRun {
+    async fn save(&self, mut state: State, update: Update) -> Result<(), NodeError> {
+        if let Err(MergeFailure::Undeclared(reason) | MergeFailure::Reducer { reason, .. }) =
+            self.graph.schema().merge(&mut state, update)
+        {
+            return Err(NodeError::new(reason).with_category(Category::SessionSaveFailed));
+        }
+        let saved = self.commit(Some(&state), false, |_| None).await.map_err(save_failed);
+        saved.map_err(|error| NodeError::new(error.message()).with_category(error.category().clone()))
+    }
+}
+
+/// Saves the session from inside a node, as it would be after `update` (sessions §6.2). Without a session or a graph
+/// that persists one, it does nothing.
+///
+/// # Errors
+/// `session_save_failed` or `session_write_conflict`; the node may swallow it, try again or raise it. In a subgraph,
+/// where no session is visible (§9.1), and outside of a node: a plain error.
+pub async fn save_session(update: &Update) -> Result<(), NodeError> {
+    let Some(body) = ambient::scope().and_then(|scope| scope.body) else {
+        return Err(NodeError::new("save_session() was called outside of a node"));
+    };
+    match &body.saver {
+        super::slot::Saver::Session(session) => session.save(body.state.clone(), update.clone()).await,
+        super::slot::Saver::Unbound => Ok(()),
+        super::slot::Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
+    }
+}

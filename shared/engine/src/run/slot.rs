@@ -1,0 +1,112 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use dormouse_ports::{Category, SignalDescriptor};
+
+use crate::{NodeError, State, ambient};
+
+/// Where a node puts down its wish to suspend. One per running graph: a graph runs one node at a time.
+#[derive(Default)]
+pub(crate) struct Slot(OnceLock<Wish>);
+
+/// What was asked for by calling `suspend()`.
+#[derive(Clone)]
+pub(crate) enum Wish {
+    Suspend {
+        descriptor: SignalDescriptor,
+        node_completed: bool,
+        attempt_index: u32,
+    },
+    /// `suspend()` was called where it may not be.
+    Refused {
+        reason: &'static str,
+    },
+    /// A graph inside of the node is pausing.
+    Nested(Arc<super::walk::Pause>),
+}
+
+/// What `save_session()` reaches from a body.
+pub(crate) enum Saver {
+    Session(Arc<dyn super::session::SaveSession>),
+    Unbound,
+    Subgraph,
+}
+
+/// Marks the inside of a node's own body, and holds what only a body may use.
+pub(crate) struct Body {
+    pub(crate) state: State,
+    pub(crate) saver: Saver,
+    /// Set when the body's graph may not suspend at all.
+    pub(crate) unsupported: Option<&'static str>,
+}
+
+/// Pauses the invocation until the signal that `descriptor` names arrives; on resume it goes on BEHIND this node
+/// (suspension §3, `mark_node_completed = true`).
+///
+/// The call does not return: the engine drops the node's future. A node therefore ends with
+/// `Err(suspend(descriptor).await)`. Only outside of an invocation, where there is nothing to pause, an error comes
+/// back: `suspension_in_unsupported_context`.
+///
+/// A task that the node itself spawned is outside of the invocation.
+pub async fn suspend(descriptor: SignalDescriptor) -> NodeError {
+    put_down(descriptor, true).await
+}
+
+/// As [`suspend`], but on resume this node runs AGAIN, on a state that holds the signal's payload
+/// (`mark_node_completed = false`). Its attempt index stays the same.
+pub async fn suspend_and_rerun(descriptor: SignalDescriptor) -> NodeError {
+    put_down(descriptor, false).await
+}
+
+async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeError {
+    let Some((scope, slot)) = ambient::scope().and_then(|scope| scope.slot.clone().map(|slot| (scope, slot))) else {
+        return NodeError::new("suspend() was called outside of an invocation")
+            .with_category(Category::SuspensionInUnsupportedContext);
+    };
+    let refused = match &scope.body {
+        None => Some("suspend() was called by a middleware; move it into a node of its own"),
+        Some(body) => body.unsupported,
+    };
+    let attempt_index = scope.attempt_index;
+    slot.put(match refused {
+        Some(reason) => Wish::Refused { reason },
+        None => Wish::Suspend { descriptor, node_completed, attempt_index },
+    });
+    futures::future::pending().await
+}
+
+impl Slot {
+    pub(super) fn put(&self, wish: Wish) {
+        let _ = self.0.set(wish);
+    }
+
+    fn wish(&self) -> Option<Wish> {
+        self.0.get().cloned()
+    }
+}
+
+/// Runs a node until it ends or wishes to suspend, whichever comes first; a wish wins over a result.
+pub(crate) struct UntilSuspended<'a, F> {
+    pub(crate) future: F,
+    pub(crate) slot: &'a Slot,
+}
+
+pub(crate) enum Ended<T> {
+    Returned(T),
+    Suspended(Wish),
+}
+
+impl<F: Future + Unpin> Future for UntilSuspended<'_, F> {
+    type Output = Ended<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.future).poll(cx);
+        match (self.slot.wish(), polled) {
+            (Some(wish), _) => Poll::Ready(Ended::Suspended(wish)),
+            (None, Poll::Ready(value)) => Poll::Ready(Ended::Returned(value)),
+            (None, Poll::Pending) => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::Map;
+use serde_json::Value;
+
+/// Extracts the key of a list item.
+pub type KeyFn = Arc<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+
+/// A custom reducer: prior value and update in, merged value out.
+pub type ReduceFn = Arc<dyn Fn(&Value, Value) -> Result<Value, String> + Send + Sync>;
+
+/// How an update is merged into a field (graph-engine §2). No reducer guesses from the shape of a value: a wrong
+/// shape is a `reducer_error`.
+#[derive(Clone, Default)]
+pub enum Reducer {
+    /// The new value replaces the old one.
+    #[default]
+    LastWriteWins,
+    /// The update's items follow the prior items.
+    Append,
+    /// The update's entries replace or join the prior entries.
+    Merge,
+    /// The update is a list of lists; their items follow the prior items.
+    ConcatFlatten,
+    /// The update is a list of mappings, merged one after the other.
+    MergeAll,
+    /// As `Append`, then the oldest items go until `max_len` are left. An empty update changes nothing.
+    BoundedAppend {
+        /// Most items that stay; at least 1.
+        max_len: i64,
+    },
+    /// As `Append`, without items whose key is there already.
+    DedupeAppend {
+        /// Key of an item; the item itself when absent.
+        key: Option<KeyFn>,
+    },
+    /// Items whose key is there replace in place (of prior duplicates the last), the others are appended.
+    MergeByKey {
+        /// Key of an item; must be given.
+        key: Option<KeyFn>,
+    },
+    /// The application's own.
+    Custom {
+        /// How errors call it.
+        name: Arc<str>,
+        /// What it does.
+        reduce: ReduceFn,
+    },
+}
+
+impl fmt::Debug for Reducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A merge that is known to succeed: shapes were checked, nothing was changed yet.
+pub(crate) enum Change {
+    Nothing,
+    Replace(Value),
+    Extend { items: Vec<Value>, keep_last: Option<usize> },
+    Entries(Vec<Map>),
+    Records { replaced: Vec<(usize, Value)>, added: Vec<Value> },
+}
+
+impl Reducer {
+    /// A key function that reads the member `field` of an item that is a mapping.
+    pub fn key_field(field: impl Into<String>) -> KeyFn {
+        let field = field.into();
+        Arc::new(move |item| item.get(&field).cloned().ok_or_else(|| format!("an item has no member `{field}`")))
+    }
+
+    /// The specification's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::LastWriteWins => "last_write_wins",
+            Self::Append => "append",
+            Self::Merge => "merge",
+            Self::ConcatFlatten => "concat_flatten",
+            Self::MergeAll => "merge_all",
+            Self::BoundedAppend { .. } => "bounded_append",
+            Self::DedupeAppend { .. } => "dedupe_append",
+            Self::MergeByKey { .. } => "merge_by_key",
+            Self::Custom { name, .. } => name,
+        }
+    }
+
+    /// Whether merging a value that is merged already changes nothing (graph-engine §2, round-trip warning).
+    pub fn is_round_trip_idempotent(&self) -> bool {
+        match self {
+            Self::LastWriteWins | Self::Merge | Self::MergeByKey { .. } | Self::DedupeAppend { .. } => true,
+            Self::Append | Self::ConcatFlatten | Self::MergeAll | Self::BoundedAppend { .. } => false,
+            Self::Custom { .. } => true,
+        }
+    }
+
+    /// Why the parameters make no sense, if they do not (`reducer_configuration_invalid`).
+    pub(crate) fn misconfiguration(&self) -> Option<String> {
+        match self {
+            Self::BoundedAppend { max_len } if *max_len < 1 => {
+                Some(format!("bounded_append needs max_len of at least 1, not {max_len}"))
+            }
+            Self::MergeByKey { key: None } => Some("merge_by_key needs a key".to_owned()),
+            Self::LastWriteWins
+            | Self::Append
+            | Self::Merge
+            | Self::ConcatFlatten
+            | Self::MergeAll
+            | Self::BoundedAppend { .. }
+            | Self::DedupeAppend { .. }
+            | Self::MergeByKey { .. }
+            | Self::Custom { .. } => None,
+        }
+    }
+
+    /// Checks that `update` can be merged into `prior` and says how, without changing anything.
+    pub(crate) fn prepare(&self, prior: &Value, update: Value) -> Result<Change, String> {
+        match self {
+            Self::LastWriteWins => Ok(Change::Replace(update)),
+            Self::Append => {
+                list_of(prior, "the prior value")?;
+                extend(into_list(update, "the update")?, None)
+            }
+            Self::Merge => {
+                mapping_of(prior, "the prior value")?;
+                Ok(Change::Entries(vec![into_mapping(update, "the update")?]))
+            }
+            Self::ConcatFlatten => {
+                list_of(prior, "the prior value")?;
+                let lists = into_list(update, "the update")?;
+                let lists: Vec<_> =
+                    lists.into_iter().map(|l| into_list(l, "an element of the update")).collect::<Result<_, _>>()?;
+                extend(lists.concat(), None)
+            }
+            Self::MergeAll => {
+                mapping_of(prior, "the prior value")?;
+                let maps = into_list(update, "the update")?;
+                let maps = maps.into_iter().map(|m| into_mapping(m, "an element of the update"));
+                Ok(Change::Entries(maps.collect::<Result<_, _>>()?))
+            }
+            Self::BoundedAppend { max_len } => {
+                list_of(prior, "the prior value")?;
+                extend(into_list(update, "the update")?, usize::try_from(*max_len).ok())
+            }
+            Self::DedupeAppend { key } => dedupe(list_of(prior, "the prior value")?, update, key.as_ref()),
+            Self::MergeByKey { key } => {
+                let key = key.as_ref().ok_or("merge_by_key needs a key")?;
+                by_key(list_of(prior, "the prior value")?, update, key)
+            }
+            Self::Custom { reduce, .. } => reduce(prior, update).map(Change::Replace),
+        }
+    }
+}
+
+impl Change {
+    /// Carries the change out, in place where nobody else holds the value.
+    pub(crate) fn apply(self, slot: &mut Arc<Value>) {
+        match self {
+            Self::Nothing => {}
+            Self::Replace(value) => *slot = Arc::new(value),
+            Self::Extend { items, keep_last } => {
+                if let Value::Array(list) = Arc::make_mut(slot) {
+                    list.extend(items);
+                    let excess = keep_last.map_or(0, |most| list.len().saturating_sub(most));
+                    list.drain(..excess);
+                }
+            }
+            Self::Entries(maps) => {
+                if let Value::Object(entries) = Arc::make_mut(slot) {
+                    entries.extend(maps.into_iter().flatten());
+                }
+            }
+            Self::Records { replaced, added } => {
+                if let Value::Array(list) = Arc::make_mut(slot) {
+                    for (index, item) in replaced {
+                        list[index] = item;
+                    }
+                    list.extend(added);
+                }
+            }
+        }
+    }
+}
+
+fn extend(items: Vec<Value>, keep_last: Option<usize>) -> Result<Change, String> {
+    Ok(if items.is_empty() { Change::Nothing } else { Change::Extend { items, keep_last } })
+}
+
+fn dedupe(prior: &[Value], update: Value, key: Option<&KeyFn>) -> Result<Change, String> {
+    let key_of = |item: &Value| hashable(&key.map_or_else(|| Ok(item.clone()), |key| key(item))?);
+    let items = into_list(update, "the update")?;
+    if items.is_empty() {
+        return Ok(Change::Nothing);
+    }
+    let mut seen = prior.iter().map(key_of).collect::<Result<HashSet<_>, _>>()?;
+    let mut fresh = Vec::new();
+    for item in items {
+        if seen.insert(key_of(&item)?) {
+            fresh.push(item);
+        }
+    }
+    extend(fresh, None)
+}
+
+fn by_key(prior: &[Value], update: Value, key: &KeyFn) -> Result<Change, String> {
+    let items = into_list(update, "the update")?;
+    if items.is_empty() {
+        return Ok(Change::Nothing);
+    }
+    let mut index = HashMap::new();
+    for (at, item) in prior.iter().enumerate() {
+        index.insert(hashable(&key(item)?)?, at);
+    }
+    let (mut replaced, mut added) = (Vec::new(), Vec::new());
+    for item in items {
+        match index.entry(hashable(&key(&item)?)?) {
+            std::collections::hash_map::Entry::Occupied(at) if *at.get() < prior.len() => {
+                replaced.push((*at.get(), item));
+            }
+            std::collections::hash_map::Entry::Occupied(at) => added[*at.get() - prior.len()] = item,
+            std::collections::hash_map::Entry::Vacant(slot) => {
+                slot.insert(prior.len() + added.len());
+                added.push(item);
+            }
+        }
+    }
+    Ok(Change::Records { replaced, added })
+}
+
+/// A key as something to compare: its JSON text. Lists and mappings are no keys.
+fn hashable(key: &Value) -> Result<String, String> {
+    match key {
+        Value::Array(_) | Value::Object(_) => Err(format!("a key must be a scalar, not {}", shape(key))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(key.to_string()),
+    }
+}
+
+fn list_of<'v>(value: &'v Value, what: &str) -> Result<&'v [Value], String> {
+    value.as_array().map(Vec::as_slice).ok_or_else(|| format!("{what} must be a list, not {}", shape(value)))
+}
+
+fn mapping_of<'v>(value: &'v Value, what: &str) -> Result<&'v Map, String> {
+    value.as_object().ok_or_else(|| format!("{what} must be a mapping, not {}", shape(value)))
+}
+
+fn into_list(value: Value, what: &str) -> Result<Vec<Value>, String> {
+    list_of(&value, what)?;
+    match value {
+        Value::Array(list) => Ok(list),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Ok(Vec::new()),
+    }
+}
+
+fn into_mapping(value: Value, what: &str) -> Result<Map, String> {
+    mapping_of(&value, what)?;
+    match value {
+        Value::Object(map) => Ok(map),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
+    }
+}
+
+/// What a person calls the shape of `value`.
+pub(crate) fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(n) if n.is_f64() => "a fraction",
+        Value::Number(_) => "an integer",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}

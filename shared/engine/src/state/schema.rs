@@ -1,0 +1,284 @@
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::Map;
+use indexmap::IndexMap;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::reducer::{Change, shape};
+use super::{Reducer, State, Update};
+
+/// The type of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldType {
+    /// Anything.
+    Any,
+    /// `true` or `false`.
+    Bool,
+    /// A number without a fraction.
+    Int,
+    /// A number.
+    Float,
+    /// A string.
+    Str,
+    /// A list whose items have this type.
+    List(Box<FieldType>),
+    /// A mapping whose values have this type.
+    Mapping(Box<FieldType>),
+    /// This type, or null.
+    Optional(Box<FieldType>),
+}
+
+impl FieldType {
+    /// Whether `value` is of this type.
+    pub fn admits(&self, value: &Value) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Bool => value.is_boolean(),
+            Self::Int => value.is_i64() || value.is_u64(),
+            Self::Float => value.is_number(),
+            Self::Str => value.is_string(),
+            Self::List(item) => value.as_array().is_some_and(|list| list.iter().all(|v| item.admits(v))),
+            Self::Mapping(item) => value.as_object().is_some_and(|map| map.values().all(|v| item.admits(v))),
+            Self::Optional(inner) => value.is_null() || inner.admits(value),
+        }
+    }
+}
+
+impl fmt::Display for FieldType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("anything"),
+            Self::Bool => f.write_str("a boolean"),
+            Self::Int => f.write_str("an integer"),
+            Self::Float => f.write_str("a number"),
+            Self::Str => f.write_str("a string"),
+            Self::List(item) => write!(f, "a list of {item}"),
+            Self::Mapping(item) => write!(f, "a mapping of {item}"),
+            Self::Optional(inner) => write!(f, "{inner} or null"),
+        }
+    }
+}
+
+/// A declared field.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// What its values are.
+    pub field_type: FieldType,
+    /// Its value before anything was written.
+    pub default: Value,
+    /// How updates are merged into it.
+    pub reducer: Reducer,
+}
+
+impl Field {
+    /// A field of `field_type` that starts as `default` and keeps the last value written.
+    pub fn new(field_type: FieldType, default: impl Into<Value>) -> Self {
+        Self { field_type, default: default.into(), reducer: Reducer::LastWriteWins }
+    }
+
+    /// Sets the reducer.
+    #[must_use]
+    pub fn reduced_by(mut self, reducer: Reducer) -> Self {
+        self.reducer = reducer;
+        self
+    }
+}
+
+/// What becomes of fields that the schema does not declare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Openness {
+    /// They are kept, with the last value written.
+    #[default]
+    Open,
+    /// They are a `state_validation_error`.
+    Closed,
+}
+
+type Check = Arc<dyn Fn(&State) -> Result<(), String> + Send + Sync>;
+
+/// The declared shape of a graph's state: name, type, default and exactly one reducer per field (graph-engine §2).
+#[derive(Clone, Default)]
+pub struct StateSchema {
+    fields: IndexMap<Arc<str>, Field>,
+    version: Arc<str>,
+    openness: Openness,
+    check: Option<Check>,
+    conflicting: Vec<Arc<str>>,
+    defaults: State,
+}
+
+impl fmt::Debug for StateSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateSchema").field("version", &self.version).field("fields", &self.fields).finish()
+    }
+}
+
+impl StateSchema {
+    /// A schema without fields, open, without a version.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The schema of a Rust type: its fields and defaults are those of `S::default()`, its types are checked by
+    /// deserialising, fields that `S` does not have are refused.
+    ///
+    /// # Errors
+    /// When `S::default()` is not a struct with named fields.
+    pub fn of<S: Serialize + DeserializeOwned + Default + 'static>() -> Result<Self, String> {
+        let defaults = match serde_json::to_value(S::default()).map_err(|e| e.to_string())? {
+            Value::Object(fields) => fields,
+            other => return Err(format!("a state type must be a struct with named fields, not {}", shape(&other))),
+        };
+        let mut schema = Self { openness: Openness::Closed, ..Self::default() };
+        for (name, default) in defaults {
+            schema = schema.field(name, Field::new(FieldType::Any, default));
+        }
+        schema.check = Some(Arc::new(|state| decode::<S>(state).map(drop)));
+        Ok(schema)
+    }
+
+    /// Declares `field`. Declaring a name twice is a `conflicting_reducers` compile error.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<Arc<str>>, field: Field) -> Self {
+        let name = name.into();
+        self.defaults.set(&name, Arc::new(field.default.clone()));
+        if self.fields.insert(name.clone(), field).is_some() {
+            self.conflicting.push(name);
+        }
+        self
+    }
+
+    /// Sets the reducer of the declared field `name`.
+    #[must_use]
+    pub fn reducer(mut self, name: &str, reducer: Reducer) -> Self {
+        if let Some(field) = self.fields.get_mut(name) {
+            field.reducer = reducer;
+        }
+        self
+    }
+
+    /// Marks `name` as declared with more than one reducer.
+    #[must_use]
+    pub fn conflicting(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.conflicting.push(name.into());
+        self
+    }
+
+    /// Sets the schema version, which stored state carries (pipeline-utilities §10.2).
+    #[must_use]
+    pub fn with_version(mut self, version: impl Into<Arc<str>>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Sets what becomes of undeclared fields.
+    #[must_use]
+    pub fn with_openness(mut self, openness: Openness) -> Self {
+        self.openness = openness;
+        self
+    }
+
+    /// The schema version; empty when none was declared.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The declared fields in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&Arc<str>, &Field)> {
+        self.fields.iter()
+    }
+
+    /// Whether `name` is declared.
+    pub fn declares(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// The state in which every field has its default.
+    pub fn defaults(&self) -> State {
+        self.defaults.clone()
+    }
+
+    pub(crate) fn conflicts(&self) -> &[Arc<str>] {
+        &self.conflicting
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<(&Arc<str>, &Field)> {
+        self.fields.get_full(name).map(|(_, name, field)| (name, field))
+    }
+
+    /// Checks every field of `state` (graph-engine §2).
+    ///
+    /// # Errors
+    /// A sentence that names each field that does not fit and says what it should be.
+    pub fn validate(&self, state: &State) -> Result<(), String> {
+        let mut wrong = Vec::new();
+        for (name, field) in &self.fields {
+            match state.get(name) {
+                None => wrong.push(format!("field `{name}` is missing")),
+                Some(value) if !field.field_type.admits(value) => {
+                    wrong.push(format!("field `{name}` must be {}, not {}", field.field_type, shape(value)));
+                }
+                Some(_) => {}
+            }
+        }
+        if self.openness == Openness::Closed {
+            wrong.extend(state.iter().filter(|(name, _)| !self.declares(name)).map(|(name, _)| undeclared(name)));
+        }
+        if !wrong.is_empty() {
+            return Err(wrong.join("; "));
+        }
+        self.check.as_ref().map_or(Ok(()), |check| check(state))
+    }
+
+    /// Merges `update` into `state` through the reducers; on an error `state` is as it was.
+    pub(crate) fn merge(&self, state: &mut State, update: Update) -> Result<(), MergeFailure> {
+        let mut changes = Vec::with_capacity(update.len());
+        for (name, value) in update.into_fields() {
+            changes.push(self.prepare(state, name, value)?);
+        }
+        for (name, change) in changes {
+            change.apply(state.slot(&name));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, state: &State, name: Arc<str>, value: Value) -> Result<(Arc<str>, Change), MergeFailure> {
+        let Some((declared, field)) = self.get(&name) else {
+            return match self.openness {
+                Openness::Open => Ok((name, Change::Replace(value))),
+                Openness::Closed => Err(MergeFailure::Undeclared(undeclared(&name))),
+            };
+        };
+        let prior = state.get(declared).unwrap_or(&field.default);
+        match field.reducer.prepare(prior, value) {
+            Ok(change) => Ok((declared.clone(), change)),
+            Err(reason) => {
+                Err(MergeFailure::Reducer { field: declared.clone(), reducer: field.reducer.name().into(), reason })
+            }
+        }
+    }
+
+    /// The declared fields among `fields`; the others are dropped (suspension §6).
+    pub(crate) fn only_declared(&self, fields: Map) -> Map {
+        fields.into_iter().filter(|(name, _)| self.declares(name)).collect()
+    }
+}
+
+/// Why an update could not be merged.
+pub(crate) enum MergeFailure {
+    Undeclared(String),
+    Reducer { field: Arc<str>, reducer: Arc<str>, reason: String },
+}
+
+fn undeclared(name: &str) -> String {
+    format!("field `{name}` is not declared")
+}
+
+/// Reads a state as the Rust type that declared it.
+pub(crate) fn decode<S: DeserializeOwned>(state: &State) -> Result<S, String> {
+    serde_path_to_error::deserialize(Value::Object(state.to_map()))
+        .map_err(|error| format!("field `{}`: {}", error.path(), error.inner()))
+}

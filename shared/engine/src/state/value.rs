@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use dormouse_ports::Map;
+use indexmap::IndexMap;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::NodeError;
+
+/// The state of a running graph: an ordered record of fields.
+///
+/// Cloning is one reference count; a field that no update touches is never copied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State(Arc<IndexMap<Arc<str>, Arc<Value>>>);
+
+impl State {
+    /// The value of `field`, if there is one.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field).map(AsRef::as_ref)
+    }
+
+    /// The fields in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
+        self.0.iter().map(|(name, value)| (name, value.as_ref()))
+    }
+
+    /// The state as a JSON object.
+    pub fn to_map(&self) -> Map {
+        self.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    pub(crate) fn shared(&self, field: &str) -> Option<&Arc<Value>> {
+        self.0.get(field)
+    }
+
+    pub(crate) fn set(&mut self, field: &Arc<str>, value: Arc<Value>) {
+        Arc::make_mut(&mut self.0).insert(field.clone(), value);
+    }
+
+    /// The slot of `field`, made when it is missing.
+    pub(crate) fn slot(&mut self, field: &Arc<str>) -> &mut Arc<Value> {
+        Arc::make_mut(&mut self.0).entry(field.clone()).or_insert_with(|| Arc::new(Value::Null))
+    }
+}
+
+impl From<Map> for State {
+    fn from(map: Map) -> Self {
+        map.into_iter().collect()
+    }
+}
+
+impl FromIterator<(String, Value)> for State {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(fields: I) -> Self {
+        Self(Arc::new(fields.into_iter().map(|(name, value)| (name.into(), Arc::new(value))).collect()))
+    }
+}
+
+/// A node's partial update: new values for some fields (graph-engine §2).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Update(IndexMap<Arc<str>, Value>);
+
+impl Update {
+    /// An update that changes nothing.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Adds a new value for `field`.
+    #[must_use]
+    pub fn with(mut self, field: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
+        self.0.insert(field.into(), value.into());
+        self
+    }
+
+    /// Adds a new value for `field` from anything that serialises.
+    ///
+    /// # Errors
+    /// When `value` has no JSON form, for example a map with keys that are not strings.
+    pub fn try_with(self, field: impl Into<Arc<str>>, value: impl Serialize) -> Result<Self, NodeError> {
+        Ok(self.with(field, serde_json::to_value(value)?))
+    }
+
+    /// The value for `field`, if the update has one.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field)
+    }
+
+    /// The changed fields in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
+        self.0.iter()
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn into_fields(self) -> impl Iterator<Item = (Arc<str>, Value)> {
+        self.0.into_iter()
+    }
+}
+
+impl From<Map> for Update {
+    fn from(map: Map) -> Self {
+        Self(map.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+}
+
+impl FromIterator<(Arc<str>, Value)> for Update {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Value)>>(fields: I) -> Self {
+        Self(fields.into_iter().collect())
+    }
+}
