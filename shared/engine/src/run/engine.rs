@@ -8,7 +8,7 @@ use dormouse_ports::{
 };
 
 use super::session::SessionRun;
-use super::walk::{End, From, Run, Walk};
+use super::walk::{From, Run, Walk};
 use super::{finish, resume};
 use crate::ambient::Identity;
 use crate::observe::{Observer, Phases, Registered};
@@ -91,9 +91,19 @@ pub struct Resume {
     pub claim: LeaseTerms,
     /// Observers of this call only.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
-    /// Decides over an error: `true` gives the claim back, so that the invocation sleeps on and the same signal can
-    /// be delivered again; `false` ends the invocation as errored.
-    pub sleeps_on: fn(&EngineError) -> bool,
+    /// Decides what an error does to the invocation. A payload that does not fit always gives the claim back.
+    pub after_error: fn(&EngineError) -> AfterError,
+}
+
+/// What an error does to an invocation that was being resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterError {
+    /// The invocation is over, errored.
+    End,
+    /// The payload is forgotten; the invocation sleeps on and waits for the signal again.
+    GiveBack,
+    /// The claim stays until it ends by itself; the next delivery takes it over with the same payload.
+    KeepClaim,
 }
 
 impl fmt::Debug for Resume {
