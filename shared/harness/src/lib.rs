@@ -1,1 +1,36 @@
+//! The turn: classify what comes in, run or resume a graph, arrange the wake-up, and say what came out.
+//!
+//! It implements the OpenArmature capabilities *harness* and *harness-chat* over the engine and the ports. It imports
+//! `dormouse-engine` and `dormouse-ports` and must not know AWS, HTTP or any async runtime.
+//!
+//! # Invariants
+//! - Every transmission is classified into exactly one dispatch path before anything is loaded ([`Transmission`]).
+//! - The harness never waits for a signal: a suspended turn registers its wake-up and ends.
+//! - The first accepted delivery of a pause runs it; every other delivery gets the same answer, or is told to ask
+//!   again. A payload that does not fit its schema is refused and changes nothing.
+//! - Whatever goes wrong has one [`Category`](dormouse_ports::Category), and every category one [`Bucket`].
 
+#![warn(missing_docs)]
+
+mod bucket;
+pub mod chat;
+mod config;
+mod fresh;
+mod harness;
+mod outbound;
+mod outcome;
+mod registry;
+mod signal;
+mod sweep;
+mod transmission;
+mod wake;
+
+pub use bucket::{Bucket, bucket_of};
+pub use config::{HarnessConfig, Mode};
+pub use harness::Harness;
+pub use outbound::{Outbound, OutboundShape};
+pub use outcome::{CompletedTurn, SuspendedTurn, Turn, TurnError, TurnOutcome};
+pub use registry::GraphRegistry;
+pub use sweep::{SweepScope, SweepSummary};
+pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
+pub use wake::DescriptorWakes;

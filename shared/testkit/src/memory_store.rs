@@ -47,7 +47,8 @@ impl Default for MemoryStore {
 impl StateStore for MemoryStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let mut tables = lock(&self.tables);
-        let lease = lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
+        let lease =
+            lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
         let record = tables.sessions.get(id.as_str()).and_then(|row| row.record.clone());
         Ok(LoadedSession { record, lease })
     }
@@ -114,7 +115,6 @@ fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome 
         }
         InvocationStatus::Resuming(claim) => return ClaimOutcome::Held { until: claim.until },
     };
-    record.status =
-        InvocationStatus::Resuming(Claim { owner: request.owner.clone(), until: request.until, payload });
+    record.status = InvocationStatus::Resuming(Claim { owner: request.owner.clone(), until: request.until, payload });
     ClaimOutcome::Granted(Box::new(record.clone()))
 }

@@ -8,7 +8,7 @@ use dormouse_ports::{
 };
 
 use super::session::SessionRun;
-use super::walk::{End, From, Run, Walk};
+use super::walk::{From, Run, Walk};
 use super::{finish, resume};
 use crate::ambient::Identity;
 use crate::observe::{Observer, Phases, Registered};
@@ -50,6 +50,9 @@ pub struct LeaseTerms {
     pub duration: Duration,
 }
 
+/// Makes the caller's own data from the state at entry.
+pub type Carry = Arc<dyn Fn(&State) -> Map + Send + Sync>;
+
 /// A fresh call of `invoke()` (graph-engine §3).
 #[derive(Clone, Default)]
 pub struct Invocation {
@@ -64,7 +67,7 @@ pub struct Invocation {
     /// Travels to every observer and backend (observability §3.4).
     pub metadata: Map,
     /// Makes the caller's own data from the state at entry; kept with a pause and given back with every outcome.
-    pub carry: Option<Arc<dyn Fn(&State) -> Map + Send + Sync>>,
+    pub carry: Option<Carry>,
     /// With it, the session's lease is taken for the duration of the call.
     pub lease: Option<LeaseTerms>,
     /// Observers of this call only, told after those of the graphs.
@@ -91,9 +94,19 @@ pub struct Resume {
     pub claim: LeaseTerms,
     /// Observers of this call only.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
-    /// Decides over an error: `true` gives the claim back, so that the invocation sleeps on and the same signal can
-    /// be delivered again; `false` ends the invocation as errored.
-    pub sleeps_on: fn(&EngineError) -> bool,
+    /// Decides what an error does to the invocation. A payload that does not fit always gives the claim back.
+    pub after_error: fn(&EngineError) -> AfterError,
+}
+
+/// What an error does to an invocation that was being resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterError {
+    /// The invocation is over, errored.
+    End,
+    /// The payload is forgotten; the invocation sleeps on and waits for the signal again.
+    GiveBack,
+    /// The claim stays until it ends by itself; the next delivery takes it over with the same payload.
+    KeepClaim,
 }
 
 impl fmt::Debug for Resume {

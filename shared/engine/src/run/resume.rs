@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation};
 
-use super::engine::{Engine, LeaseTerms, Outcome, Resume, is_transient, registered};
+use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transient, registered};
 use super::finish::completed;
 use super::pause::{self, Before};
 use super::session::{SessionRun, save_failed};
@@ -50,7 +50,7 @@ pub(super) async fn claimed(
         Err(error) => Err(error),
     };
     if let Err(error) = &finished {
-        end_badly(engine, &paused, &claim, error, (call.sleeps_on)(error)).await;
+        end_badly(engine, &paused, &claim, error, (call.after_error)(error)).await;
     }
     finished
 }
@@ -140,9 +140,11 @@ fn not_finished(run: &Run, error: CommitError) -> EngineError {
 
 /// Ends the claim after an error: the invocation sleeps on, or is over. When even that cannot be written, the claim
 /// ends by itself and the payload that it holds is delivered again.
-async fn end_badly(engine: &Engine, paused: &PausedInvocation, claim: &Claim, error: &EngineError, sleeps_on: bool) {
-    if sleeps_on {
-        return give_back(engine, paused, claim).await;
+async fn end_badly(engine: &Engine, paused: &PausedInvocation, claim: &Claim, error: &EngineError, after: AfterError) {
+    match after {
+        AfterError::End => {}
+        AfterError::GiveBack => return give_back(engine, paused, claim).await,
+        AfterError::KeepClaim => return,
     }
     let failure = FailureRecord { category: error.derived_category().clone(), message: error.message().to_owned() };
     let write = InvocationWrite::Fail { paused: Box::new(paused.clone()), owner: Some(claim.owner.clone()), failure };

@@ -12,11 +12,7 @@ fn failure() -> FailureRecord {
 }
 
 fn fail(paused: &PausedInvocation, owner: Option<&str>) -> InvocationWrite {
-    InvocationWrite::Fail {
-        paused: Box::new(paused.clone()),
-        owner: owner.map(Owner::from),
-        failure: failure(),
-    }
+    InvocationWrite::Fail { paused: Box::new(paused.clone()), owner: owner.map(Owner::from), failure: failure() }
 }
 
 fn release(id: &str, owner: &str) -> InvocationWrite {

@@ -1,12 +1,10 @@
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, CommitError, InvocationStatus, InvocationWrite, Map, Owner,
-    PausedInvocation, SignalState, SuspendFrom,
+    BufferOutcome, BufferedSignal, Claim, CommitError, InvocationStatus, InvocationWrite, Map, Owner, PausedInvocation,
+    SignalState, SuspendFrom,
 };
 use serde_json::json;
 
-use super::scene::{
-    Store, again, at, claimed, commit, complete, fresh, invocation, map, parked, pause, signal, sleep,
-};
+use super::scene::{Store, again, at, claimed, commit, complete, fresh, invocation, map, parked, pause, signal, sleep};
 
 fn waiting(id: &str, generation: u64) -> Option<SignalState> {
     Some(SignalState::Waiting { invocation_id: id.into(), generation })

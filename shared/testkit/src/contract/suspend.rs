@@ -1,8 +1,6 @@
 use dormouse_ports::{CommitError, InvocationStatus};
 
-use super::scene::{
-    Store, assert_same, claimed, commit, complete, delicate_state, fresh, invocation, pause, sleep,
-};
+use super::scene::{Store, assert_same, claimed, commit, complete, delicate_state, fresh, invocation, pause, sleep};
 
 pub(super) async fn a_fresh_pause_can_be_loaded(store: Store) {
     let paused = pause("i1", 1, "s1");

@@ -129,10 +129,5 @@ impl Tables {
 
 /// What is kept of a pause after its end.
 fn stripped(paused: &PausedInvocation) -> PausedInvocation {
-    PausedInvocation {
-        state: Map::new(),
-        parent_states: Vec::new(),
-        completed_positions: Vec::new(),
-        ..paused.clone()
-    }
+    PausedInvocation { state: Map::new(), parent_states: Vec::new(), completed_positions: Vec::new(), ..paused.clone() }
 }

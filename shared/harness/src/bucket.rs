@@ -1,0 +1,81 @@
+use dormouse_ports::Category;
+use serde::{Deserialize, Serialize};
+
+/// What a caller can do about an error (harness §7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bucket {
+    /// Nothing: the session or the graph needs somebody who repairs it (§7.1).
+    SessionTerminating,
+    /// Try the same again later (§7.2).
+    RetryableTransient,
+    /// Send something else (§7.3).
+    UserCorrectable,
+}
+
+impl Bucket {
+    /// The specification's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SessionTerminating => "session_terminating",
+            Self::RetryableTransient => "retryable_transient",
+            Self::UserCorrectable => "user_correctable",
+        }
+    }
+}
+
+/// The bucket of a category: one total table (harness §7).
+///
+/// A node that raised without a category counts as transient: nothing was saved, so the same turn may be tried again,
+/// and a resumed invocation sleeps on until the cause is repaired.
+pub fn bucket_of(category: &Category) -> Bucket {
+    use Bucket::{RetryableTransient, SessionTerminating, UserCorrectable};
+    use Category as C;
+    match category {
+        C::NoDeclaredEntry
+        | C::UnreachableNode
+        | C::DanglingEdge
+        | C::MultipleOutgoingEdges
+        | C::ConflictingReducers
+        | C::MappingReferencesUndeclaredField
+        | C::ConflictingProjectionForms
+        | C::ReducerConfigurationInvalid
+        | C::EdgeException
+        | C::ReducerError
+        | C::RoutingError
+        | C::SessionLoadFailed
+        | C::SessionStateMigrationMissing
+        | C::SessionStateMigrationChainAmbiguous
+        | C::SessionStateMigrationFailed
+        | C::SuspensionPersistenceFailed
+        | C::SuspensionInUnsupportedContext
+        | C::SuspensionTimedOut => SessionTerminating,
+        C::NodeException
+        | C::SessionSaveFailed
+        | C::SessionWriteConflict
+        | C::HarnessSignalSubscriptionFailed
+        | C::ProviderUnavailable
+        | C::ProviderModelNotLoaded
+        | C::ProviderRateLimit
+        | C::SessionLeaseHeld
+        | C::ResumeInProgress
+        | C::TurnDeadlineExceeded => RetryableTransient,
+        C::StateValidationError
+        | C::SuspensionRecordInvalid
+        | C::SuspensionResumePayloadInvalid
+        | C::HarnessSessionIdUnresolved
+        | C::HarnessSignalCorrelationFailed
+        | C::HarnessPathClassificationAmbiguous
+        | C::ChatMessageShapeInvalid
+        | C::ProviderAuthentication
+        | C::ProviderInvalidModel
+        | C::ProviderInvalidResponse
+        | C::ProviderInvalidRequest
+        | C::GraphUnknown
+        | C::RequestInvalid
+        | C::RequestTooLarge
+        | C::NotFound
+        | C::Unauthorized
+        | C::Application(_) => UserCorrectable,
+    }
+}

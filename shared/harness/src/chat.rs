@@ -1,0 +1,21 @@
+//! Chat over the harness: `send()` a message, receive the replies (harness-chat).
+//!
+//! A chat graph keeps its conversation in the state field `messages` with the `append` reducer (§4), and persists
+//! sessions. Only the inbound message is passed to `invoke()`; the history comes from the session.
+
+mod harness;
+mod listener;
+mod message;
+mod outcome;
+
+pub use harness::ChatHarness;
+pub(crate) use listener::Listeners;
+pub use listener::{Listener, ListenerHandle};
+pub use message::ChatMessage;
+pub use outcome::ChatTurnOutcome;
+
+/// The state field that holds the conversation (§4).
+const MESSAGES: &str = "messages";
+
+/// Key under which a paused chat turn keeps how long its history was when it began.
+const HISTORY_LENGTH: &str = "history_length";

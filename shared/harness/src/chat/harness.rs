@@ -1,0 +1,90 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{EngineError, State};
+use dormouse_ports::{Category, Map, SessionId};
+use serde_json::Value;
+
+use super::outcome::carried_length;
+use super::{ChatMessage, ChatTurnOutcome, HISTORY_LENGTH, Listener, ListenerHandle, MESSAGES};
+use crate::{DispatchPath, Harness, Mode, Transmission, TurnError};
+
+/// A chat-shaped harness over one graph (harness-chat §1). Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ChatHarness {
+    harness: Harness,
+    graph: String,
+}
+
+impl ChatHarness {
+    /// A chat over the graph called `graph`.
+    ///
+    /// # Errors
+    /// `graph_unknown`; `harness_path_classification_ambiguous` when the harness is stateless;
+    /// `state_validation_error` when the graph has no `messages` field or persists no sessions.
+    pub fn new(harness: Harness, graph: &str) -> Result<Self, EngineError> {
+        let compiled = harness.graphs().get(graph)?;
+        if harness.config().mode == Mode::Stateless {
+            let message = "a chat needs sessions; construct the harness in sessioned mode";
+            return Err(EngineError::new(Category::HarnessPathClassificationAmbiguous, message));
+        }
+        if !compiled.schema().declares(MESSAGES) || compiled.sessions().is_none() {
+            let message = format!("graph `{graph}` is no chat: it needs a field `{MESSAGES}` and a session policy");
+            return Err(EngineError::new(Category::StateValidationError, message));
+        }
+        Ok(Self { harness, graph: graph.to_owned() })
+    }
+
+    /// Sends a message into a conversation and waits for what the turn comes to (§5). Sends to the same session run
+    /// one after the other, on all machines together; sends to different sessions run side by side.
+    pub async fn send(&self, session_id: &SessionId, message: ChatMessage) -> ChatTurnOutcome {
+        self.send_within(session_id, message, None).await.1
+    }
+
+    /// As [`send`](Self::send), for a worker that has only `time_left`; also tells which dispatch path the turn took
+    /// (§6), where one began.
+    pub async fn send_within(
+        &self,
+        session_id: &SessionId,
+        message: ChatMessage,
+        time_left: Option<Duration>,
+    ) -> (Option<DispatchPath>, ChatTurnOutcome) {
+        if let Err(error) = check(session_id, &message) {
+            return (None, ChatTurnOutcome::errored(&error));
+        }
+        let state = Map::from_iter([(MESSAGES.to_owned(), Value::Array(vec![message.into_value()]))]);
+        let transmission = Transmission {
+            session_id: Some(session_id.clone()),
+            time_left,
+            ..Transmission::start(self.graph.clone(), state)
+        };
+        match self.harness.start_carrying(transmission, Some(Arc::new(carry))).await {
+            Ok(outcome) => {
+                let history = carried_length(&outcome);
+                let path = if history <= 1 { DispatchPath::NewSession } else { DispatchPath::ExistingSession };
+                (Some(path), ChatTurnOutcome::of(&outcome, history))
+            }
+            Err(error) => (None, ChatTurnOutcome::errored(&error)),
+        }
+    }
+
+    /// Calls `listener` once for every turn of the session that is resumed in this process and ends, with the replies
+    /// behind the pause or the error (§8.2), until the handle is dropped.
+    pub fn subscribe(&self, session_id: &SessionId, listener: Listener) -> ListenerHandle {
+        self.harness.listeners().subscribe(session_id.clone(), listener)
+    }
+}
+
+fn check(session_id: &SessionId, message: &ChatMessage) -> Result<(), TurnError> {
+    message.validate().map_err(|reason| TurnError::new(Category::ChatMessageShapeInvalid, reason))?;
+    if session_id.as_str().is_empty() {
+        return Err(TurnError::new(Category::HarnessSessionIdUnresolved, "the session_id is empty"));
+    }
+    Ok(())
+}
+
+/// Keeps how long the history is when the turn begins, the user's message included.
+fn carry(state: &State) -> Map {
+    let length = state.get(MESSAGES).and_then(Value::as_array).map_or(0, Vec::len);
+    Map::from_iter([(HISTORY_LENGTH.to_owned(), length.into())])
+}

@@ -1,0 +1,97 @@
+use dormouse_ports::{Category, InvocationId, Map, SignalDescriptor};
+use serde_json::Value;
+
+use super::{ChatMessage, HISTORY_LENGTH, MESSAGES};
+use crate::{Bucket, TurnError, TurnOutcome};
+
+/// What came of a message (harness-chat §5.2).
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChatTurnOutcome {
+    /// The turn is done.
+    Completed {
+        /// The messages that the turn added after the user's, in order; may be empty.
+        replies: Vec<ChatMessage>,
+        /// The whole state after the turn.
+        final_state: Map,
+    },
+    /// The turn failed.
+    Errored {
+        /// What the user can do.
+        error_bucket: Bucket,
+        /// What went wrong.
+        error_category: Category,
+        /// A message from the system that can be shown as it is (§10).
+        reply: ChatMessage,
+    },
+    /// The turn waits for a signal; the replies behind it go to the listeners of the session.
+    Suspended {
+        /// What it waits for.
+        signal_descriptor: SignalDescriptor,
+        /// The messages that the turn added before it went to sleep, in order; may be empty.
+        pending_messages: Vec<ChatMessage>,
+        /// The paused invocation.
+        invocation_id: InvocationId,
+    },
+}
+
+impl ChatTurnOutcome {
+    pub(crate) fn errored(error: &TurnError) -> Self {
+        let error_bucket = chat_bucket(error);
+        let reply = match error_bucket {
+            Bucket::SessionTerminating => "This conversation can't continue. Please start a new one.".to_owned(),
+            Bucket::RetryableTransient => "I had trouble responding. Try again in a moment.".to_owned(),
+            Bucket::UserCorrectable => format!(
+                "That request couldn't be processed: {}. Please adjust your message and try again.",
+                error.message.trim_end_matches('.')
+            ),
+        };
+        let reply = ChatMessage::text("system", reply);
+        Self::Errored { error_bucket, error_category: error.category.clone(), reply }
+    }
+
+    /// The outcome of a turn that began with `history` messages, the user's included.
+    pub(crate) fn of(outcome: &TurnOutcome, history: usize) -> Self {
+        match outcome {
+            TurnOutcome::Completed(turn) => {
+                Self::Completed { replies: tail(&turn.state, history), final_state: turn.state.clone() }
+            }
+            TurnOutcome::Suspended(turn) => Self::Suspended {
+                signal_descriptor: turn.descriptor.clone(),
+                pending_messages: tail(&turn.state, history),
+                invocation_id: turn.invocation_id.clone(),
+            },
+            TurnOutcome::Errored(error) => Self::errored(error),
+            TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => {
+                Self::errored(&TurnError::new(Category::SuspensionRecordInvalid, "the turn is over already"))
+            }
+        }
+    }
+}
+
+/// Harness §7 with the one difference of harness-chat §10.1: a conversation that could not be saved cannot go on.
+fn chat_bucket(error: &TurnError) -> Bucket {
+    let cannot_go_on = [Category::SessionSaveFailed, Category::HarnessSessionIdUnresolved].contains(&error.category);
+    if cannot_go_on { Bucket::SessionTerminating } else { error.bucket }
+}
+
+/// The messages of `state` behind the first `history`, by index (§7).
+fn tail(state: &Map, history: usize) -> Vec<ChatMessage> {
+    let messages = state.get(MESSAGES).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    messages.get(history..).unwrap_or_default().iter().cloned().map(ChatMessage::unchecked).collect()
+}
+
+/// How many messages `state` holds.
+pub(super) fn history_length(state: &Map) -> usize {
+    state.get(MESSAGES).and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+/// The history length that a turn carries along.
+pub(super) fn carried_length(outcome: &TurnOutcome) -> usize {
+    let carried = match outcome {
+        TurnOutcome::Completed(turn) => &turn.carried,
+        TurnOutcome::Suspended(turn) => &turn.carried,
+        TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => return 0,
+    };
+    let length = carried.get(HISTORY_LENGTH).and_then(Value::as_u64);
+    length.and_then(|length| usize::try_from(length).ok()).unwrap_or_default()
+}

@@ -1,0 +1,87 @@
+//! Fresh turns: dispatch paths 3.0, 3.1 and 3.2.
+
+use std::sync::Arc;
+
+use dormouse_engine::{Carry, CompiledGraph, Invocation};
+use dormouse_ports::{Category, InvocationId, SessionId};
+
+use crate::harness::Budget;
+use crate::{Harness, Mode, Transmission, TurnError, TurnOutcome};
+
+impl Harness {
+    pub(crate) async fn start(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
+        self.start_carrying(transmission, None).await
+    }
+
+    /// A fresh turn that keeps what `carry` makes of its first state.
+    pub(crate) async fn start_carrying(
+        &self,
+        transmission: Transmission,
+        carry: Option<Carry>,
+    ) -> Result<TurnOutcome, TurnError> {
+        let graph = self.graphs().get(&transmission.graph)?.clone();
+        if let Some(id) = &transmission.invocation_id
+            && let Some(earlier) = self.earlier_answer(id, &transmission.graph).await?
+        {
+            return Ok(earlier);
+        }
+        let budget = self.budget(&transmission);
+        let session_id = self.session_of(&transmission);
+        let invocation_id =
+            transmission.invocation_id.clone().unwrap_or_else(|| self.engine().ports().ids.fresh().into());
+        let call = Invocation {
+            state: transmission.state,
+            session_id: session_id.clone(),
+            invocation_id: Some(invocation_id.clone()),
+            correlation_id: transmission.correlation_id,
+            metadata: transmission.metadata,
+            carry,
+            ..Invocation::default()
+        };
+        let outcome = self.invoke_alone(&graph, call, budget).await.map_err(|error| error.of(&invocation_id))?;
+        let mut turn = self.finish(&graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
+        if let TurnOutcome::Completed(completed) = &mut turn {
+            completed.session_id = session_id;
+        }
+        Ok(turn)
+    }
+
+    /// Runs the call alone in its session: while another turn of it runs, this one waits.
+    async fn invoke_alone(
+        &self,
+        graph: &Arc<CompiledGraph>,
+        call: Invocation,
+        budget: Budget,
+    ) -> Result<dormouse_engine::Outcome, TurnError> {
+        loop {
+            let attempt = Invocation { lease: Some(self.lease(budget)), ..call.clone() };
+            let result = self.within(budget, self.engine().invoke(graph, attempt)).await;
+            match result {
+                Err(error) if error.category == Category::SessionLeaseHeld && !self.time_left(budget).is_zero() => {
+                    self.pause_before_retry().await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn session_of(&self, transmission: &Transmission) -> Option<SessionId> {
+        match self.config().mode {
+            Mode::Stateless => None,
+            Mode::Sessioned => {
+                let fresh = || self.engine().ports().ids.fresh().into();
+                Some(transmission.session_id.clone().unwrap_or_else(fresh))
+            }
+        }
+    }
+
+    /// The answer that a turn of this id got before, as far as it was ever suspended.
+    async fn earlier_answer(&self, id: &InvocationId, graph: &str) -> Result<Option<TurnOutcome>, TurnError> {
+        let Some(record) = self.load_invocation(id).await? else { return Ok(None) };
+        if record.paused.graph != graph {
+            let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
+            return Err(TurnError::new(Category::RequestInvalid, message));
+        }
+        Ok(Some(self.answer_of(*record)))
+    }
+}

@@ -1,0 +1,238 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{CompiledGraph, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended};
+use dormouse_ports::{
+    Category, InvocationId, InvocationWrite, PausedInvocation, SignalSubscriptions, Subscription, SubscriptionError,
+};
+use futures::future::{Either, select};
+use jiff::Timestamp;
+
+use crate::chat::Listeners;
+use crate::{
+    Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig, SuspendedTurn, Transmission, Turn, TurnError,
+    TurnOutcome,
+};
+
+/// Serves turns of the registered graphs. Cheap to clone.
+#[derive(Clone)]
+pub struct Harness(Arc<Parts>);
+
+struct Parts {
+    engine: Engine,
+    graphs: GraphRegistry,
+    subscriptions: Arc<dyn SignalSubscriptions>,
+    config: HarnessConfig,
+    listeners: Listeners,
+}
+
+impl fmt::Debug for Harness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Harness").field("graphs", &self.0.graphs).field("config", &self.0.config).finish()
+    }
+}
+
+impl Harness {
+    /// A harness for `graphs` that registers wake-ups with `subscriptions`.
+    pub fn new(
+        engine: Engine,
+        graphs: GraphRegistry,
+        subscriptions: Arc<dyn SignalSubscriptions>,
+        config: HarnessConfig,
+    ) -> Self {
+        let listeners = Listeners::default();
+        Self(Arc::new(Parts { engine, graphs, subscriptions, config, listeners }))
+    }
+
+    /// The graphs that it can run.
+    pub fn graphs(&self) -> &GraphRegistry {
+        &self.0.graphs
+    }
+
+    /// How it behaves.
+    pub fn config(&self) -> &HarnessConfig {
+        &self.0.config
+    }
+
+    /// The engine it runs on.
+    pub fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.0.listeners
+    }
+
+    pub(crate) fn subscriptions(&self) -> &dyn SignalSubscriptions {
+        &*self.0.subscriptions
+    }
+
+    /// Serves one transmission from its classification to its outcome (harness §3 to §5). It never waits for a
+    /// signal.
+    pub async fn turn(&self, transmission: Transmission) -> Turn {
+        let path = match transmission.classify(self.config().mode) {
+            Ok(path) => path,
+            Err(error) => return Turn { path: None, outcome: TurnError::from(error).into() },
+        };
+        let outcome = match path {
+            DispatchPath::SignalResume => self.resume(transmission).await,
+            DispatchPath::Stateless if transmission.is_signal() => self.resume(transmission).await,
+            DispatchPath::Stateless | DispatchPath::NewSession | DispatchPath::ExistingSession => {
+                self.start(transmission).await
+            }
+        };
+        Turn { path: Some(path), outcome: outcome.unwrap_or_else(TurnOutcome::from) }
+    }
+
+    /// Waits until the observers of all graphs have been told everything, at most for `timeout`. A function calls it
+    /// before it answers: afterwards its sandbox is frozen.
+    pub async fn drain(&self, timeout: Duration) -> DrainSummary {
+        let clock = &*self.engine().ports().clock;
+        let drains = self.graphs().iter().map(|graph| graph.drain(clock, Some(timeout)));
+        let summaries = futures::future::join_all(drains).await;
+        summaries.into_iter().fold(DrainSummary::default(), |sum, one| DrainSummary {
+            undelivered_count: sum.undelivered_count + one.undelivered_count,
+            timeout_reached: sum.timeout_reached || one.timeout_reached,
+        })
+    }
+
+    /// A stretch of time for one turn.
+    pub(crate) fn budget(&self, transmission: &Transmission) -> Budget {
+        let budget = self.config().turn_budget;
+        let budget = transmission.time_left.map_or(budget, |left| left.min(budget));
+        Budget { ends: self.engine().ports().clock.monotonic() + budget }
+    }
+
+    pub(crate) fn time_left(&self, budget: Budget) -> Duration {
+        budget.ends.saturating_sub(self.engine().ports().clock.monotonic())
+    }
+
+    pub(crate) async fn pause_before_retry(&self) {
+        self.engine().ports().clock.sleep(self.config().poll_interval).await;
+    }
+
+    /// Exclusive rights that outlive what is left of the turn.
+    pub(crate) fn lease(&self, budget: Budget) -> LeaseTerms {
+        let owner = self.engine().ports().ids.fresh().into();
+        LeaseTerms { owner, duration: self.time_left(budget) + self.config().lease_margin }
+    }
+
+    /// Runs `work` for at most what is left of the turn. What it holds ends by itself soon after.
+    pub(crate) async fn within<T>(
+        &self,
+        budget: Budget,
+        work: impl Future<Output = Result<T, EngineError>> + Send,
+    ) -> Result<T, TurnError> {
+        let expired = self.engine().ports().clock.sleep(self.time_left(budget));
+        match select(Box::pin(work), expired).await {
+            Either::Left((result, _)) => result.map_err(TurnError::from),
+            Either::Right(((), _)) => {
+                let message = "the turn did not end within its time; what it had claimed is free again soon";
+                Err(TurnError::new(Category::TurnDeadlineExceeded, message))
+            }
+        }
+    }
+
+    /// Answers for an outcome of the engine, arranging the wake-up of a pause.
+    pub(crate) async fn settle(&self, graph: &CompiledGraph, outcome: Outcome) -> Result<Settled, TurnError> {
+        match outcome {
+            Outcome::Completed(done) => Ok(Settled::Done(TurnOutcome::Completed(Box::new(CompletedTurn {
+                invocation_id: done.invocation_id,
+                session_id: None,
+                graph: graph.name().to_owned(),
+                state: done.state.to_map(),
+                carried: done.carried,
+                repeated: false,
+            })))),
+            Outcome::Suspended(mut pause) => match pause.arrived.take() {
+                Some(record) => Ok(Settled::GoOn(record)),
+                None => self.arrange(suspended_turn(graph, *pause)).await.map(Settled::Done),
+            },
+        }
+    }
+
+    /// Registers the wake-up of a pause. If that fails the pause must not stay: nobody would wake it (harness §6).
+    pub(crate) async fn arrange(&self, turn: SuspendedTurn) -> Result<TurnOutcome, TurnError> {
+        let subscription = Subscription {
+            invocation_id: turn.invocation_id.clone(),
+            generation: turn.generation,
+            descriptor: turn.descriptor.clone(),
+            wake: turn.wake.clone(),
+        };
+        if let Err(error) = self.subscriptions().subscribe(&subscription).await {
+            let error = subscription_failed(error).of(&turn.invocation_id);
+            self.invalidate(&turn.invocation_id, &error).await;
+            return Err(error);
+        }
+        Ok(TurnOutcome::Suspended(Box::new(turn)))
+    }
+
+    async fn invalidate(&self, invocation_id: &InvocationId, error: &TurnError) {
+        let store = &self.engine().ports().store;
+        let ended = match store.load_invocation(invocation_id).await {
+            Ok(Some(record)) => self.fail_unclaimed(record.paused, error).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = ended {
+            tracing::error!(%reason, %invocation_id, "a pause without a wake-up could not be ended; the sweep will");
+        }
+    }
+
+    /// Ends a pause that nobody has claimed.
+    pub(crate) async fn fail_unclaimed(&self, paused: PausedInvocation, error: &TurnError) -> Result<(), String> {
+        let failure =
+            dormouse_ports::FailureRecord { category: error.category.clone(), message: error.message.clone() };
+        self.commit(InvocationWrite::Fail { paused: Box::new(paused), owner: None, failure }).await
+    }
+
+    /// Commits a change of an invocation that concerns no session.
+    pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), String> {
+        let ports = self.engine().ports();
+        let (id, now) = (ports.ids.fresh(), ports.clock.now());
+        let commit = dormouse_ports::Commit { id, now, session: None, invocation: Some(write) };
+        ports.store.commit(&commit).await.map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.engine().ports().clock.now()
+    }
+}
+
+/// The end of the time that a turn has, on the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    ends: Duration,
+}
+
+/// What is left to do after an outcome of the engine.
+pub(crate) enum Settled {
+    Done(TurnOutcome),
+    /// The awaited signal was there already: go on with this claimed record.
+    GoOn(Box<dormouse_ports::InvocationRecord>),
+}
+
+fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
+    SuspendedTurn {
+        suspending_node: pause.suspending_node().to_owned(),
+        invocation_id: pause.invocation_id,
+        session_id: pause.session_id,
+        graph: graph.name().to_owned(),
+        generation: pause.generation,
+        descriptor: pause.descriptor,
+        wake: pause.wake,
+        state: pause.state.to_map(),
+        carried: pause.carried,
+        repeated: false,
+    }
+}
+
+fn subscription_failed(error: SubscriptionError) -> TurnError {
+    let bucket = match &error {
+        SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
+        SubscriptionError::Rejected(_) => Bucket::UserCorrectable,
+    };
+    let message = format!("the wake-up could not be registered: {error}");
+    TurnError { bucket, ..TurnError::new(Category::HarnessSignalSubscriptionFailed, message) }
+}

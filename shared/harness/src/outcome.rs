@@ -1,0 +1,128 @@
+use dormouse_engine::EngineError;
+use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor, SignalId, WakePlan};
+use jiff::Timestamp;
+
+use crate::{Bucket, DispatchPath, bucket_of};
+
+/// What a turn was and what came out (harness §4).
+#[derive(Debug)]
+pub struct Turn {
+    /// The dispatch path; `None` when the transmission could not be classified.
+    pub path: Option<DispatchPath>,
+    /// What came out.
+    pub outcome: TurnOutcome,
+}
+
+/// What came out of a turn. The three outcomes of harness §5, and the two answers to a signal that moved nothing now.
+#[derive(Debug)]
+pub enum TurnOutcome {
+    /// The graph reached END.
+    Completed(Box<CompletedTurn>),
+    /// The invocation sleeps, and its wake-up is registered.
+    Suspended(Box<SuspendedTurn>),
+    /// Something went wrong.
+    Errored(Box<TurnError>),
+    /// The signal came before its wait and is kept for it.
+    Buffered {
+        /// Its correlation token.
+        signal_id: SignalId,
+        /// Until when it is kept.
+        expires_at: Timestamp,
+    },
+    /// The delivery has nothing to do any more: another one was first, and the invocation is past that pause.
+    Stale {
+        /// Which invocation was meant.
+        invocation_id: InvocationId,
+    },
+}
+
+/// An invocation that reached END.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompletedTurn {
+    /// This invocation.
+    pub invocation_id: InvocationId,
+    /// Its session, if it has one.
+    pub session_id: Option<SessionId>,
+    /// The graph that ran.
+    pub graph: String,
+    /// The final state.
+    pub state: Map,
+    /// What the caller of the first turn gave along.
+    pub carried: Map,
+    /// Whether this answer was given before, to another delivery.
+    pub repeated: bool,
+}
+
+/// An invocation that sleeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SuspendedTurn {
+    /// This invocation.
+    pub invocation_id: InvocationId,
+    /// Its session, if it has one.
+    pub session_id: Option<SessionId>,
+    /// The graph that ran.
+    pub graph: String,
+    /// Which of its pauses this is, from 1.
+    pub generation: u64,
+    /// What it waits for.
+    pub descriptor: SignalDescriptor,
+    /// When and by what it wakes by itself.
+    pub wake: WakePlan,
+    /// The node of the outermost graph in which it sleeps.
+    pub suspending_node: String,
+    /// The state of the outermost graph.
+    pub state: Map,
+    /// What the caller of the first turn gave along.
+    pub carried: Map,
+    /// Whether this answer was given before, to another delivery.
+    pub repeated: bool,
+}
+
+/// A failure at the boundary of the turn (harness §7).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnError {
+    /// What went wrong.
+    pub category: Category,
+    /// What the caller can do about it.
+    pub bucket: Bucket,
+    /// What a person reads.
+    pub message: String,
+    /// The invocation that it concerns, if there is one to look at.
+    pub invocation_id: Option<InvocationId>,
+}
+
+impl TurnError {
+    /// An error of `category` in its bucket.
+    pub fn new(category: Category, message: impl Into<String>) -> Self {
+        Self { bucket: bucket_of(&category), category, message: message.into(), invocation_id: None }
+    }
+
+    /// Names the invocation that it concerns.
+    #[must_use]
+    pub fn of(mut self, invocation_id: &InvocationId) -> Self {
+        self.invocation_id.get_or_insert_with(|| invocation_id.clone());
+        self
+    }
+}
+
+impl From<EngineError> for TurnError {
+    /// The category behind carriers. Transient, whatever the category, when only a port was busy; a wake-up that the
+    /// engine refuses is one that was asked for wrongly.
+    fn from(error: EngineError) -> Self {
+        let plain = Self::new(error.derived_category().clone(), error.message());
+        let bucket = if error.is_transient() {
+            Bucket::RetryableTransient
+        } else if plain.category == Category::HarnessSignalSubscriptionFailed {
+            Bucket::UserCorrectable
+        } else {
+            plain.bucket
+        };
+        Self { bucket, ..plain }
+    }
+}
+
+impl From<TurnError> for TurnOutcome {
+    fn from(error: TurnError) -> Self {
+        Self::Errored(Box::new(error))
+    }
+}

@@ -1,0 +1,33 @@
+use std::sync::Arc;
+
+use dormouse_engine::{CompiledGraph, EngineError};
+use dormouse_ports::Category;
+use indexmap::IndexMap;
+
+/// The graphs that a worker can run, by name. Every worker links the same registry, so that any of them can resume
+/// any invocation.
+#[derive(Clone, Debug, Default)]
+pub struct GraphRegistry(IndexMap<String, Arc<CompiledGraph>>);
+
+impl GraphRegistry {
+    /// A registry of `graphs`; of graphs with the same name the last one stays.
+    pub fn new(graphs: impl IntoIterator<Item = Arc<CompiledGraph>>) -> Self {
+        Self(graphs.into_iter().map(|graph| (graph.name().to_owned(), graph)).collect())
+    }
+
+    /// The graphs in the order of their registration.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<CompiledGraph>> {
+        self.0.values()
+    }
+
+    /// The graph called `name`.
+    ///
+    /// # Errors
+    /// `graph_unknown`, with the names that there are.
+    pub fn get(&self, name: &str) -> Result<&Arc<CompiledGraph>, EngineError> {
+        self.0.get(name).ok_or_else(|| {
+            let known = self.0.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`; there are: {known}"))
+        })
+    }
+}

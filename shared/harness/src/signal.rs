@@ -1,0 +1,356 @@
+//! Signals: from a correlation token, a callback or a timer to the continued invocation (harness §3.3, §6).
+
+use std::sync::Arc;
+
+use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, DueAction, InvocationId, InvocationRecord,
+    InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState, StoreError, Subscription,
+};
+
+use crate::harness::{Budget, Settled};
+use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Transmission, Trigger, TurnError, TurnOutcome};
+
+/// How often a pause may be followed by the next one within one delivery, because each signal was there already.
+const MOST_CONTINUATIONS: usize = 16;
+
+/// A delivery that found its invocation.
+struct Delivery {
+    invocation_id: InvocationId,
+    generation: Option<u64>,
+    payload: Map,
+    budget: Budget,
+}
+
+impl Harness {
+    pub(crate) async fn resume(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
+        let budget = self.budget(&transmission);
+        let payload = transmission.signal_payload.unwrap_or_default();
+        match (transmission.trigger, transmission.invocation_id, transmission.signal_id) {
+            (Trigger::Due, Some(id), _) => self.fall_due(id, transmission.generation, budget).await,
+            (Trigger::Signal, Some(invocation_id), _) => {
+                self.deliver(Delivery { invocation_id, generation: transmission.generation, payload, budget }).await
+            }
+            (_, None, Some(signal_id)) => self.correlate(signal_id, payload, budget).await,
+            (_, None, None) => {
+                let message = "a signal must name an invocation_id or a signal_id";
+                Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message))
+            }
+        }
+    }
+
+    /// Finds who waits for `signal_id`, or keeps the signal until somebody does.
+    async fn correlate(&self, signal_id: SignalId, payload: Map, budget: Budget) -> Result<TurnOutcome, TurnError> {
+        let store = &self.engine().ports().store;
+        loop {
+            let known = store.load_signal(&signal_id, self.now()).await.map_err(store_failed)?;
+            match known.map(|record| record.state) {
+                Some(SignalState::Waiting { invocation_id, generation }) => {
+                    let generation = Some(generation);
+                    return self.deliver(Delivery { invocation_id, generation, payload, budget }).await;
+                }
+                Some(SignalState::Delivered { invocation_id, .. }) => {
+                    let record = self.load_invocation(&invocation_id).await?;
+                    return Ok(record.map_or(TurnOutcome::Stale { invocation_id }, |record| self.answer_of(*record)));
+                }
+                Some(SignalState::Buffered(_)) | None => {}
+            }
+            let Some(kept_for) = self.config().early_signals else {
+                let message = format!("no paused invocation waits for signal `{signal_id}`");
+                return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
+            };
+            let (received_at, expires_at) = (self.now(), self.now() + kept_for);
+            let signal = BufferedSignal { payload: payload.clone(), received_at, expires_at };
+            match store.buffer_signal(&signal_id, &signal).await.map_err(store_failed)? {
+                BufferOutcome::Buffered { expires_at } => return Ok(TurnOutcome::Buffered { signal_id, expires_at }),
+                BufferOutcome::Occupied => {
+                    let message = format!("another payload is already kept for signal `{signal_id}`; the first stands");
+                    return Err(TurnError::new(Category::RequestInvalid, message));
+                }
+                BufferOutcome::Changed if self.time_left(budget).is_zero() => {
+                    return Err(TurnError::new(Category::ResumeInProgress, "the signal is changing; send it again"));
+                }
+                BufferOutcome::Changed => {}
+            }
+        }
+    }
+
+    /// What a pause that fell due asks for.
+    async fn fall_due(
+        &self,
+        invocation_id: InvocationId,
+        generation: Option<u64>,
+        budget: Budget,
+    ) -> Result<TurnOutcome, TurnError> {
+        let stale = TurnOutcome::Stale { invocation_id: invocation_id.clone() };
+        let Some(record) = self.load_invocation(&invocation_id).await? else { return Ok(stale) };
+        let paused = record.paused;
+        let is_over = matches!(record.status, InvocationStatus::Completed { .. } | InvocationStatus::Errored(_));
+        let due = paused.wake.due.clone().filter(|_| !is_over);
+        let Some(due) = due.filter(|_| generation.is_none_or(|meant| meant == paused.generation)) else {
+            return Ok(stale);
+        };
+        match due.action {
+            DueAction::Resume(payload) => {
+                let generation = Some(paused.generation);
+                self.deliver(Delivery { invocation_id, generation, payload, budget }).await
+            }
+            DueAction::Fail => {
+                let message = format!("no signal `{}` came until {}", paused.descriptor.signal_id, due.at);
+                let error = TurnError::new(Category::SuspensionTimedOut, message).of(&invocation_id);
+                let ended = self.fail_unclaimed(paused, &error).await;
+                ended.map_err(|reason| TurnError::new(Category::ResumeInProgress, reason).of(&invocation_id))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
+    async fn deliver(&self, delivery: Delivery) -> Result<TurnOutcome, TurnError> {
+        let id = delivery.invocation_id.clone();
+        loop {
+            let lease = self.lease(delivery.budget);
+            let request = ClaimRequest {
+                invocation_id: id.clone(),
+                generation: delivery.generation,
+                owner: lease.owner,
+                now: self.now(),
+                until: self.now() + lease.duration,
+                payload: delivery.payload.clone(),
+            };
+            match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
+                ClaimOutcome::Granted(record) => {
+                    let accepted = Accepted::of(&record, &delivery.payload);
+                    let turn = self.continue_claimed(record, delivery.budget, accepted).await;
+                    return turn.map_err(|error| error.of(&id));
+                }
+                ClaimOutcome::Missing => {
+                    let message = format!("there is no paused invocation {id}");
+                    return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
+                }
+                ClaimOutcome::Settled(record) => return Ok(self.answer_of(*record)),
+                ClaimOutcome::Held { .. } if !self.time_left(delivery.budget).is_zero() => {
+                    self.pause_before_retry().await;
+                }
+                ClaimOutcome::Held { until } => {
+                    let message = format!("another delivery is resuming the invocation until {until}; ask again then");
+                    return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
+                }
+            }
+        }
+    }
+
+    /// Continues an invocation whose claim is ours, and clears up what else would have woken it.
+    pub(crate) async fn continue_claimed(
+        &self,
+        record: Box<InvocationRecord>,
+        budget: Budget,
+        accepted: Accepted,
+    ) -> Result<TurnOutcome, TurnError> {
+        let graph = match self.graphs().get(&record.paused.graph) {
+            Ok(graph) => graph.clone(),
+            Err(error) => {
+                self.give_back(&record).await;
+                return Err(TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) });
+            }
+        };
+        let woken = subscription_of(&record);
+        let (session_id, paused) = (record.paused.session_id.clone(), record.paused.outermost_state().clone());
+        let outcome = self.resume_once(&graph, record, budget, accepted).await;
+        if let Ok(Outcome::Completed(_) | Outcome::Suspended(_)) = &outcome
+            && let Some(woken) = woken
+            && let Err(error) = self.subscriptions().cancel(&woken).await
+        {
+            tracing::warn!(%error, invocation_id = %woken.invocation_id, "a wake-up stays; it will find nothing to do");
+        }
+        let mut turn = match outcome {
+            Ok(outcome) => self.finish(&graph, outcome, budget).await,
+            Err(error) => Err(error),
+        };
+        if let Ok(TurnOutcome::Completed(completed)) = &mut turn {
+            completed.session_id.clone_from(&session_id);
+        }
+        self.listeners().notify(&graph, session_id.as_ref(), &paused, &turn).await;
+        turn
+    }
+
+    /// Turns an outcome of the engine into the answer; where the next signal is there already, goes on at once.
+    pub(crate) async fn finish(
+        &self,
+        graph: &Arc<CompiledGraph>,
+        outcome: Outcome,
+        budget: Budget,
+    ) -> Result<TurnOutcome, TurnError> {
+        let mut outcome = outcome;
+        for _ in 0..MOST_CONTINUATIONS {
+            match self.settle(graph, outcome).await? {
+                Settled::Done(turn) => return Ok(turn),
+                Settled::GoOn(record) => {
+                    outcome = match self.resume_once(graph, record.clone(), budget, Accepted::Before).await {
+                        Err(error) if error.category == Category::SuspensionResumePayloadInvalid => {
+                            tracing::warn!(reason = %error.message, "an early signal does not fit and was dropped");
+                            return self.arrange(SuspendedTurn { repeated: false, ..sleeping(record.paused) }).await;
+                        }
+                        outcome => outcome?,
+                    };
+                }
+            }
+        }
+        let message = "the invocation paused and went on too many times in one delivery";
+        Err(TurnError::new(Category::TurnDeadlineExceeded, message))
+    }
+
+    async fn resume_once(
+        &self,
+        graph: &Arc<CompiledGraph>,
+        record: Box<InvocationRecord>,
+        budget: Budget,
+        accepted: Accepted,
+    ) -> Result<Outcome, TurnError> {
+        let call = Resume {
+            payload: Map::new(),
+            generation: None,
+            claim: self.lease(budget),
+            observers: Vec::new(),
+            after_error: match accepted {
+                Accepted::Now => |error| if may_try_again(error) { AfterError::GiveBack } else { AfterError::End },
+                Accepted::Before => |error| if may_try_again(error) { AfterError::KeepClaim } else { AfterError::End },
+            },
+        };
+        self.within(budget, self.engine().resume_claimed(graph, record, call)).await
+    }
+
+    async fn give_back(&self, record: &InvocationRecord) {
+        let InvocationStatus::Resuming(claim) = &record.status else { return };
+        let write = InvocationWrite::Release {
+            invocation_id: record.paused.invocation_id.clone(),
+            generation: record.paused.generation,
+            owner: claim.owner.clone(),
+        };
+        if let Err(reason) = self.commit(write).await {
+            tracing::warn!(%reason, "a claim was not given back; it ends by itself");
+        }
+    }
+
+    /// Takes over the claim of a worker that died, with the payload that it had accepted.
+    pub(crate) async fn take_over(&self, record: &InvocationRecord) -> Result<TurnOutcome, TurnError> {
+        let budget = self.budget(&Transmission::default());
+        let lease = self.lease(budget);
+        let request = ClaimRequest {
+            invocation_id: record.paused.invocation_id.clone(),
+            generation: Some(record.paused.generation),
+            owner: lease.owner,
+            now: self.now(),
+            until: self.now() + lease.duration,
+            payload: Map::new(),
+        };
+        match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
+            ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await,
+            ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Settled(_) => {
+                Ok(TurnOutcome::Stale { invocation_id: request.invocation_id })
+            }
+        }
+    }
+
+    pub(crate) async fn load_invocation(&self, id: &InvocationId) -> Result<Option<Box<InvocationRecord>>, TurnError> {
+        let record = self.engine().ports().store.load_invocation(id).await.map_err(store_failed)?;
+        Ok(record.map(Box::new))
+    }
+
+    /// What is to be said of an invocation without moving it.
+    ///
+    /// # Errors
+    /// `not_found` when it was never suspended.
+    pub async fn look_up(&self, id: &InvocationId) -> Result<TurnOutcome, TurnError> {
+        match self.load_invocation(id).await? {
+            Some(record) => Ok(self.answer_of(*record)),
+            None => Err(TurnError::new(Category::NotFound, format!("there is no invocation {id}"))),
+        }
+    }
+
+    /// The answer that the stored record gives to a repeated delivery.
+    pub(crate) fn answer_of(&self, record: InvocationRecord) -> TurnOutcome {
+        let paused = record.paused;
+        match record.status {
+            InvocationStatus::Completed { state } => TurnOutcome::Completed(Box::new(CompletedTurn {
+                invocation_id: paused.invocation_id,
+                session_id: paused.session_id,
+                graph: paused.graph,
+                state,
+                carried: paused.carried,
+                repeated: true,
+            })),
+            InvocationStatus::Errored(failure) => {
+                TurnError::new(failure.category, failure.message).of(&paused.invocation_id).into()
+            }
+            InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
+                TurnOutcome::Suspended(Box::new(sleeping(paused)))
+            }
+        }
+    }
+}
+
+/// Whether the sender of the payload that counts still waits for an answer, or was told already that it is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It waits: after a transient error it is told to send again.
+    Now,
+    /// It was told: after a transient error the payload must stay.
+    Before,
+}
+
+impl Accepted {
+    fn of(record: &InvocationRecord, sent: &Map) -> Self {
+        match &record.status {
+            InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Before,
+            InvocationStatus::Resuming(_)
+            | InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_) => Self::Now,
+        }
+    }
+}
+
+fn may_try_again(error: &EngineError) -> bool {
+    error.is_transient() || crate::bucket_of(error.derived_category()) == Bucket::RetryableTransient
+}
+
+fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
+    SuspendedTurn {
+        suspending_node: paused.namespace.first().map(ToString::to_string).unwrap_or_default(),
+        state: paused.outermost_state().clone(),
+        invocation_id: paused.invocation_id,
+        session_id: paused.session_id,
+        graph: paused.graph,
+        generation: paused.generation,
+        descriptor: paused.descriptor,
+        wake: paused.wake,
+        carried: paused.carried,
+        repeated: true,
+    }
+}
+
+/// What the pause of `record` had registered, where it had.
+fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
+    let paused = &record.paused;
+    (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| Subscription {
+        invocation_id: paused.invocation_id.clone(),
+        generation: paused.generation,
+        descriptor: paused.descriptor.clone(),
+        wake: paused.wake.clone(),
+    })
+}
+
+pub(crate) fn store_failed(error: StoreError) -> TurnError {
+    let (category, bucket) = match &error {
+        StoreError::Unavailable(_) | StoreError::LeaseHeld { .. } => {
+            (Category::SuspensionPersistenceFailed, Bucket::RetryableTransient)
+        }
+        StoreError::Denied(_) | StoreError::Corrupt(_) => {
+            (Category::SuspensionPersistenceFailed, Bucket::SessionTerminating)
+        }
+        StoreError::TooLarge { .. } => (Category::RequestTooLarge, Bucket::UserCorrectable),
+        StoreError::Invalid(_) => (Category::RequestInvalid, Bucket::UserCorrectable),
+    };
+    TurnError { bucket, ..TurnError::new(category, error.to_string()) }
+}

@@ -1,0 +1,163 @@
+use std::time::Duration;
+
+use dormouse_engine::EngineError;
+use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalId};
+
+use crate::Mode;
+
+/// What the sender says a transmission is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// It begins a session.
+    NewSession,
+    /// It goes on in a session.
+    ExistingSession,
+    /// It carries a signal.
+    SignalResume,
+}
+
+/// What made a signal arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trigger {
+    /// Somebody or something sent it.
+    #[default]
+    Signal,
+    /// The pause fell due; the payload comes from the pause itself.
+    Due,
+}
+
+/// One inbound request, event or timer, free of its transport (harness §3).
+#[derive(Clone, Debug, Default)]
+pub struct Transmission {
+    /// The graph that a fresh turn runs.
+    pub graph: String,
+    /// What the sender says it is, where the transport knows.
+    pub intent: Option<Intent>,
+    /// The session, where the transmission names one.
+    pub session_id: Option<SessionId>,
+    /// The fields that a fresh turn starts with.
+    pub state: Map,
+    /// Of a fresh turn: the id it shall have, which makes repeating it safe. Of a signal: the paused invocation.
+    pub invocation_id: Option<InvocationId>,
+    /// The pause that a signal for `invocation_id` means; whichever is current when absent.
+    pub generation: Option<u64>,
+    /// The correlation token of a signal.
+    pub signal_id: Option<SignalId>,
+    /// What a signal carries.
+    pub signal_payload: Option<Map>,
+    /// What made a signal arrive.
+    pub trigger: Trigger,
+    /// Used verbatim for a fresh turn.
+    pub correlation_id: Option<String>,
+    /// Travels to every observer and backend.
+    pub metadata: Map,
+    /// How much time the worker has left; the turn ends before it.
+    pub time_left: Option<Duration>,
+}
+
+impl Transmission {
+    /// A fresh turn of `graph`.
+    pub fn start(graph: impl Into<String>, state: Map) -> Self {
+        Self { graph: graph.into(), state, ..Self::default() }
+    }
+
+    /// A signal for a paused invocation.
+    pub fn callback(invocation_id: impl Into<InvocationId>, generation: Option<u64>, payload: Map) -> Self {
+        Self {
+            intent: Some(Intent::SignalResume),
+            invocation_id: Some(invocation_id.into()),
+            generation,
+            signal_payload: Some(payload),
+            ..Self::default()
+        }
+    }
+
+    /// A signal by its correlation token.
+    pub fn signal(signal_id: impl Into<SignalId>, payload: Map) -> Self {
+        Self {
+            intent: Some(Intent::SignalResume),
+            signal_id: Some(signal_id.into()),
+            signal_payload: Some(payload),
+            ..Self::default()
+        }
+    }
+
+    /// A pause that fell due.
+    pub fn due(invocation_id: impl Into<InvocationId>, generation: u64) -> Self {
+        Self {
+            intent: Some(Intent::SignalResume),
+            invocation_id: Some(invocation_id.into()),
+            generation: Some(generation),
+            trigger: Trigger::Due,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it carries a signal.
+    pub fn is_signal(&self) -> bool {
+        self.intent == Some(Intent::SignalResume) || (self.intent.is_none() && self.signal_payload.is_some())
+    }
+
+    /// The one dispatch path of this transmission in `mode`; depends on nothing else (harness §3.4).
+    ///
+    /// # Errors
+    /// `harness_path_classification_ambiguous`, `harness_session_id_unresolved` or
+    /// `harness_signal_correlation_failed`.
+    pub fn classify(&self, mode: Mode) -> Result<DispatchPath, EngineError> {
+        let refuse = |category, message: &str| Err(EngineError::new(category, message));
+        if self.is_signal() {
+            if self.invocation_id.is_none() && self.signal_id.is_none() {
+                let message = "a signal must name an invocation_id or a signal_id";
+                return refuse(Category::HarnessSignalCorrelationFailed, message);
+            }
+            return Ok(match mode {
+                Mode::Sessioned => DispatchPath::SignalResume,
+                Mode::Stateless => DispatchPath::Stateless,
+            });
+        }
+        if self.signal_payload.is_some() || self.signal_id.is_some() {
+            let message = "the transmission begins or continues a session and carries a signal; send one of the two";
+            return refuse(Category::HarnessPathClassificationAmbiguous, message);
+        }
+        match (mode, self.intent, &self.session_id) {
+            (Mode::Stateless, None, None) => Ok(DispatchPath::Stateless),
+            (Mode::Stateless, _, Some(_)) => {
+                refuse(Category::HarnessPathClassificationAmbiguous, "a stateless harness takes no session_id")
+            }
+            (Mode::Stateless, Some(_), None) => Ok(DispatchPath::Stateless),
+            (Mode::Sessioned, Some(Intent::ExistingSession), None) => {
+                refuse(Category::HarnessSessionIdUnresolved, "to continue a session, name it by session_id")
+            }
+            (Mode::Sessioned, _, Some(id)) if id.as_str().is_empty() => {
+                refuse(Category::HarnessSessionIdUnresolved, "the session_id is empty")
+            }
+            (Mode::Sessioned, Some(Intent::ExistingSession) | None, Some(_)) => Ok(DispatchPath::ExistingSession),
+            (Mode::Sessioned, _, _) => Ok(DispatchPath::NewSession),
+        }
+    }
+}
+
+/// The way that a transmission takes through the harness (harness §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DispatchPath {
+    /// §3.0: no session.
+    Stateless,
+    /// §3.1: the sender begins a session.
+    NewSession,
+    /// §3.2: the sender goes on in a session.
+    ExistingSession,
+    /// §3.3: a signal for a paused invocation.
+    SignalResume,
+}
+
+impl DispatchPath {
+    /// The number of its section.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stateless => "3.0",
+            Self::NewSession => "3.1",
+            Self::ExistingSession => "3.2",
+            Self::SignalResume => "3.3",
+        }
+    }
+}
