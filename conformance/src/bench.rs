@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use dormouse_aws::RandomIds;
 use dormouse_engine::{DrainSummary, Engine, Observer, Phases, Ports};
 use dormouse_ports::{InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
-use dormouse_testkit::{CountingIds, TokioSpawner};
+use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;
 
 use crate::Failure;
@@ -50,7 +51,8 @@ impl<'c> Bench<'c> {
         let ports = Ports {
             store: store.clone(),
             clock: Arc::new(LiveClock::default()),
-            ids: Arc::new(CountingIds::default()),
+            // Requests to DynamoDB are told apart by these beyond tables, so no two cases may share any.
+            ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(NoWakes),
         };

@@ -4,12 +4,14 @@ use dormouse_ports::{InvocationId, Map, SessionId};
 use serde_json::Value;
 
 use crate::Failure;
+use crate::chat::{ArrivalSpec, ChatTurnSpec};
 use crate::directives::Directives;
 use crate::evidence::Evidence;
 use crate::expect::{self, Expectations};
 use crate::graph::GraphSpec;
 use crate::observers::ObserverSpec;
 use crate::sessions::SessionSpec;
+use crate::turns::{HarnessSpec, TransmissionSpec};
 
 /// What a case declares.
 pub(crate) struct CaseSpec {
@@ -27,6 +29,10 @@ pub(crate) struct CaseSpec {
 pub(crate) enum Plan {
     /// Calls of the engine, one after the other.
     Invocations(Vec<Call>),
+    /// Transmissions to a harness.
+    Transmissions(HarnessSpec, Vec<TransmissionSpec>),
+    /// Messages to a chat, then signals.
+    Chat(HarnessSpec, Vec<ChatTurnSpec>, Vec<ArrivalSpec>),
 }
 
 /// One `invoke()`.
@@ -75,9 +81,15 @@ impl CaseSpec {
 
     /// The predicates that nobody checks.
     pub(crate) fn unchecked(&self) -> Vec<String> {
-        let Plan::Invocations(calls) = &self.plan;
-        let of_calls = calls.iter().flat_map(|call| &call.expectations.unchecked);
-        self.expectations.unchecked.iter().chain(of_calls).cloned().collect()
+        let mut unchecked = self.expectations.unchecked.clone();
+        match &self.plan {
+            Plan::Invocations(calls) => {
+                unchecked.extend(calls.iter().flat_map(|call| call.expectations.unchecked.clone()))
+            }
+            Plan::Transmissions(_, all) => unchecked.extend(all.iter().flat_map(|t| t.expectations.unchecked.clone())),
+            Plan::Chat(_, turns, _) => unchecked.extend(turns.iter().flat_map(|t| t.expectations.unchecked.clone())),
+        }
+        unchecked
     }
 }
 
@@ -95,6 +107,10 @@ fn check_version(wanted: Option<&str>) -> Result<(), Failure> {
 }
 
 fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Plan, Expectations<Evidence>), Failure> {
+    if let Some(harness) = case.nested("harness")? {
+        let plan = harness_plan(case, HarnessSpec::read(harness)?)?;
+        return Ok((plan, Expectations::read(case, expect::invocation)?));
+    }
     let listed = case.list("invocations")?;
     if listed.is_empty() {
         let call = Call { session_id, ..Call::read(case)? };
@@ -112,6 +128,24 @@ fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Pla
         calls.push(call);
     }
     Ok((Plan::Invocations(calls), Expectations::read(case, expect::invocation)?))
+}
+
+fn harness_plan(case: &mut Directives<'_>, harness: HarnessSpec) -> Result<Plan, Failure> {
+    let turns = case.list("chat_turns")?.into_iter();
+    let turns: Vec<_> =
+        turns.map(|(at, turn)| ChatTurnSpec::read(Directives::new(at, turn)?)).collect::<Result<_, _>>()?;
+    let arrivals = case.list("signal_arrivals")?.into_iter();
+    let arrivals: Vec<_> =
+        arrivals.map(|(at, arrival)| ArrivalSpec::read(Directives::new(at, arrival)?)).collect::<Result<_, _>>()?;
+    let transmissions = case.list("transmissions")?.into_iter();
+    let transmissions: Vec<_> = transmissions
+        .map(|(at, transmission)| TransmissionSpec::read(Directives::new(at, transmission)?))
+        .collect::<Result<_, _>>()?;
+    match (turns.is_empty(), transmissions.is_empty()) {
+        (true, false) if arrivals.is_empty() => Ok(Plan::Transmissions(harness, transmissions)),
+        (false, true) => Ok(Plan::Chat(harness, turns, arrivals)),
+        _ => Err(Failure::invalid("a harness case needs either `transmissions` or `chat_turns`")),
+    }
 }
 
 impl Call {

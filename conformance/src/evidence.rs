@@ -23,9 +23,17 @@ pub(crate) enum Stage {
 
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    Completed { state: Map },
-    Suspended { state: Map, descriptor: SignalDescriptor, node: String },
+    Completed {
+        state: Map,
+    },
+    Suspended {
+        state: Map,
+        descriptor: SignalDescriptor,
+        node: String,
+    },
     Errored(SeenError),
+    /// Nothing ran, for this reason.
+    Idle(&'static str),
 }
 
 /// An error as a caller of the engine or the harness sees it.
@@ -74,6 +82,7 @@ impl End {
             Self::Completed { .. } => EndKind::Completed,
             Self::Suspended { .. } => EndKind::Suspended,
             Self::Errored(_) => EndKind::Errored,
+            Self::Idle(_) => EndKind::Idle,
         }
     }
 
@@ -83,13 +92,14 @@ impl End {
             Self::Completed { .. } => "it completed".to_owned(),
             Self::Suspended { node, .. } => format!("it was suspended at `{node}`"),
             Self::Errored(error) => format!("it errored: {}: {}", error.category, error.message),
+            Self::Idle(reason) => format!("nothing ran: {reason}"),
         }
     }
 
     pub(crate) fn error(&self) -> Option<&SeenError> {
         match self {
             Self::Errored(error) => Some(error),
-            Self::Completed { .. } | Self::Suspended { .. } => None,
+            Self::Completed { .. } | Self::Suspended { .. } | Self::Idle(_) => None,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Assertions: one function per key, found by a table.
 
+pub(crate) mod chat;
 mod error;
 mod observers;
 mod outcome;
 mod sessions;
-
-use std::collections::HashSet;
+pub(crate) mod turns;
 
 use serde_json::Value;
 
@@ -65,6 +65,19 @@ impl<E> Expectations<E> {
         self.checks.iter().any(|(name, _, _)| name == key)
     }
 
+    /// As [`check`](Self::check); an error or a pause that nobody expects is a failure too.
+    pub(crate) fn check_end(&self, end: &End, evidence: &E) -> Result<(), Failure> {
+        let says = |keys: &[&str]| self.checks.iter().any(|(key, _, _)| keys.contains(&key.as_str()));
+        let is_surprise = match end {
+            End::Completed { .. } => says(&["error", "expected_error", "final_state_at_error", "suspended_state"]),
+            End::Suspended { .. } => !says(PAUSES),
+            End::Errored(_) => !says(ERRORS),
+            End::Idle(_) => false,
+        };
+        let surprise = is_surprise.then(|| Failure::mismatch(format!("unexpected end: {}", end.tell())));
+        Failure::all(surprise.into_iter().chain(self.check(evidence).err()).collect())
+    }
+
     /// Holds every assertion against `evidence`.
     pub(crate) fn check(&self, evidence: &E) -> Result<(), Failure> {
         let check = |(key, value, check): &(String, Value, Check<E>)| {
@@ -74,20 +87,13 @@ impl<E> Expectations<E> {
     }
 }
 
-impl Expectations<Evidence> {
-    /// As [`check`](Self::check); an error or a pause that nobody expects is a failure too.
-    pub(crate) fn check_invocation(&self, evidence: &Evidence) -> Result<(), Failure> {
-        let told: HashSet<&str> = self.checks.iter().map(|(key, _, _)| key.as_str()).collect();
-        let says = |keys: &[&str]| keys.iter().any(|key| told.contains(key));
-        let surprise = match &evidence.end {
-            End::Completed { .. } => says(&["error", "expected_error", "final_state_at_error", "suspended_state"]),
-            End::Suspended { .. } => !says(&["outcome", "suspended_state", "descriptor", "suspending_node"]),
-            End::Errored(_) => !says(&["outcome", "error", "expected_error", "final_state_at_error", "error_category"]),
-        };
-        let surprise = surprise.then(|| Failure::mismatch(format!("unexpected end: {}", evidence.end.tell())));
-        Failure::all(surprise.into_iter().chain(self.check(evidence).err()).collect())
-    }
-}
+/// Keys by which a fixture says that it expects a pause.
+const PAUSES: &[&str] =
+    &["outcome", "invoke_outcome", "suspended_state", "descriptor", "suspending_node", "signal_descriptor"];
+
+/// Keys by which a fixture says that it expects an error.
+const ERRORS: &[&str] =
+    &["outcome", "invoke_outcome", "error", "expected_error", "final_state_at_error", "error_category", "error_bucket"];
 
 /// The assertion of that name over an invocation.
 pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {

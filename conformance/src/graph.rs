@@ -79,6 +79,10 @@ impl GraphSpec {
         self.schema.version()
     }
 
+    pub(crate) fn declares(&self, field: &str) -> bool {
+        self.schema.declares(field)
+    }
+
     /// Compiles the graph and those inside of it.
     pub(crate) fn build(&self, stage: &Stage, sessions: Option<SessionPolicy>) -> Result<BuiltGraph, BuildError> {
         let mut inner = IndexMap::new();

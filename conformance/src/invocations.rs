@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dormouse_engine::{DrainSummary, EngineError, Invocation, LeaseTerms, Outcome, Resume};
+use dormouse_engine::{AfterError, DrainSummary, EngineError, Invocation, LeaseTerms, Outcome, Resume};
 use dormouse_ports::InvocationId;
 
 use crate::Failure;
@@ -38,7 +38,7 @@ pub(crate) async fn run(mut bench: Bench<'_>, calls: &[Call]) -> Result<(), Fail
         }
         bench.round.store(index, Ordering::Relaxed);
         let seen = invoke(&mut bench, &compiled, call).await?;
-        let checked = call.expectations.check_invocation(&seen);
+        let checked = call.expectations.check_end(&seen.end, &seen);
         failures.extend(checked.map_err(|failure| failure.within(&call.name)).err());
         if index + 1 == calls.len() {
             failures.extend(bench.case.expectations.check(&seen).err());
@@ -56,7 +56,7 @@ fn check_refusal(bench: &Bench<'_>, calls: &[Call], seen: &Evidence) -> Result<(
     if seen.stage == Stage::Compilation && expectations.expects("expected_compile_error") {
         return expectations.check(seen);
     }
-    expectations.check_invocation(seen)
+    expectations.check_end(&seen.end, seen)
 }
 
 impl Call {
@@ -114,7 +114,7 @@ async fn resume(
         generation: None,
         claim: LeaseTerms { owner: bench.ports.ids.fresh().into(), duration: CLAIM },
         observers: compiled.observers.clone(),
-        sleeps_on: |_| false,
+        after_error: |_| AfterError::End,
     };
     Ok(compiled.engine.resume(&compiled.built.graph, &InvocationId::new(id), request).await)
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dormouse_engine::{Middleware, Next, NodeError, NodeEvent, State, Update};
+use dormouse_engine::{Identity, Middleware, Next, NodeError, NodeEvent, State, Update, current};
 
 /// A node that was dispatched, subgraph nodes included.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Delivered {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
+    /// Who ran, as a node sees it.
+    pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) ran: Vec<Ran>,
     pub(crate) middleware: Vec<String>,
     pub(crate) delivered: Vec<Delivered>,
@@ -35,6 +37,11 @@ pub(crate) struct Ledger(Mutex<Pages>);
 impl Ledger {
     pub(crate) fn write(&self, note: impl FnOnce(&mut Pages)) {
         note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Who ran last.
+    pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).identity.clone()
     }
 
     pub(crate) fn take(&self) -> Pages {
@@ -53,7 +60,10 @@ pub(crate) struct Tracer {
 impl Middleware for Tracer {
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
         let ran = Ran { depth: self.depth, node: self.node.clone(), pre_state: state.clone() };
-        self.ledger.write(|pages| pages.ran.push(ran));
+        self.ledger.write(|pages| {
+            pages.identity = current();
+            pages.ran.push(ran);
+        });
         next.run(state).await
     }
 }

@@ -14,6 +14,7 @@
 
 mod bench;
 mod case;
+mod chat;
 mod clock;
 mod directives;
 mod evidence;
@@ -30,6 +31,7 @@ mod past;
 mod sessions;
 mod store;
 mod suite;
+mod turns;
 
 pub use failure::Failure;
 pub use fixture::{Case, discover};

@@ -47,10 +47,6 @@ impl ObserverSpec {
         Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call })
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Attaches the observer to its graph; one of a single call is given back instead.
     pub(crate) fn attach(
         &self,

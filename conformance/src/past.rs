@@ -12,6 +12,8 @@ pub(crate) enum EndKind {
     Completed,
     Suspended,
     Errored,
+    /// Nothing ran.
+    Idle,
 }
 
 impl EndKind {
@@ -20,6 +22,7 @@ impl EndKind {
             Self::Completed => "completed",
             Self::Suspended => "suspended",
             Self::Errored => "errored",
+            Self::Idle => "idle",
         }
     }
 }

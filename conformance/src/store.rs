@@ -4,14 +4,15 @@ mod backend;
 mod faults;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use dormouse_aws::RandomIds;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
-    InvocationWrite, LeaseRequest, LoadedSession, Map, Page, PendingRow, SessionExpectation, SessionFilter, SessionId,
-    SessionRecord, SessionSummary, SessionWrite, SignalId, SignalRecord, StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, IdSource, InvocationId,
+    InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, PendingRow, SessionExpectation,
+    SessionFilter, SessionId, SessionRecord, SessionSummary, SessionWrite, SignalId, SignalRecord, StateStore,
+    StoreError,
 };
 use jiff::Timestamp;
 
@@ -23,8 +24,11 @@ pub(crate) use faults::Faults;
 pub(crate) struct Calls {
     pub(crate) session_loads: usize,
     pub(crate) session_saves: usize,
-    /// What the last session load found.
+    /// Which session was loaded last, and what was found.
+    pub(crate) loaded_id: Option<SessionId>,
     pub(crate) loaded: Option<SessionRecord>,
+    /// The last claim of a paused invocation.
+    pub(crate) claim: Option<ClaimRequest>,
 }
 
 /// A [`StateStore`] in front of the one under test.
@@ -32,7 +36,6 @@ pub(crate) struct WatchedStore {
     inner: Arc<dyn StateStore>,
     faults: Faults,
     calls: Mutex<Calls>,
-    seeded: AtomicU64,
 }
 
 impl fmt::Debug for WatchedStore {
@@ -43,7 +46,7 @@ impl fmt::Debug for WatchedStore {
 
 impl WatchedStore {
     pub(crate) fn new(inner: Arc<dyn StateStore>, faults: Faults) -> Self {
-        Self { inner, faults, calls: Mutex::default(), seeded: AtomicU64::new(0) }
+        Self { inner, faults, calls: Mutex::default() }
     }
 
     /// The calls since the last time.
@@ -60,9 +63,8 @@ impl WatchedStore {
             lease: None,
             release: false,
         };
-        let number = self.seeded.fetch_add(1, Ordering::Relaxed);
         let now = Timestamp::constant(1_799_999_999, 0);
-        let commit = Commit { id: format!("seed-{number}-{id}"), now, session: Some(session), invocation: None };
+        let commit = Commit { id: RandomIds.fresh(), now, session: Some(session), invocation: None };
         self.inner.commit(&commit).await.map_err(|error| error.to_string())
     }
 
@@ -79,7 +81,11 @@ impl WatchedStore {
 #[async_trait]
 impl StateStore for WatchedStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
-        self.lock().session_loads += 1;
+        {
+            let mut calls = self.lock();
+            calls.session_loads += 1;
+            calls.loaded_id = Some(id.clone());
+        }
         self.faults.on_load()?;
         let loaded = self.inner.load_session(id, lease).await?;
         self.lock().loaded.clone_from(&loaded.record);
@@ -103,6 +109,7 @@ impl StateStore for WatchedStore {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.lock().claim = Some(request.clone());
         self.inner.claim(request).await
     }
 

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::case::{CaseSpec, Plan};
 use crate::fixture::Case;
 use crate::store::{Backends, PortKind};
-use crate::{Failure, Gaps, invocations};
+use crate::{Failure, Gaps, chat, invocations, turns};
 
 /// No case takes longer; one that does hangs.
 const MOST_TIME: Duration = Duration::from_secs(60);
@@ -110,5 +110,7 @@ async fn run_plan(spec: &CaseSpec, store: std::sync::Arc<dyn dormouse_ports::Sta
     let bench = Bench::new(spec, store);
     match &spec.plan {
         Plan::Invocations(calls) => invocations::run(bench, calls).await,
+        Plan::Transmissions(harness, transmissions) => turns::run(bench, harness, transmissions).await,
+        Plan::Chat(harness, messages, arrivals) => chat::run(bench, harness, messages, arrivals).await,
     }
 }

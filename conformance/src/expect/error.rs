@@ -72,7 +72,9 @@ fn raised_at(expected: &str, stage: Stage) -> Result<(), Failure> {
 fn carried(mut expected: Directives<'_>, error: &SeenError, seen: &Evidence) -> Result<(), Failure> {
     let field = |name: &str| match name {
         "message" | "error_message" => Value::from(error.message.as_str()),
-        "node" | "node_name" if !error.details.contains_key(name) => error.node.as_deref().map_or(Value::Null, Value::from),
+        "node" | "node_name" if !error.details.contains_key(name) => {
+            error.node.as_deref().map_or(Value::Null, Value::from)
+        }
         name => error.details.get(name).cloned().unwrap_or_default(),
     };
     for key in expected.unread() {
@@ -117,5 +119,9 @@ pub(super) fn state(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
 }
 
 pub(super) fn none(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    if expected.as_bool() == Some(seen.end.error().is_none()) { Ok(()) } else { Err(differs("no error", seen.end.tell())) }
+    if expected.as_bool() == Some(seen.end.error().is_none()) {
+        Ok(())
+    } else {
+        Err(differs("no error", seen.end.tell()))
+    }
 }

@@ -149,9 +149,9 @@ fn inner<'e>(events: &'e [&'e NodeEvent]) -> impl Iterator<Item = &'e NodeEvent>
 }
 
 fn completes(events: &[&NodeEvent], pause: &NodeEvent) -> bool {
-    events.iter().any(|event| {
-        event.phase == Phase::Completed && event.namespace == pause.namespace && event.step == pause.step
-    })
+    events
+        .iter()
+        .any(|event| event.phase == Phase::Completed && event.namespace == pause.namespace && event.step == pause.step)
 }
 
 fn starts_before(events: &[&NodeEvent], pause: &NodeEvent) -> bool {

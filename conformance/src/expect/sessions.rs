@@ -50,7 +50,9 @@ pub(super) fn store_after(expected: &Value, seen: &Evidence) -> Result<(), Failu
     let id = expected.text("load_returns_for_session_id")?;
     let record = match id {
         None => seen.saved_session(),
-        Some(id) => Some(seen.sessions.get(id).and_then(Option::as_ref).ok_or_else(|| differs(format!("session `{id}`"), "none"))?),
+        Some(id) => Some(
+            seen.sessions.get(id).and_then(Option::as_ref).ok_or_else(|| differs(format!("session `{id}`"), "none"))?,
+        ),
     };
     if let Some(state) = expected.given("loaded_state") {
         same(state, &state_of(record), seen)?;

@@ -39,7 +39,8 @@ impl NodeSpec {
             return Err(Failure::missing(format!("node `{name}` is of kind `{kind}`: {why}")));
         }
         let layers = node.list("wrap_with_middleware")?.into_iter();
-        let middleware = layers.map(|(at, layer)| Layer::read(Directives::new(at, layer)?)).collect::<Result<_, _>>()?;
+        let middleware =
+            layers.map(|(at, layer)| Layer::read(Directives::new(at, layer)?)).collect::<Result<_, _>>()?;
         let work = match node.text("subgraph")? {
             Some(subgraph) => Work::Subgraph { name: subgraph.to_owned(), projection: projection(&mut node)? },
             None => Work::Actions(Actions::read(&mut node)?),

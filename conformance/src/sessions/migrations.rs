@@ -30,7 +30,8 @@ enum Effect {
 
 impl Migration {
     pub(super) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
-        let (from, to) = (given.required_text("from_version")?.to_owned(), given.required_text("to_version")?.to_owned());
+        let (from, to) =
+            (given.required_text("from_version")?.to_owned(), given.required_text("to_version")?.to_owned());
         let name = given.required_text("migrate")?;
         given.done()?;
         let effect = Effect::named(name).ok_or_else(|| Failure::missing(format!("migration function `{name}`")))?;

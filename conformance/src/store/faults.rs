@@ -23,11 +23,7 @@ impl Faults {
 
     /// These faults and those of `other`.
     pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            load: self.load.or(other.load),
-            save: self.save.or(other.save),
-            suspend: self.suspend.or(other.suspend),
-        }
+        Self { load: self.load.or(other.load), save: self.save.or(other.save), suspend: self.suspend.or(other.suspend) }
     }
 
     pub(super) fn on_load(&self) -> Result<(), StoreError> {
