@@ -219,20 +219,3 @@ async fn a_missing_table_is_said_clearly() {
     let outcome = store.load_invocation(&"i1".into()).await;
     assert!(matches!(&outcome, Err(StoreError::Denied(sentence)) if sentence.contains("nowhere")), "{outcome:?}");
 }
-
-#[tokio::test]
-async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let place = Place::Folder(folder.path().join("state"));
-    for round in 0..3 {
-        let embedded = EmbeddedDynamoDb::start(&place).await.expect("the store starts");
-        ensure_table(&embedded.client(), TABLE).await.expect("the table is there");
-        let store = DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default());
-        // Request tokens are forgotten with the process, as DynamoDB forgets them after ten minutes.
-        store.commit(&suspend("i1")).await.expect("the same commit is a success in every round");
-        store.commit(&save(SessionExpectation::Version(0))).await.expect("the same commit is a success");
-        assert_eq!(version(&store).await, Some(1), "round {round}");
-        drop(store);
-        embedded.stop().await.expect("it stops");
-    }
-}

@@ -75,7 +75,7 @@ impl Default for StoreConfig {
             finished_kept: 30 * DAY,
             delivered_kept: 7 * DAY,
             retry: RetryPolicy::default(),
-            attempt_timeout: Duration::from_secs(5),
+            attempt_timeout: Duration::from_secs(3),
         }
     }
 }
