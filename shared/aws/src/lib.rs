@@ -1,1 +1,27 @@
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; signed callbacks; the system's clock and ids.
+//!
+//! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
+//! environment: clients, names and secrets are given by whoever composes the process.
+//!
+//! # Invariants
+//! - No type of a vendor crosses a port: every SDK error becomes one of the port's own variants.
+//! - What is retried here is safe to repeat: conditional, idempotent by key, or carrying a request token.
 
+#![warn(missing_docs)]
+
+mod callback;
+mod dynamodb;
+mod eventbridge;
+mod metering;
+mod naming;
+mod scheduler;
+mod subscriptions;
+mod system;
+
+pub use callback::{BearerKey, CallbackSecret, CallbackSigner};
+pub use dynamodb::{DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table, table_resource};
+pub use eventbridge::{EventBridgeBus, RuleConfig};
+pub use metering::{Meter, Usage};
+pub use scheduler::SchedulerConfig;
+pub use subscriptions::AwsSubscriptions;
+pub use system::{RandomIds, SystemClock, TokioSpawner};

@@ -1,1 +1,29 @@
+//! Ports for tests: everything in memory, time by hand, and the contract that every state store keeps.
+//!
+//! Imports `dormouse-ports` only, so that any crate of the workspace can be tested with it.
+//!
+//! # Invariants
+//! - [`MemoryStore`] means what the durable store means: both pass [`contract::ALL`].
+//! - Nothing here reads the machine's clock or its random source: a test that passes once passes always.
 
+#![warn(missing_docs)]
+
+mod bus;
+mod clock;
+pub mod contract;
+mod ids;
+mod memory_store;
+mod spawner;
+mod subscriptions;
+
+pub use bus::MemoryBus;
+pub use clock::ManualClock;
+pub use ids::CountingIds;
+pub use memory_store::MemoryStore;
+pub use spawner::TokioSpawner;
+pub use subscriptions::{MemorySubscriptions, SubscriptionCall};
+
+/// Locks `mutex`, even when a test panicked while it held the lock.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

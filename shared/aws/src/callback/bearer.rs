@@ -1,0 +1,42 @@
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// A key that a caller presents. Only its digest is kept, and comparing takes the same time for every wrong key.
+#[derive(Clone)]
+pub struct BearerKey {
+    digest: [u8; 32],
+}
+
+impl BearerKey {
+    /// The key `key`.
+    pub fn new(key: &str) -> Self {
+        Self { digest: Sha256::digest(key).into() }
+    }
+
+    /// Whether `presented` is the key.
+    pub fn matches(&self, presented: &str) -> bool {
+        let digest: [u8; 32] = Sha256::digest(presented).into();
+        self.digest.ct_eq(&digest).into()
+    }
+}
+
+impl fmt::Debug for BearerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerKey(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_key_itself_matches() {
+        let key = BearerKey::new("open sesame");
+        assert!(key.matches("open sesame"));
+        assert!(!key.matches("open sesam") && !key.matches("") && !key.matches("open sesame "));
+        assert!(!format!("{key:?}").contains("sesame"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Durable state in one DynamoDB table.
+//!
+//! # Invariants
+//! - State is stored as the bytes of its JSON, never as a DynamoDB map: number types and key order survive.
+//! - Whatever must change together changes in one `TransactWriteItems`; a change of a single item is a plain
+//!   conditional update at half the price.
+//! - A state up to [`StoreConfig::inline_limit`] (encoded) lives inside its item: one round trip loads it. A larger
+//!   one is written before the transaction as content-addressed chunks that nothing points at until it commits.
+//! - Every read is strongly consistent. TTL only clears the ground: readers decide themselves what has expired.
+
+mod blobs;
+mod codec;
+mod commit;
+mod encode;
+mod fault;
+mod invocation;
+mod item;
+mod keys;
+mod pending;
+mod plan;
+mod retry;
+mod session;
+mod signal;
+mod table;
+mod write;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
+    LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    StateStore, StoreError,
+};
+use jiff::Timestamp;
+
+pub use retry::RetryPolicy;
+pub use table::{TABLE_RESOURCE_NAME, ensure_table, table_resource};
+
+/// Limits and lifetimes of a [`DynamoDbStateStore`].
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Encoded bytes up to which a state lives inside its item.
+    ///
+    /// Inside a transaction every KB costs two write units, and a session and its pause carry the state twice; as a
+    /// blob the two share one plain put, at the price of one more round trip to write and one more to read. The
+    /// default trades units for latency up to a few KB of compressed JSON. Zero makes write units minimal.
+    pub inline_limit: usize,
+    /// Encoded bytes above which a state or payload is refused as [`StoreError::TooLarge`].
+    pub state_limit: usize,
+    /// How many items a page of a listing reads.
+    pub page_size: i32,
+    /// How long the result of a finished invocation is kept for those who ask again.
+    pub finished_kept: Duration,
+    /// How long a delivered signal is remembered, to tell duplicates which invocation it moved.
+    pub delivered_kept: Duration,
+    /// How requests are repeated.
+    pub retry: RetryPolicy,
+    /// How long one attempt may take before it counts as lost.
+    pub attempt_timeout: Duration,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Self {
+            inline_limit: 4 * 1024,
+            state_limit: 4 * 1024 * 1024,
+            page_size: 100,
+            finished_kept: 30 * DAY,
+            delivered_kept: 7 * DAY,
+            retry: RetryPolicy::default(),
+            attempt_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The [`StateStore`] on DynamoDB. Cloning is cheap and shares the connections.
+#[derive(Clone, Debug)]
+pub struct DynamoDbStateStore {
+    client: Client,
+    table: String,
+    config: StoreConfig,
+}
+
+impl DynamoDbStateStore {
+    /// A store in the table `table_name`, reached as `client` is configured.
+    ///
+    /// Retries are done here, where it is known which of them are safe: those of the client are switched off.
+    pub fn new(client: &Client, table_name: impl Into<String>, config: StoreConfig) -> Self {
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(config.attempt_timeout);
+        let timeouts = match client.config().timeout_config() {
+            Some(given) => timeouts.take_unset_from(given.clone().into_builder()),
+            None => timeouts,
+        };
+        let own = client.config().to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts.build());
+        Self { client: Client::from_conf(own.build()), table: table_name.into(), config }
+    }
+}
+
+#[async_trait]
+impl StateStore for DynamoDbStateStore {
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
+        match lease {
+            Some(request) => self.lease_session(id, request).await,
+            None => self.read_session(id).await,
+        }
+    }
+
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        self.remove_session(id).await
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        self.scan_sessions(filter, cursor).await
+    }
+
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        self.read_invocation(id).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.claim_invocation(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.write_commit(commit).await
+    }
+
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        self.read_signal(id, now).await
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        self.park_signal(id, signal).await
+    }
+
+    async fn list_pending(
+        &self,
+        due_by: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<Page<PendingRow>, StoreError> {
+        self.query_pending(due_by, cursor).await
+    }
+}

@@ -1,0 +1,136 @@
+//! Content-addressed bytes that are too large for the item that refers to them.
+//!
+//! A blob is written before the transaction that points at it and never changes, so that writing it twice is harmless.
+//! Chunks carry no `ttl`: an invocation may sleep on one for years, and equal states share them. What nothing refers
+//! to any more is left for a sweep to collect.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_ports::StoreError;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::DynamoDbStateStore;
+use super::codec;
+use super::item::Item;
+use super::keys::{CHUNK, Key};
+use super::write::Write;
+
+/// Below the 400 KB of an item, with room for its keys.
+const CHUNK_BYTES: usize = 350 * 1024;
+/// How many chunks travel at a time.
+const CONCURRENT: usize = 8;
+
+/// Where a blob is and how to know that it is whole.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BlobRef {
+    /// Digest of the bytes, in hexadecimal.
+    pub(super) sha256: String,
+    /// How many bytes.
+    pub(super) size: usize,
+}
+
+impl BlobRef {
+    pub(super) fn to_attribute(&self) -> AttributeValue {
+        AttributeValue::S(format!("{}:{}", self.sha256, self.size))
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        let parts = text.split_once(':').and_then(|(sha256, size)| Some((sha256, size.parse().ok()?)));
+        let (sha256, size) = parts.ok_or_else(|| StoreError::Corrupt(format!("{text:?} refers to no blob")))?;
+        Ok(Self { sha256: sha256.to_owned(), size })
+    }
+
+    fn chunks(&self) -> usize {
+        self.size.div_ceil(CHUNK_BYTES)
+    }
+}
+
+impl DynamoDbStateStore {
+    /// Writes `blobs`, chunk by chunk.
+    pub(super) async fn put_blobs(&self, blobs: BTreeMap<BlobRef, Vec<u8>>) -> Result<(), StoreError> {
+        let puts: Vec<Write> =
+            blobs.into_iter().flat_map(|(reference, bytes)| chunk_writes(&reference, &bytes)).collect();
+        stream::iter(puts).map(|put| self.put_plainly(put)).buffer_unordered(CONCURRENT).try_collect().await
+    }
+
+    /// The value of the attribute `name`, wherever its bytes are.
+    pub(super) async fn body<T: DeserializeOwned>(&self, item: &Item, name: &str) -> Result<T, StoreError> {
+        self.optional_body(item, name).await?.ok_or_else(|| StoreError::Corrupt(format!("{name} is missing")))
+    }
+
+    /// The value of the attribute `name`, if there is one.
+    pub(super) async fn optional_body<T: DeserializeOwned>(
+        &self,
+        item: &Item,
+        name: &str,
+    ) -> Result<Option<T>, StoreError> {
+        let read = match item.get(name) {
+            None => return Ok(None),
+            Some(AttributeValue::B(bytes)) => codec::decode(bytes.as_ref()),
+            Some(AttributeValue::S(reference)) => codec::decode(&self.get_blob(&BlobRef::parse(reference)?).await?),
+            Some(_) => Err(StoreError::Corrupt("neither bytes nor a reference".to_owned())),
+        };
+        read.map(Some).map_err(|error| in_attribute(name, error))
+    }
+
+    async fn get_blob(&self, reference: &BlobRef) -> Result<Vec<u8>, StoreError> {
+        let keys = (0..reference.chunks()).map(|chunk| Key::blob(&reference.sha256, chunk));
+        let chunks: Vec<Option<Item>> =
+            stream::iter(keys).map(|key| self.get_item(key)).buffered(CONCURRENT).try_collect().await?;
+        let mut bytes = Vec::with_capacity(reference.size);
+        for chunk in &chunks {
+            match chunk.as_ref().and_then(|item| item.get(CHUNK)) {
+                Some(AttributeValue::B(part)) => bytes.extend_from_slice(part.as_ref()),
+                _ => return Err(StoreError::Corrupt(format!("a chunk of blob {} is missing", reference.sha256))),
+            }
+        }
+        if codec::hex(&Sha256::digest(&bytes)) != reference.sha256 {
+            return Err(StoreError::Corrupt(format!("blob {} does not match its digest", reference.sha256)));
+        }
+        Ok(bytes)
+    }
+}
+
+fn chunk_writes(reference: &BlobRef, bytes: &[u8]) -> Vec<Write> {
+    let put = |(number, part): (usize, &[u8])| {
+        let content = AttributeValue::B(Blob::new(part));
+        Write::put(&Key::blob(&reference.sha256, number), Item::from([(CHUNK.to_owned(), content)]))
+    };
+    bytes.chunks(CHUNK_BYTES).enumerate().map(put).collect()
+}
+
+fn in_attribute(name: &str, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt(reason) => StoreError::Corrupt(format!("{name}: {reason}")),
+        other @ (StoreError::Unavailable(_)
+        | StoreError::Denied(_)
+        | StoreError::TooLarge { .. }
+        | StoreError::LeaseHeld { .. }
+        | StoreError::Invalid(_)) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_survives_its_attribute() {
+        let reference = BlobRef { sha256: "ab".repeat(32), size: CHUNK_BYTES + 1 };
+        let AttributeValue::S(text) = reference.to_attribute() else { panic!("not text") };
+        assert_eq!(BlobRef::parse(&text).expect("parses"), reference);
+        assert_eq!(reference.chunks(), 2);
+        assert!(BlobRef::parse("nothing").is_err());
+    }
+
+    #[test]
+    fn chunks_cover_the_bytes() {
+        let bytes = vec![7; 2 * CHUNK_BYTES + 5];
+        let reference = BlobRef { sha256: "s".to_owned(), size: bytes.len() };
+        assert_eq!(chunk_writes(&reference, &bytes).len(), reference.chunks());
+    }
+}

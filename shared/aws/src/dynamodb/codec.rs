@@ -1,0 +1,120 @@
+//! Values as bytes: a tag, then JSON in the order of its keys, compressed when that makes it smaller.
+
+use dormouse_ports::{Map, StoreError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+const PLAIN: u8 = 0;
+const ZSTD: u8 = 1;
+const LEVEL: i32 = 3;
+
+/// The bytes of `value`; the same value gives the same bytes.
+pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    let json = serde_json::to_vec(value).map_err(|error| StoreError::Invalid(format!("cannot be stored: {error}")))?;
+    let packed = zstd::bulk::compress(&json, LEVEL)
+        .map_err(|error| StoreError::Invalid(format!("cannot be compressed: {error}")))?;
+    Ok(if packed.len() < json.len() { tagged(ZSTD, &packed) } else { tagged(PLAIN, &json) })
+}
+
+fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(content.len() + 1);
+    bytes.push(tag);
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+/// The value of `bytes`.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
+    let json = match bytes.split_first() {
+        Some((&PLAIN, json)) => json.to_vec(),
+        Some((&ZSTD, packed)) => zstd::stream::decode_all(packed).map_err(corrupt)?,
+        Some((tag, _)) => return Err(StoreError::Corrupt(format!("unknown format tag {tag}"))),
+        None => return Err(StoreError::Corrupt("no bytes".to_owned())),
+    };
+    serde_json::from_slice(&json).map_err(corrupt)
+}
+
+fn corrupt(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Corrupt(error.to_string())
+}
+
+/// A digest that equal payloads share, in whatever order their keys came.
+pub(super) fn payload_digest(payload: &Map) -> String {
+    let mut hasher = Sha256::new();
+    digest_map(&mut hasher, payload);
+    hex(&hasher.finalize())
+}
+
+fn digest_map(hasher: &mut Sha256, map: &Map) {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
+    hasher.update(format!("{{{}", entries.len()));
+    for (key, value) in entries {
+        hasher.update(format!("{}:{key}", key.len()));
+        digest_value(hasher, value);
+    }
+}
+
+fn digest_value(hasher: &mut Sha256, value: &Value) {
+    match value {
+        Value::Object(map) => digest_map(hasher, map),
+        Value::Array(items) => {
+            hasher.update(format!("[{}", items.len()));
+            items.iter().for_each(|item| digest_value(hasher, item));
+        }
+        Value::String(text) => hasher.update(format!("\"{}:{text}", text.len())),
+        Value::Null | Value::Bool(_) | Value::Number(_) => hasher.update(format!("={value};")),
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(value: &Value) -> Map {
+        value.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn numbers_and_key_order_survive() {
+        let state = map(&json!({"z": 1, "a": 1.0, "m": u64::MAX, "n": i64::MIN, "f": 5e-324, "": ""}));
+        let back: Map = decode(&encode(&state).expect("encodes")).expect("decodes");
+        assert_eq!(serde_json::to_string(&back).ok(), serde_json::to_string(&state).ok());
+    }
+
+    #[test]
+    fn only_what_shrinks_is_compressed() {
+        let small = encode(&map(&json!({"a": 1}))).expect("encodes");
+        assert_eq!((small[0], small.len()), (PLAIN, 1 + br#"{"a":1}"#.len()));
+        let long = map(&json!({"a": "again and ".repeat(100)}));
+        let packed = encode(&long).expect("encodes");
+        assert_eq!(packed[0], ZSTD);
+        assert!(packed.len() < 100);
+        assert_eq!(decode::<Map>(&packed).expect("decodes"), long);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_corrupt() {
+        for bytes in [&[][..], &[9, 1], &[PLAIN, b'{'], &[ZSTD, 1, 2, 3]] {
+            assert!(matches!(decode::<Map>(bytes), Err(StoreError::Corrupt(_))), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn digests_ignore_key_order_and_nothing_else() {
+        let digest = |value: Value| payload_digest(&map(&value));
+        assert_eq!(digest(json!({"a": 1, "b": {"c": 2, "d": 3}})), digest(json!({"b": {"d": 3, "c": 2}, "a": 1})));
+        assert_ne!(digest(json!({"a": 1})), digest(json!({"a": 1.0})));
+        assert_ne!(digest(json!({"a": ["b", "c"]})), digest(json!({"a": ["bc"]})));
+        assert_ne!(digest(json!({"a": "1"})), digest(json!({"a": 1})));
+    }
+}

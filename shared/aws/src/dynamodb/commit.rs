@@ -1,0 +1,166 @@
+//! Writing a commit: all of it or nothing, and knowing which.
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
+use dormouse_ports::{Commit, CommitError, StoreError};
+use sha2::{Digest, Sha256};
+
+use super::DynamoDbStateStore;
+use super::codec::hex;
+use super::fault::{Fault, fault};
+use super::item::{Item, optional_text};
+use super::keys::{COMMIT_ID, Key};
+use super::plan::{Part, Plan};
+use super::session;
+use super::write::Written;
+
+/// How the items of a commit answered.
+#[derive(Debug)]
+enum Verdict {
+    Happened,
+    /// The index of the first item that refused, and what it looked like.
+    Refused(usize, Option<Item>),
+}
+
+/// Reasons that pass by themselves. They may stand beside a failed condition, which then says nothing: the conflicting
+/// transaction may be our own earlier attempt.
+const PASSING: &[&str] =
+    &["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"];
+
+impl DynamoDbStateStore {
+    pub(super) async fn write_commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let mut plan = Plan::of(commit, &self.config)?;
+        self.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
+        let verdict = match self.write_plan(commit, &plan).await {
+            Ok(verdict) => verdict,
+            Err(error) => return self.settle(commit, plan.witness.as_ref(), error).await,
+        };
+        match verdict {
+            Verdict::Happened => Ok(()),
+            Verdict::Refused(index, found) => {
+                Err(self.refusal(plan.parts.get(index).map(|(part, _)| *part), found.as_ref()).await)
+            }
+        }
+    }
+
+    async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match plan.parts.as_slice() {
+            [] => Ok(Verdict::Happened),
+            [(_, write)] => match self.write_alone(write).await? {
+                Written::Done(_) => Ok(Verdict::Happened),
+                Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(Verdict::Happened),
+                Written::Refused(found) => Ok(Verdict::Refused(0, found)),
+            },
+            parts => {
+                let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
+                let items: Vec<TransactWriteItem> = items.collect::<Result<_, _>>()?;
+                self.config.retry.run(|| self.transact(commit, items.clone())).await
+            }
+        }
+    }
+
+    async fn transact(&self, commit: &Commit, items: Vec<TransactWriteItem>) -> Result<Verdict, Fault> {
+        let request = self.client.transact_write_items().set_transact_items(Some(items));
+        let error = match request.client_request_token(token(&commit.id)).send().await {
+            Ok(_) => return Ok(Verdict::Happened),
+            Err(error) => error,
+        };
+        if let SdkError::ServiceError(answer) = &error
+            && let TransactWriteItemsError::TransactionCanceledException(canceled) = answer.err()
+        {
+            return verdict(commit, canceled.cancellation_reasons());
+        }
+        Err(fault("TransactWriteItems", &self.table, &error))
+    }
+
+    /// After the last attempt went unanswered: did one of them happen all the same?
+    async fn settle(&self, commit: &Commit, witness: Option<&Key>, error: StoreError) -> Result<(), CommitError> {
+        if matches!(error, StoreError::Unavailable(_))
+            && let Some(key) = witness
+            && let Ok(found) = self.attempt_get(key).await
+            && is_ours(commit, found.as_ref())
+        {
+            return Ok(());
+        }
+        Err(error.into())
+    }
+
+    async fn refusal(&self, part: Option<Part<'_>>, found: Option<&Item>) -> CommitError {
+        match part {
+            Some(Part::Session(write)) => session::refusal(write, found),
+            Some(Part::Invocation) => CommitError::InvocationConflict,
+            Some(Part::Signal) => self.wait_refusal(found).await,
+            Some(Part::Unconditional) | None => {
+                CommitError::Store(StoreError::Unavailable("an unconditional change was refused".to_owned()))
+            }
+        }
+    }
+}
+
+fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<Verdict, Fault> {
+    if reasons.iter().any(|reason| is_ours(commit, reason.item())) {
+        return Ok(Verdict::Happened);
+    }
+    let coded = |wanted: &[&str]| reasons.iter().position(|reason| wanted.contains(&reason.code().unwrap_or("None")));
+    if let Some(index) = coded(PASSING) {
+        let code = reasons[index].code().unwrap_or_default();
+        return Err(Fault::Passing(StoreError::Unavailable(format!("the transaction was canceled: {code}"))));
+    }
+    if let Some(index) = coded(&["ConditionalCheckFailed"]) {
+        return Ok(Verdict::Refused(index, reasons[index].item().cloned()));
+    }
+    let sentences: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
+    Err(Fault::Lasting(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
+}
+
+/// Whether the item `found` was last written by `commit`.
+fn is_ours(commit: &Commit, found: Option<&Item>) -> bool {
+    found.and_then(|item| optional_text(item, COMMIT_ID)) == Some(commit.id.as_str())
+}
+
+/// The commit's id as a request token, which may have 36 characters.
+fn token(id: &str) -> String {
+    if (1..=36).contains(&id.len()) { id.to_owned() } else { hex(&Sha256::digest(id)[..16]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue;
+
+    use super::*;
+
+    fn commit() -> Commit {
+        Commit { id: "c1".to_owned(), now: jiff::Timestamp::UNIX_EPOCH, session: None, invocation: None }
+    }
+
+    fn reason(code: &str, commit_id: Option<&str>) -> CancellationReason {
+        let item = commit_id.map(|id| Item::from([(COMMIT_ID.to_owned(), AttributeValue::S(id.to_owned()))]));
+        CancellationReason::builder().code(code).set_item(item).build()
+    }
+
+    #[test]
+    fn a_conflict_outweighs_a_failed_condition() {
+        let reasons = [reason("ConditionalCheckFailed", Some("other")), reason("TransactionConflict", None)];
+        assert!(matches!(verdict(&commit(), &reasons), Err(Fault::Passing(_))));
+    }
+
+    #[test]
+    fn the_first_failed_condition_counts() {
+        let reasons = [reason("None", None), reason("ConditionalCheckFailed", Some("other"))];
+        assert!(matches!(verdict(&commit(), &reasons), Ok(Verdict::Refused(1, Some(_)))));
+    }
+
+    #[test]
+    fn our_own_trace_means_success() {
+        let reasons = [reason("None", None), reason("ConditionalCheckFailed", Some("c1"))];
+        assert!(matches!(verdict(&commit(), &reasons), Ok(Verdict::Happened)));
+    }
+
+    #[test]
+    fn tokens_fit() {
+        assert_eq!(token("short"), "short");
+        assert_eq!(token(&"x".repeat(100)).len(), 32);
+        assert_eq!(token("").len(), 32);
+    }
+}

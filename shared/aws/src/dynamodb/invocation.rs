@@ -1,0 +1,179 @@
+//! Paused invocations and what became of them: one item each.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_ports::{
+    Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, Map, Owner,
+    PausedInvocation, StoreError, SuspendFrom,
+};
+use jiff::Timestamp;
+
+use super::DynamoDbStateStore;
+use super::encode::{Encoder, outermost};
+use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
+use super::keys::{
+    CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL,
+};
+use super::write::{Write, Written};
+
+const SUSPENDED: &str = "suspended";
+const RESUMING: &str = "resuming";
+const COMPLETED: &str = "completed";
+const ERRORED: &str = "errored";
+
+impl DynamoDbStateStore {
+    pub(super) async fn read_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        match self.get_item(Key::invocation(id)).await? {
+            Some(item) => self.invocation_record(&item).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Claims and loads in one update; what the item looked like tells why it was refused.
+    pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        let mut encoder = Encoder::new(&self.config);
+        let payload = encoder.body("the payload", &request.payload)?;
+        self.put_blobs(encoder.blobs).await?;
+        match self.write_alone(&claim_write(request, payload)).await? {
+            Written::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(&item).await?))),
+            Written::Refused(None) => Ok(ClaimOutcome::Missing),
+            Written::Refused(Some(item)) => self.refused_claim(request, &item).await,
+        }
+    }
+
+    async fn refused_claim(&self, request: &ClaimRequest, item: &Item) -> Result<ClaimOutcome, StoreError> {
+        let current = number(item, GENERATION)?;
+        let same_pause = request.generation.is_none_or(|generation| generation == current);
+        if text(item, PHASE)? != RESUMING || !same_pause {
+            return Ok(ClaimOutcome::Settled(Box::new(self.invocation_record(item).await?)));
+        }
+        if text(item, CLAIM_OWNER)? == request.owner.as_str() {
+            return Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(item).await?)));
+        }
+        Ok(ClaimOutcome::Held { until: time(item, CLAIM_UNTIL)? })
+    }
+
+    async fn invocation_record(&self, item: &Item) -> Result<InvocationRecord, StoreError> {
+        let mut paused: PausedInvocation = self.body(item, PAUSE).await?;
+        if let Some(state) = self.optional_body(item, PAUSE_STATE).await? {
+            *outermost(&mut paused) = state;
+        }
+        Ok(InvocationRecord { status: self.status(item).await?, paused })
+    }
+
+    async fn status(&self, item: &Item) -> Result<InvocationStatus, StoreError> {
+        match text(item, PHASE)? {
+            SUSPENDED => Ok(InvocationStatus::Suspended),
+            RESUMING => Ok(InvocationStatus::Resuming(Claim {
+                owner: Owner::from(text(item, CLAIM_OWNER)?),
+                until: time(item, CLAIM_UNTIL)?,
+                payload: self.body(item, CLAIM_PAYLOAD).await?,
+            })),
+            COMPLETED => Ok(InvocationStatus::Completed { state: self.body(item, FINAL_STATE).await? }),
+            ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
+            other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
+        }
+    }
+}
+
+fn claim_write(request: &ClaimRequest, payload: AttributeValue) -> Write {
+    let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, \
+                  claim_payload = if_not_exists(claim_payload, :payload)";
+    let claim = Write::update(&Key::invocation(&request.invocation_id), change)
+        .when("phase = :suspended OR (phase = :resuming AND claim_until <= :now)")
+        .with(":resuming", text_value(RESUMING))
+        .with(":suspended", text_value(SUSPENDED))
+        .with(":owner", text_value(request.owner.as_str()))
+        .with(":until", time_value(request.until))
+        .with(":now", time_value(request.now))
+        .with(":payload", payload);
+    match request.generation {
+        Some(generation) => claim.when("generation = :generation").with(":generation", number_value(generation)),
+        None => claim,
+    }
+}
+
+/// Writes a pause over what the invocation was before.
+pub(super) fn suspend_write(
+    encoder: &mut Encoder,
+    paused: &PausedInvocation,
+    from: &SuspendFrom,
+    claim: Option<&Claim>,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let mut item = base(paused, SUSPENDED, commit_id);
+    encoder.pause(&mut item, paused)?;
+    if let Some(claim) = claim {
+        item.insert(PHASE.to_owned(), text_value(RESUMING));
+        item.insert(CLAIM_OWNER.to_owned(), text_value(claim.owner.as_str()));
+        item.insert(CLAIM_UNTIL.to_owned(), time_value(claim.until));
+        item.insert(CLAIM_PAYLOAD.to_owned(), encoder.body("the payload", &claim.payload)?);
+    }
+    let put = Write::put(&Key::invocation(&paused.invocation_id), item);
+    Ok(match from {
+        SuspendFrom::Fresh => put.when("attribute_not_exists(pk)"),
+        SuspendFrom::Claimed { owner, previous } => claimed(put, owner, previous.generation),
+    })
+}
+
+/// How an invocation ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End<'a> {
+    Completed(&'a Map),
+    Errored(&'a FailureRecord),
+}
+
+/// Writes the end of an invocation over its pause, whose state is not kept.
+pub(super) fn end_write(
+    encoder: &mut Encoder,
+    paused: &PausedInvocation,
+    owner: Option<&Owner>,
+    end: End<'_>,
+    commit_id: AttributeValue,
+    forget_at: Timestamp,
+) -> Result<Write, StoreError> {
+    let (phase, name, body) = match end {
+        End::Completed(state) => (COMPLETED, FINAL_STATE, encoder.body("the final state", state)?),
+        End::Errored(failure) => (ERRORED, FAILURE, encoder.body("the failure", failure)?),
+    };
+    let mut item = base(paused, phase, commit_id);
+    item.insert(name.to_owned(), body);
+    item.insert(TTL.to_owned(), ttl_value(forget_at));
+    encoder.pause(&mut item, &without_state(paused))?;
+    let put = Write::put(&Key::invocation(&paused.invocation_id), item);
+    Ok(match owner {
+        Some(owner) => claimed(put, owner, paused.generation),
+        None => put
+            .when("phase = :suspended AND generation = :generation")
+            .with(":suspended", text_value(SUSPENDED))
+            .with(":generation", number_value(paused.generation)),
+    })
+}
+
+/// Gives a claim back.
+pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
+    let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_payload";
+    let update = Write::update(&Key::invocation(id), change)
+        .with(":suspended", text_value(SUSPENDED))
+        .with(":commit", commit_id);
+    claimed(update, owner, generation)
+}
+
+fn claimed(write: Write, owner: &Owner, generation: u64) -> Write {
+    write
+        .when("phase = :resuming AND claim_owner = :owner AND generation = :generation")
+        .with(":resuming", text_value(RESUMING))
+        .with(":owner", text_value(owner.as_str()))
+        .with(":generation", number_value(generation))
+}
+
+fn base(paused: &PausedInvocation, phase: &str, commit_id: AttributeValue) -> Item {
+    Item::from([
+        (PHASE.to_owned(), text_value(phase)),
+        (GENERATION.to_owned(), number_value(paused.generation)),
+        (super::keys::COMMIT_ID.to_owned(), commit_id),
+    ])
+}
+
+fn without_state(paused: &PausedInvocation) -> PausedInvocation {
+    PausedInvocation { state: Map::new(), parent_states: Vec::new(), completed_positions: Vec::new(), ..paused.clone() }
+}

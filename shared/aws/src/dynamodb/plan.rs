@@ -1,0 +1,114 @@
+//! A commit as the items that it changes.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_ports::{Commit, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom};
+use jiff::{SignedDuration, Timestamp};
+
+use super::StoreConfig;
+use super::encode::Encoder;
+use super::invocation::{self, End};
+use super::item::text_value;
+use super::keys::Key;
+use super::write::Write;
+use super::{pending, session, signal};
+
+/// What an item of a plan is about: decides what its refusal means.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part<'a> {
+    Session(&'a SessionWrite),
+    Invocation,
+    Signal,
+    Unconditional,
+}
+
+/// The changes of one commit, in the order in which their refusals count.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) encoder: Encoder,
+    pub(super) parts: Vec<(Part<'a>, Write)>,
+    /// An item that carries the id of the commit once it happened.
+    pub(super) witness: Option<Key>,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn of(commit: &'a Commit, config: &StoreConfig) -> Result<Self, StoreError> {
+        let mut plan = Self { encoder: Encoder::new(config), parts: Vec::new(), witness: None };
+        if let Some(write) = &commit.session {
+            plan.session(commit, write)?;
+        }
+        if let Some(write) = &commit.invocation {
+            plan.invocation(commit, write, config)?;
+        }
+        Ok(plan)
+    }
+
+    fn session(&mut self, commit: &Commit, write: &'a SessionWrite) -> Result<(), StoreError> {
+        // A repeated commit must not save twice where no version guards it.
+        let change = session::session_write(&mut self.encoder, write, commit.now)?
+            .when("attribute_not_exists(commit_id) OR commit_id <> :commit")
+            .with(":commit", id_of(commit));
+        self.parts.push((Part::Session(write), change));
+        self.witness = Some(Key::session(&write.session_id));
+        Ok(())
+    }
+
+    fn invocation(&mut self, commit: &Commit, write: &InvocationWrite, config: &StoreConfig) -> Result<(), StoreError> {
+        let (encoder, id) = (&mut self.encoder, id_of(commit));
+        let delivered_until = later(commit.now, config.delivered_kept);
+        let finished_until = later(commit.now, config.finished_kept);
+        match write {
+            InvocationWrite::Suspend { paused, from, claim } => {
+                let change = invocation::suspend_write(encoder, paused, from, claim.as_ref(), id)?;
+                self.change_invocation(&paused.invocation_id, change);
+                let wait = signal::wait_write(paused, from, claim.as_ref(), commit.now);
+                self.parts.push((Part::Signal, wait));
+                self.parts.push((Part::Unconditional, pending::row_write(paused)));
+                if let SuspendFrom::Claimed { previous, .. } = from {
+                    self.leave(previous, Some(paused), delivered_until);
+                }
+            }
+            InvocationWrite::Complete { paused, owner, state } => {
+                let end = End::Completed(state);
+                let change = invocation::end_write(encoder, paused, Some(owner), end, id, finished_until)?;
+                self.change_invocation(&paused.invocation_id, change);
+                self.leave(paused, None, delivered_until);
+            }
+            InvocationWrite::Fail { paused, owner, failure } => {
+                let end = End::Errored(failure);
+                let change = invocation::end_write(encoder, paused, owner.as_ref(), end, id, finished_until)?;
+                self.change_invocation(&paused.invocation_id, change);
+                self.leave(paused, None, delivered_until);
+            }
+            InvocationWrite::Release { invocation_id, generation, owner } => {
+                let change = invocation::release_write(invocation_id, *generation, owner, id);
+                self.change_invocation(invocation_id, change);
+            }
+        }
+        Ok(())
+    }
+
+    fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: Write) {
+        self.witness = Some(Key::invocation(id));
+        self.parts.push((Part::Invocation, change));
+    }
+
+    /// Ends the wait of `previous`, except where `next` takes over the very same item: a transaction may touch each
+    /// item once only.
+    fn leave(&mut self, previous: &PausedInvocation, next: Option<&PausedInvocation>, until: Timestamp) {
+        if next.is_none_or(|next| next.descriptor.signal_id != previous.descriptor.signal_id) {
+            self.parts.push((Part::Unconditional, signal::deliver_write(previous, until)));
+        }
+        if next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {
+            self.parts.push((Part::Unconditional, pending::row_removal(previous)));
+        }
+    }
+}
+
+fn id_of(commit: &Commit) -> AttributeValue {
+    text_value(&commit.id)
+}
+
+fn later(now: Timestamp, kept: std::time::Duration) -> Timestamp {
+    let kept = SignedDuration::try_from(kept).unwrap_or(SignedDuration::MAX);
+    now.saturating_add(kept).unwrap_or(Timestamp::MAX)
+}

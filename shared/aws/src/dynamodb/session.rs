@@ -1,0 +1,220 @@
+//! Session heads: the record and the lease in one item.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dormouse_ports::{
+    CommitError, Lease, LeaseRequest, LoadedSession, Page, SessionExpectation, SessionFilter, SessionId, SessionRecord,
+    SessionSummary, SessionWrite, StoreError,
+};
+use jiff::Timestamp;
+
+use super::DynamoDbStateStore;
+use super::encode::Encoder;
+use super::fault::{Fault, fault};
+use super::item::{Item, number, number_value, optional_number, optional_text, text, text_value, time, time_value};
+use super::keys::{
+    self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, PK, SCHEMA_VERSION, SESSION_STATE, SK, UPDATED_AT,
+    VERSION,
+};
+use super::write::{Write, Written, key_item};
+
+impl DynamoDbStateStore {
+    pub(super) async fn read_session(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
+        let record = match self.get_item(Key::session(id)).await? {
+            Some(item) => self.session_record(id, &item).await?,
+            None => None,
+        };
+        Ok(LoadedSession { record, lease: None })
+    }
+
+    /// Takes the lease and loads the record in one update. A lease that the caller holds already is renewed in a
+    /// second one and keeps its fence: that is also how a grant is found again whose answer was lost.
+    pub(super) async fn lease_session(
+        &self,
+        id: &SessionId,
+        request: &LeaseRequest,
+    ) -> Result<LoadedSession, StoreError> {
+        let item = match self.write_alone(&grant(id, request)).await? {
+            Written::Done(item) => item,
+            Written::Refused(Some(item)) if optional_text(&item, LEASE_OWNER) == Some(request.owner.as_str()) => {
+                self.renew(id, request, &item).await?
+            }
+            Written::Refused(item) => return Err(held(item.as_ref())),
+        };
+        let lease = Lease { owner: request.owner.clone(), fence: number(&item, FENCE)? };
+        Ok(LoadedSession { record: self.session_record(id, &item).await?, lease: Some(lease) })
+    }
+
+    async fn renew(&self, id: &SessionId, request: &LeaseRequest, found: &Item) -> Result<Item, StoreError> {
+        let renewal = Write::update(&Key::session(id), "SET lease_until = :until")
+            .when("lease_owner = :owner AND fence = :fence")
+            .with(":until", time_value(request.until))
+            .with(":owner", text_value(request.owner.as_str()))
+            .with(":fence", number_value(number(found, FENCE)?));
+        match self.write_alone(&renewal).await? {
+            Written::Done(item) => Ok(item),
+            Written::Refused(item) => Err(held(item.as_ref())),
+        }
+    }
+
+    /// Removes the whole head: a turn that still runs finds its lease lost.
+    pub(super) async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        self.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
+    }
+
+    /// The record in `item`; a head that was born by a lease has none yet.
+    async fn session_record(&self, id: &SessionId, item: &Item) -> Result<Option<SessionRecord>, StoreError> {
+        let Some(version) = optional_number(item, VERSION)? else { return Ok(None) };
+        Ok(Some(SessionRecord {
+            session_id: id.clone(),
+            state: self.body(item, SESSION_STATE).await?,
+            schema_version: text(item, SCHEMA_VERSION)?.to_owned(),
+            version,
+            created_at: time(item, CREATED_AT)?,
+            updated_at: time(item, UPDATED_AT)?,
+        }))
+    }
+
+    /// Listing is for people and sweeps: it reads the table page by page, and in no order.
+    pub(super) async fn scan_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        let mut start = cursor.map(parse_cursor).transpose()?;
+        loop {
+            let (items, last) = self.config.retry.run(|| self.scan_once(filter, start.as_ref())).await?;
+            if items.is_empty() && last.is_some() {
+                start = last;
+                continue;
+            }
+            let items = items.iter().map(summary).collect::<Result<_, _>>()?;
+            return Ok(Page { items, next: last.as_ref().map(cursor_of) });
+        }
+    }
+
+    async fn scan_once(&self, filter: &SessionFilter, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
+        let (expression, values) = filter_expression(filter);
+        let request = self.client.scan().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
+        let request = request.filter_expression(expression).set_expression_attribute_values(Some(values));
+        let request = request.projection_expression([PK, SCHEMA_VERSION, CREATED_AT, UPDATED_AT].join(", "));
+        let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
+        let answer = answer.map_err(|error| fault("Scan", &self.table, &error))?;
+        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Lasting)?;
+        Ok((answer.items.unwrap_or_default(), last))
+    }
+}
+
+fn grant(id: &SessionId, request: &LeaseRequest) -> Write {
+    let change = "SET lease_owner = :owner, lease_until = :until, fence = if_not_exists(fence, :zero) + :one";
+    Write::update(&Key::session(id), change)
+        .when("attribute_not_exists(lease_owner) OR lease_until <= :now")
+        .with(":owner", text_value(request.owner.as_str()))
+        .with(":until", time_value(request.until))
+        .with(":now", time_value(request.now))
+        .with(":zero", number_value(0))
+        .with(":one", number_value(1))
+}
+
+fn held(item: Option<&Item>) -> StoreError {
+    match item.and_then(|item| time(item, LEASE_UNTIL).ok()) {
+        Some(until) => StoreError::LeaseHeld { until },
+        None => StoreError::Unavailable("the session's lease changed hands meanwhile".to_owned()),
+    }
+}
+
+/// The change that `write` makes to its head, without the part that every commit adds.
+pub(super) fn session_write(encoder: &mut Encoder, write: &SessionWrite, now: Timestamp) -> Result<Write, StoreError> {
+    let mut set = vec!["commit_id = :commit"];
+    if write.save.is_some() {
+        set.push("session_state = :state, schema_version = :schema, updated_at = :now");
+        set.push("created_at = if_not_exists(created_at, :now), version = if_not_exists(version, :zero) + :one");
+    }
+    let release = write.release && write.lease.is_some();
+    let removal = if release { " REMOVE lease_owner, lease_until" } else { "" };
+    let mut change = Write::update(&Key::session(&write.session_id), format!("SET {}{removal}", set.join(", ")));
+    if let Some((state, schema_version)) = &write.save {
+        change = change
+            .with(":state", encoder.body("the session state", state)?)
+            .with(":schema", text_value(schema_version))
+            .with(":now", time_value(now))
+            .with(":zero", number_value(0))
+            .with(":one", number_value(1));
+    }
+    Ok(expecting(leased(change, write), write.expect))
+}
+
+fn leased(change: Write, write: &SessionWrite) -> Write {
+    match &write.lease {
+        Some(lease) => change
+            .when("lease_owner = :owner AND fence = :fence")
+            .with(":owner", text_value(lease.owner.as_str()))
+            .with(":fence", number_value(lease.fence)),
+        None => change,
+    }
+}
+
+fn expecting(change: Write, expectation: SessionExpectation) -> Write {
+    match expectation {
+        SessionExpectation::Any => change,
+        SessionExpectation::Version(0) => change.when("attribute_not_exists(version)"),
+        SessionExpectation::Version(version) => {
+            change.when("version = :version").with(":version", number_value(version))
+        }
+    }
+}
+
+/// Why the head `found` refused `write`.
+pub(super) fn refusal(write: &SessionWrite, found: Option<&Item>) -> CommitError {
+    let Some(lease) = &write.lease else { return CommitError::SessionConflict };
+    let same_owner = found.and_then(|item| optional_text(item, LEASE_OWNER)) == Some(lease.owner.as_str());
+    let same_fence = found.is_some_and(|item| number(item, FENCE).is_ok_and(|fence| fence == lease.fence));
+    if same_owner && same_fence { CommitError::SessionConflict } else { CommitError::LeaseLost }
+}
+
+fn filter_expression(filter: &SessionFilter) -> (String, Item) {
+    let mut parts = vec!["begins_with(pk, :prefix) AND sk = :head AND attribute_exists(version)"];
+    let mut values = Item::from([
+        (":prefix".to_owned(), text_value(keys::session_prefix())),
+        (":head".to_owned(), text_value(HEAD)),
+    ]);
+    if let Some(after) = filter.updated_after {
+        parts.push("updated_at > :updated");
+        values.insert(":updated".to_owned(), time_value(after));
+    }
+    if let Some(after) = filter.created_after {
+        parts.push("created_at > :created");
+        values.insert(":created".to_owned(), time_value(after));
+    }
+    if let Some(version) = &filter.schema_version {
+        parts.push("schema_version = :schema");
+        values.insert(":schema".to_owned(), text_value(version));
+    }
+    (parts.join(" AND "), values)
+}
+
+fn summary(item: &Item) -> Result<SessionSummary, StoreError> {
+    let pk = text(item, PK)?;
+    let session_id = keys::session_id(pk).ok_or_else(|| StoreError::Corrupt(format!("{pk:?} names no session")))?;
+    Ok(SessionSummary {
+        session_id,
+        schema_version: text(item, SCHEMA_VERSION)?.to_owned(),
+        updated_at: time(item, UPDATED_AT)?,
+        created_at: time(item, CREATED_AT)?,
+    })
+}
+
+fn key_of(item: &Item) -> Result<Key, StoreError> {
+    Ok(Key { pk: text(item, PK)?.to_owned(), sk: text(item, SK)?.to_owned() })
+}
+
+fn cursor_of(key: &Key) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::json!([key.pk, key.sk]).to_string())
+}
+
+fn parse_cursor(cursor: &str) -> Result<Key, StoreError> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
+    let parts: Option<(String, String)> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let (pk, sk) = parts.ok_or_else(|| StoreError::Invalid(format!("{cursor:?} is not a cursor of this listing")))?;
+    Ok(Key { pk, sk })
+}

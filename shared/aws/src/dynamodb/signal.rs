@@ -1,0 +1,152 @@
+//! Signal items: one per signal id, changed by compare-and-set.
+
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Claim, CommitError, InvocationId, PausedInvocation, SignalId, SignalRecord,
+    SignalState, StoreError, SuspendFrom,
+};
+use jiff::Timestamp;
+
+use super::DynamoDbStateStore;
+use super::codec::payload_digest;
+use super::encode::Encoder;
+use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
+use super::keys::{EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, RECEIVED_AT, TTL};
+use super::write::{Write, Written};
+
+const WAITING: &str = "waiting";
+const BUFFERED: &str = "buffered";
+const DELIVERED: &str = "delivered";
+
+/// Nothing that counts is there.
+const FREE: &str = "attribute_not_exists(pk) OR phase = :delivered OR (phase = :buffered AND expires_at <= :now)";
+
+impl DynamoDbStateStore {
+    pub(super) async fn read_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        let Some(item) = self.get_item(Key::signal(id)).await? else { return Ok(None) };
+        if text(&item, PHASE)? == BUFFERED && time(&item, EXPIRES_AT)? <= now {
+            return Ok(None);
+        }
+        Ok(Some(SignalRecord { signal_id: id.clone(), state: self.signal_state(&item).await? }))
+    }
+
+    async fn signal_state(&self, item: &Item) -> Result<SignalState, StoreError> {
+        match text(item, PHASE)? {
+            WAITING => Ok(SignalState::Waiting { invocation_id: waiter(item)?, generation: number(item, GENERATION)? }),
+            BUFFERED => Ok(SignalState::Buffered(self.buffered(item).await?)),
+            DELIVERED => {
+                Ok(SignalState::Delivered { invocation_id: waiter(item)?, generation: number(item, GENERATION)? })
+            }
+            other => Err(StoreError::Corrupt(format!("a signal cannot be {other:?}"))),
+        }
+    }
+
+    async fn buffered(&self, item: &Item) -> Result<BufferedSignal, StoreError> {
+        Ok(BufferedSignal {
+            payload: self.body(item, PAYLOAD).await?,
+            received_at: time(item, RECEIVED_AT)?,
+            expires_at: time(item, EXPIRES_AT)?,
+        })
+    }
+
+    pub(super) async fn park_signal(
+        &self,
+        id: &SignalId,
+        signal: &BufferedSignal,
+    ) -> Result<BufferOutcome, StoreError> {
+        let mut encoder = Encoder::new(&self.config);
+        let write = park_write(&mut encoder, id, signal)?;
+        self.put_blobs(encoder.blobs).await?;
+        match self.write_alone(&write).await? {
+            Written::Done(_) => Ok(BufferOutcome::Buffered { expires_at: signal.expires_at }),
+            Written::Refused(Some(item)) if text(&item, PHASE)? == BUFFERED => occupied(&item, signal),
+            Written::Refused(_) => Ok(BufferOutcome::Changed),
+        }
+    }
+
+    /// Why the signal `found` refused a wait.
+    pub(super) async fn wait_refusal(&self, found: Option<&Item>) -> CommitError {
+        let Some(item) = found else {
+            return CommitError::Store(StoreError::Unavailable("the signal changed meanwhile".to_owned()));
+        };
+        match self.signal_state(item).await {
+            Ok(SignalState::Buffered(signal)) => CommitError::SignalBuffered(signal),
+            Ok(SignalState::Waiting { invocation_id, .. } | SignalState::Delivered { invocation_id, .. }) => {
+                CommitError::SignalTaken(invocation_id)
+            }
+            Err(error) => CommitError::Store(error),
+        }
+    }
+}
+
+fn waiter(item: &Item) -> Result<InvocationId, StoreError> {
+    text(item, INVOCATION_ID).map(InvocationId::from)
+}
+
+fn occupied(item: &Item, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+    if text(item, PAYLOAD_DIGEST)? == payload_digest(&signal.payload) {
+        return Ok(BufferOutcome::Buffered { expires_at: time(item, EXPIRES_AT)? });
+    }
+    Ok(BufferOutcome::Occupied)
+}
+
+fn park_write(encoder: &mut Encoder, id: &SignalId, signal: &BufferedSignal) -> Result<Write, StoreError> {
+    let item = Item::from([
+        (PHASE.to_owned(), text_value(BUFFERED)),
+        (PAYLOAD.to_owned(), encoder.body("the payload", &signal.payload)?),
+        (PAYLOAD_DIGEST.to_owned(), text_value(payload_digest(&signal.payload))),
+        (RECEIVED_AT.to_owned(), time_value(signal.received_at)),
+        (EXPIRES_AT.to_owned(), time_value(signal.expires_at)),
+        (TTL.to_owned(), ttl_value(signal.expires_at)),
+    ]);
+    Ok(free(Write::put(&Key::signal(id), item), FREE, signal.received_at))
+}
+
+fn free(write: Write, condition: &str, now: Timestamp) -> Write {
+    write
+        .when(condition)
+        .with(":delivered", text_value(DELIVERED))
+        .with(":buffered", text_value(BUFFERED))
+        .with(":now", time_value(now))
+}
+
+/// Begins the wait of `paused`. With a claim the buffered signal of the same payload gives way to it; the pause before
+/// gives way when it waited for the same id.
+pub(super) fn wait_write(
+    paused: &PausedInvocation,
+    from: &SuspendFrom,
+    claim: Option<&Claim>,
+    now: Timestamp,
+) -> Write {
+    let item = bond(paused, WAITING);
+    let mut condition = FREE.to_owned();
+    let mut values = Vec::new();
+    if let Some(claim) = claim {
+        condition.push_str(" OR (phase = :buffered AND payload_digest = :digest)");
+        values.push((":digest", text_value(payload_digest(&claim.payload))));
+    }
+    if let SuspendFrom::Claimed { previous, .. } = from
+        && previous.descriptor.signal_id == paused.descriptor.signal_id
+    {
+        condition.push_str(" OR (phase = :waiting AND invocation_id = :waiter AND generation = :previous)");
+        values.push((":waiting", text_value(WAITING)));
+        values.push((":waiter", text_value(previous.invocation_id.as_str())));
+        values.push((":previous", number_value(previous.generation)));
+    }
+    let write = free(Write::put(&Key::signal(&paused.descriptor.signal_id), item), &condition, now);
+    values.into_iter().fold(write, |write, (name, value)| write.with(name, value))
+}
+
+/// Ends the wait of `paused`. Nobody else may change an awaited signal, so that it needs no condition.
+pub(super) fn deliver_write(paused: &PausedInvocation, forget_at: Timestamp) -> Write {
+    let mut item = bond(paused, DELIVERED);
+    item.insert(TTL.to_owned(), ttl_value(forget_at));
+    Write::put(&Key::signal(&paused.descriptor.signal_id), item)
+}
+
+fn bond(paused: &PausedInvocation, phase: &str) -> Item {
+    Item::from([
+        (PHASE.to_owned(), text_value(phase)),
+        (INVOCATION_ID.to_owned(), text_value(paused.invocation_id.as_str())),
+        (GENERATION.to_owned(), number_value(paused.generation)),
+    ])
+}

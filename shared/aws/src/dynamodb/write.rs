@@ -1,0 +1,189 @@
+//! One conditional change of one item, before it is known whether it goes alone or inside a transaction.
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, Delete, Put, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use dormouse_ports::StoreError;
+
+use super::DynamoDbStateStore;
+use super::fault::{Fault, fault};
+use super::item::{Item, text_value};
+use super::keys::{Key, PK, SK};
+
+/// What a change does to its item.
+#[derive(Clone, Debug, PartialEq)]
+enum Change {
+    Put(Item),
+    Update { key: Item, expression: String },
+    Delete { key: Item },
+}
+
+/// A change with its condition.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Write {
+    change: Change,
+    condition: Option<String>,
+    values: Item,
+}
+
+/// The answer to a conditional change.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It happened; what the item looks like now, where that was asked for.
+    Done(Item),
+    /// Its condition did not hold; what the item looks like, if it exists.
+    Refused(Option<Item>),
+}
+
+impl Write {
+    /// Replaces the item at `key`.
+    pub(super) fn put(key: &Key, mut attributes: Item) -> Self {
+        attributes.extend(key_item(key));
+        Self::of(Change::Put(attributes))
+    }
+
+    /// Changes single attributes of the item at `key`, which may not exist yet.
+    pub(super) fn update(key: &Key, expression: impl Into<String>) -> Self {
+        Self::of(Change::Update { key: key_item(key), expression: expression.into() })
+    }
+
+    /// Removes the item at `key`.
+    pub(super) fn delete(key: &Key) -> Self {
+        Self::of(Change::Delete { key: key_item(key) })
+    }
+
+    fn of(change: Change) -> Self {
+        Self { change, condition: None, values: Item::new() }
+    }
+
+    /// Adds a condition; all of them must hold.
+    pub(super) fn when(mut self, condition: &str) -> Self {
+        self.condition = Some(match self.condition.take() {
+            Some(earlier) => format!("{earlier} AND ({condition})"),
+            None => format!("({condition})"),
+        });
+        self
+    }
+
+    /// Gives the placeholder `name` its value.
+    pub(super) fn with(mut self, name: &str, value: AttributeValue) -> Self {
+        self.values.insert(name.to_owned(), value);
+        self
+    }
+
+    fn placeholders(&self) -> Option<Item> {
+        (!self.values.is_empty()).then(|| self.values.clone())
+    }
+
+    /// The change as a part of a transaction on `table`.
+    pub(super) fn in_transaction(&self, table: &str) -> Result<TransactWriteItem, StoreError> {
+        let old = self.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
+        let part = TransactWriteItem::builder();
+        let part = match &self.change {
+            Change::Put(item) => {
+                let put = Put::builder().table_name(table).set_item(Some(item.clone()));
+                let put = put.set_condition_expression(self.condition.clone());
+                let put = put.set_expression_attribute_values(self.placeholders());
+                part.put(put.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
+            }
+            Change::Update { key, expression } => {
+                let update = Update::builder().table_name(table).set_key(Some(key.clone()));
+                let update = update.update_expression(expression).set_condition_expression(self.condition.clone());
+                let update = update.set_expression_attribute_values(self.placeholders());
+                part.update(update.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
+            }
+            Change::Delete { key } => {
+                let delete = Delete::builder().table_name(table).set_key(Some(key.clone()));
+                let delete = delete.set_condition_expression(self.condition.clone());
+                let delete = delete.set_expression_attribute_values(self.placeholders());
+                part.delete(delete.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
+            }
+        };
+        Ok(part.build())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
+fn malformed(error: aws_sdk_dynamodb::error::BuildError) -> StoreError {
+    StoreError::Invalid(error.to_string())
+}
+
+/// The attributes of `key`.
+pub(super) fn key_item(key: &Key) -> Item {
+    Item::from([(PK.to_owned(), text_value(&key.pk)), (SK.to_owned(), text_value(&key.sk))])
+}
+
+impl DynamoDbStateStore {
+    /// Does `write` alone.
+    pub(super) async fn write_alone(&self, write: &Write) -> Result<Written, StoreError> {
+        self.config.retry.run(|| self.attempt(write)).await
+    }
+
+    /// Does `write`, which has no condition, alone.
+    pub(super) async fn put_plainly(&self, write: Write) -> Result<(), StoreError> {
+        self.write_alone(&write).await.map(|_| ())
+    }
+
+    /// Does `write` once.
+    pub(super) async fn attempt(&self, write: &Write) -> Result<Written, Fault> {
+        match &write.change {
+            Change::Put(item) => self.attempt_put(write, item).await,
+            Change::Update { key, expression } => self.attempt_update(write, key, expression).await,
+            Change::Delete { key } => {
+                let request = self.client.delete_item().table_name(&self.table).set_key(Some(key.clone()));
+                let answer = request.send().await;
+                answer.map(|_| Written::Done(Item::new())).map_err(|error| fault("DeleteItem", &self.table, &error))
+            }
+        }
+    }
+
+    async fn attempt_put(&self, write: &Write, item: &Item) -> Result<Written, Fault> {
+        let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
+        let request = self.client.put_item().table_name(&self.table).set_item(Some(item.clone()));
+        let request = request.set_condition_expression(write.condition.clone());
+        let request = request.set_expression_attribute_values(write.placeholders());
+        match request.set_return_values_on_condition_check_failure(old).send().await {
+            Ok(_) => Ok(Written::Done(Item::new())),
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                let PutItemError::ConditionalCheckFailedException(refused) = error.into_err() else {
+                    return Ok(Written::Refused(None));
+                };
+                Ok(Written::Refused(refused.item))
+            }
+            Err(error) => Err(fault("PutItem", &self.table, &error)),
+        }
+    }
+
+    async fn attempt_update(&self, write: &Write, key: &Item, expression: &str) -> Result<Written, Fault> {
+        let old = write.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
+        let request = self.client.update_item().table_name(&self.table).set_key(Some(key.clone()));
+        let request = request.update_expression(expression).set_condition_expression(write.condition.clone());
+        let request = request.set_expression_attribute_values(write.placeholders());
+        let request = request.set_return_values_on_condition_check_failure(old).return_values(ReturnValue::AllNew);
+        match request.send().await {
+            Ok(answer) => Ok(Written::Done(answer.attributes.unwrap_or_default())),
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                let UpdateItemError::ConditionalCheckFailedException(refused) = error.into_err() else {
+                    return Ok(Written::Refused(None));
+                };
+                Ok(Written::Refused(refused.item))
+            }
+            Err(error) => Err(fault("UpdateItem", &self.table, &error)),
+        }
+    }
+
+    /// The item at `key`, as of now.
+    pub(super) async fn get_item(&self, key: Key) -> Result<Option<Item>, StoreError> {
+        self.config.retry.run(|| self.attempt_get(&key)).await
+    }
+
+    /// Asks once for the item at `key`.
+    pub(super) async fn attempt_get(&self, key: &Key) -> Result<Option<Item>, Fault> {
+        let request = self.client.get_item().table_name(&self.table).set_key(Some(key_item(key)));
+        let answer = request.consistent_read(true).send().await;
+        answer.map(|answer| answer.item).map_err(|error| fault("GetItem", &self.table, &error))
+    }
+}

@@ -1,0 +1,8 @@
+//! EventBridge: announcing facts, and the rules that carry foreign events to those who wait for them.
+
+mod bus;
+mod rules;
+
+pub use bus::EventBridgeBus;
+pub use rules::RuleConfig;
+pub(crate) use rules::Rules;

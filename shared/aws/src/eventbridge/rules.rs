@@ -1,0 +1,236 @@
+//! One rule for each shape of event, however many invocations wait for events of that shape.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use aws_sdk_eventbridge::Client;
+use aws_sdk_eventbridge::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_eventbridge::operation::put_rule::PutRuleInput;
+use aws_sdk_eventbridge::operation::put_targets::PutTargetsInput;
+use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, Target};
+use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
+use serde_json::{Value, json};
+
+use crate::naming::derived;
+
+/// Where rules live and what they call.
+#[derive(Clone, Debug)]
+pub struct RuleConfig {
+    /// The bus (a name or an ARN) on which foreign events arrive.
+    pub bus_name: String,
+    /// The function that takes signals.
+    pub signal_function_arn: String,
+    /// The queue that takes events which could not be delivered.
+    pub dead_letter_arn: String,
+}
+
+/// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
+const TEMPLATE: &str = r#"{"dormouse_signal":{"signal_id":<signal_id>,"payload":<payload>,"event_id":<event_id>}}"#;
+
+/// Makes rules. Rules are shared and stay; whoever stopped waiting is no longer found by the signals they carry.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    client: Client,
+    config: RuleConfig,
+    known: Mutex<HashSet<String>>,
+}
+
+impl Rules {
+    pub(crate) fn new(client: Client, config: RuleConfig) -> Self {
+        Self { client, config, known: Mutex::default() }
+    }
+
+    /// Makes sure that events which `wait` describes reach the signal function.
+    pub(crate) async fn ensure(&self, wait: &EventWait, signal_id: &SignalId) -> Result<(), SubscriptionError> {
+        let shape = shape(wait, signal_id)?;
+        let name = rule_name(&shape, &wait.correlation);
+        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
+            return Ok(());
+        }
+        self.put_rule(rule(&self.config, &name, &shape)?).await?;
+        self.put_targets(targets(&self.config, &name, &wait.correlation)?).await?;
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        Ok(())
+    }
+
+    async fn put_rule(&self, input: PutRuleInput) -> Result<(), SubscriptionError> {
+        let request = self.client.put_rule().set_name(input.name).set_event_pattern(input.event_pattern);
+        let request = request.set_event_bus_name(input.event_bus_name).set_state(input.state);
+        let request = request.set_description(input.description);
+        request.send().await.map(|_| ()).map_err(|error| refused("PutRule", &error))
+    }
+
+    async fn put_targets(&self, input: PutTargetsInput) -> Result<(), SubscriptionError> {
+        let request = self.client.put_targets().set_rule(input.rule).set_event_bus_name(input.event_bus_name);
+        let answer = request.set_targets(input.targets).send().await;
+        let answer = answer.map_err(|error| refused("PutTargets", &error))?;
+        match answer.failed_entries().first() {
+            None => Ok(()),
+            Some(failed) => {
+                let code = failed.error_code().unwrap_or("unknown error");
+                Err(SubscriptionError::Unavailable(format!("PutTargets: {code}")))
+            }
+        }
+    }
+}
+
+/// The pattern without the one value that differs from wait to wait: where it asks for the signal id itself, any value
+/// will do, because the id is compared later.
+fn shape(wait: &EventWait, signal_id: &SignalId) -> Result<Map, SubscriptionError> {
+    let path: Vec<&str> = wait.correlation.strip_prefix("$.").unwrap_or_default().split('.').collect();
+    if path.iter().any(|step| step.is_empty()) {
+        let sentence = format!("the correlation {:?} must be a path like $.detail.job_id", wait.correlation);
+        return Err(SubscriptionError::Rejected(sentence));
+    }
+    let mut shape = wait.pattern.clone();
+    if let Some(asked) = at_path(&mut shape, &path)
+        && *asked == json!([signal_id.as_str()])
+    {
+        *asked = json!([{"exists": true}]);
+    }
+    Ok(shape)
+}
+
+fn at_path<'a>(map: &'a mut Map, path: &[&str]) -> Option<&'a mut Value> {
+    let (first, rest) = path.split_first()?;
+    let value = map.get_mut(*first)?;
+    if rest.is_empty() { Some(value) } else { at_path(value.as_object_mut()?, rest) }
+}
+
+fn rule_name(shape: &Map, correlation: &str) -> String {
+    derived(&[&sorted(&Value::Object(shape.clone())).to_string(), correlation])
+}
+
+/// `value` with its keys in order: patterns that differ in nothing else share a rule.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
+            entries.sort_by(|(left, _), (right, _)| left.cmp(right));
+            Value::Object(entries.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+fn rule(config: &RuleConfig, name: &str, shape: &Map) -> Result<PutRuleInput, SubscriptionError> {
+    let rule = PutRuleInput::builder().name(name).event_bus_name(&config.bus_name).state(RuleState::Enabled);
+    let rule = rule.event_pattern(Value::Object(shape.clone()).to_string());
+    rule.description("Carries events to the invocations that wait for them").build().map_err(malformed)
+}
+
+fn targets(config: &RuleConfig, name: &str, correlation: &str) -> Result<PutTargetsInput, SubscriptionError> {
+    let transformer = InputTransformer::builder()
+        .input_paths_map("signal_id", correlation)
+        .input_paths_map("payload", "$.detail")
+        .input_paths_map("event_id", "$.id")
+        .input_template(TEMPLATE)
+        .build()
+        .map_err(malformed)?;
+    let target = Target::builder()
+        .id("signal")
+        .arn(&config.signal_function_arn)
+        .input_transformer(transformer)
+        .dead_letter_config(DeadLetterConfig::builder().arn(&config.dead_letter_arn).build())
+        .build()
+        .map_err(malformed)?;
+    let targets = PutTargetsInput::builder().rule(name).event_bus_name(&config.bus_name).targets(target);
+    targets.build().map_err(malformed)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
+fn malformed(error: BuildError) -> SubscriptionError {
+    SubscriptionError::Rejected(error.to_string())
+}
+
+fn refused<E, R>(action: &str, error: &SdkError<E, R>) -> SubscriptionError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug,
+{
+    meaning(action, error.code(), || DisplayErrorContext(error).to_string())
+}
+
+fn meaning(action: &str, code: Option<&str>, detail: impl FnOnce() -> String) -> SubscriptionError {
+    match code {
+        Some("LimitExceededException") => SubscriptionError::Rejected(
+            "the event bus has as many rules as it may have: let waits share a pattern, or raise the account's quota \
+             of rules per bus"
+                .to_owned(),
+        ),
+        Some("InvalidEventPatternException" | "ValidationException" | "AccessDeniedException") => {
+            SubscriptionError::Rejected(format!("{action}: {}", detail()))
+        }
+        _ => SubscriptionError::Unavailable(format!("{action}: {}", detail())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> RuleConfig {
+        RuleConfig {
+            bus_name: "main".to_owned(),
+            signal_function_arn: "arn:signal".to_owned(),
+            dead_letter_arn: "arn:letters".to_owned(),
+        }
+    }
+
+    fn wait(pattern: &Value, correlation: &str) -> EventWait {
+        EventWait { pattern: pattern.as_object().cloned().unwrap_or_default(), correlation: correlation.to_owned() }
+    }
+
+    fn name(pattern: &Value, signal: &str) -> String {
+        let wait = wait(pattern, "$.detail.job");
+        rule_name(&shape(&wait, &signal.into()).expect("a shape"), &wait.correlation)
+    }
+
+    #[test]
+    fn waits_of_one_shape_share_a_rule() {
+        let first = name(&json!({"source": ["jobs"], "detail": {"job": ["j1"]}}), "j1");
+        let second = name(&json!({"detail": {"job": ["j2"]}, "source": ["jobs"]}), "j2");
+        let other = name(&json!({"source": ["mail"], "detail": {"job": ["j2"]}}), "j2");
+        assert_eq!(first, second);
+        assert_ne!(first, other);
+    }
+
+    #[test]
+    fn only_the_signal_id_is_generalised() {
+        let pattern = json!({"detail": {"job": ["j1", "j2"], "state": ["done"]}});
+        let kept = shape(&wait(&pattern, "$.detail.job"), &"j1".into()).expect("a shape");
+        assert_eq!(Value::Object(kept), pattern);
+    }
+
+    #[test]
+    fn a_correlation_is_a_path() {
+        for path in ["detail.job", "$.", "$.detail..job", ""] {
+            let refused = shape(&wait(&json!({}), path), &"j1".into());
+            assert!(matches!(refused, Err(SubscriptionError::Rejected(_))), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_target_extracts_signal_and_payload() {
+        let input = targets(&config(), "rule", "$.detail.job").expect("an input");
+        let target = &input.targets()[0];
+        let transformer = target.input_transformer().expect("a transformer");
+        let paths = transformer.input_paths_map().expect("paths");
+        assert_eq!(paths.get("signal_id").map(String::as_str), Some("$.detail.job"));
+        assert_eq!(paths.get("payload").map(String::as_str), Some("$.detail"));
+        assert_eq!((target.arn(), input.rule(), input.event_bus_name()), ("arn:signal", Some("rule"), Some("main")));
+        assert_eq!(target.dead_letter_config().and_then(|letters| letters.arn()), Some("arn:letters"));
+        let filled = TEMPLATE.replace("<signal_id>", "1").replace("<payload>", "{}").replace("<event_id>", "2");
+        assert!(serde_json::from_str::<Value>(&filled).is_ok());
+    }
+
+    #[test]
+    fn too_many_rules_is_said_clearly() {
+        let SubscriptionError::Rejected(sentence) = meaning("PutRule", Some("LimitExceededException"), String::new)
+        else {
+            panic!("not rejected")
+        };
+        assert!(sentence.contains("as many rules as it may have"), "{sentence}");
+    }
+}

@@ -1,0 +1,172 @@
+//! One-shot entries of EventBridge Scheduler, one for each pause that falls due.
+
+use aws_sdk_scheduler::Client;
+use aws_sdk_scheduler::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_scheduler::operation::create_schedule::CreateScheduleInput;
+use aws_sdk_scheduler::types::{
+    ActionAfterCompletion, DeadLetterConfig, FlexibleTimeWindow, FlexibleTimeWindowMode, Target,
+};
+use dormouse_ports::{InvocationId, SubscriptionError};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::naming::derived;
+
+/// Where entries live, what they call and as whom.
+#[derive(Clone, Debug)]
+pub struct SchedulerConfig {
+    /// The group of all entries.
+    pub group_name: String,
+    /// The role that the scheduler takes on to call the function.
+    pub role_arn: String,
+    /// The function that wakes invocations.
+    pub wakeup_function_arn: String,
+    /// The queue that takes wake-ups which could not be delivered.
+    pub dead_letter_arn: String,
+}
+
+/// How far ahead an entry must lie: the service refuses instants that have passed.
+const AHEAD: SignedDuration = SignedDuration::from_secs(5);
+
+/// The entry's name says whose it is: making it again finds it there.
+pub(crate) fn schedule_name(invocation: &InvocationId, generation: u64) -> String {
+    derived(&[invocation.as_str(), &generation.to_string()])
+}
+
+/// Makes sure that pause `generation` of `invocation` is woken at `at`.
+pub(crate) async fn schedule(
+    client: &Client,
+    config: &SchedulerConfig,
+    (invocation, generation): (&InvocationId, u64),
+    at: Timestamp,
+    now: Timestamp,
+) -> Result<(), SubscriptionError> {
+    let input = entry(config, invocation, generation, expression(at, now))?;
+    let request = client.create_schedule().set_name(input.name).set_group_name(input.group_name);
+    let request = request.set_schedule_expression(input.schedule_expression).set_target(input.target);
+    let request = request.set_schedule_expression_timezone(input.schedule_expression_timezone);
+    let request = request.set_flexible_time_window(input.flexible_time_window);
+    match request.set_action_after_completion(input.action_after_completion).send().await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some("ConflictException") => Ok(()),
+        Err(error) => Err(refused("CreateSchedule", &error)),
+    }
+}
+
+/// Removes the entry; it may have fired and removed itself.
+pub(crate) async fn unschedule(
+    client: &Client,
+    config: &SchedulerConfig,
+    invocation: &InvocationId,
+    generation: u64,
+) -> Result<(), SubscriptionError> {
+    let request = client.delete_schedule().name(schedule_name(invocation, generation));
+    match request.group_name(&config.group_name).send().await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some("ResourceNotFoundException") => Ok(()),
+        Err(error) => Err(refused("DeleteSchedule", &error)),
+    }
+}
+
+fn entry(
+    config: &SchedulerConfig,
+    invocation: &InvocationId,
+    generation: u64,
+    expression: String,
+) -> Result<CreateScheduleInput, SubscriptionError> {
+    let input = json!({"dormouse_wakeup": {"invocation_id": invocation, "generation": generation}});
+    let target = Target::builder()
+        .arn(&config.wakeup_function_arn)
+        .role_arn(&config.role_arn)
+        .input(input.to_string())
+        .dead_letter_config(DeadLetterConfig::builder().arn(&config.dead_letter_arn).build())
+        .build()
+        .map_err(malformed)?;
+    let window = FlexibleTimeWindow::builder().mode(FlexibleTimeWindowMode::Off).build().map_err(malformed)?;
+    CreateScheduleInput::builder()
+        .name(schedule_name(invocation, generation))
+        .group_name(&config.group_name)
+        .schedule_expression(expression)
+        .schedule_expression_timezone("UTC")
+        .flexible_time_window(window)
+        .action_after_completion(ActionAfterCompletion::Delete)
+        .target(target)
+        .build()
+        .map_err(malformed)
+}
+
+/// `at` as the service wants it: whole seconds in UTC, never early, and a little ahead when it has passed.
+fn expression(at: Timestamp, now: Timestamp) -> String {
+    let at = at.max(now.saturating_add(AHEAD).unwrap_or(now));
+    let second = if at.subsec_nanosecond() > 0 { at.as_second() + 1 } else { at.as_second() };
+    let whole = Timestamp::from_second(second).unwrap_or(at);
+    format!("at({})", whole.strftime("%Y-%m-%dT%H:%M:%S"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
+fn malformed(error: BuildError) -> SubscriptionError {
+    SubscriptionError::Rejected(error.to_string())
+}
+
+fn refused<E, R>(action: &str, error: &SdkError<E, R>) -> SubscriptionError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug,
+{
+    let sentence = format!("{action}: {}", DisplayErrorContext(error));
+    match error.code() {
+        Some("ValidationException" | "AccessDeniedException" | "ResourceNotFoundException") => {
+            SubscriptionError::Rejected(sentence)
+        }
+        Some("ServiceQuotaExceededException") => SubscriptionError::Rejected(format!(
+            "the account has as many schedules as it may have: raise its quota ({action})"
+        )),
+        _ => SubscriptionError::Unavailable(sentence),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("an instant")
+    }
+
+    fn config() -> SchedulerConfig {
+        SchedulerConfig {
+            group_name: "dormouse".to_owned(),
+            role_arn: "arn:role".to_owned(),
+            wakeup_function_arn: "arn:wakeup".to_owned(),
+            dead_letter_arn: "arn:letters".to_owned(),
+        }
+    }
+
+    #[test]
+    fn instants_are_whole_seconds_and_never_early() {
+        let now = at("2027-01-01T00:00:00Z");
+        assert_eq!(expression(at("2027-01-02T03:04:05Z"), now), "at(2027-01-02T03:04:05)");
+        assert_eq!(expression(at("2027-01-02T03:04:05.000000001Z"), now), "at(2027-01-02T03:04:06)");
+        assert_eq!(expression(at("2020-01-01T00:00:00Z"), now), "at(2027-01-01T00:00:05)");
+    }
+
+    #[test]
+    fn an_entry_fires_once_and_says_whom_to_wake() {
+        let entry = entry(&config(), &"i\"1".into(), 3, "at(2027-01-01T00:00:00)".to_owned()).expect("an entry");
+        assert_eq!(entry.name(), Some(schedule_name(&"i\"1".into(), 3).as_str()));
+        assert_eq!(entry.action_after_completion(), Some(&ActionAfterCompletion::Delete));
+        assert_eq!(entry.group_name(), Some("dormouse"));
+        assert_eq!(entry.flexible_time_window().map(|window| window.mode().clone()), Some(FlexibleTimeWindowMode::Off));
+        let target = entry.target().expect("a target");
+        assert_eq!((target.arn(), target.role_arn()), ("arn:wakeup", "arn:role"));
+        assert_eq!(target.dead_letter_config().and_then(DeadLetterConfig::arn), Some("arn:letters"));
+        assert_eq!(target.input(), Some(r#"{"dormouse_wakeup":{"invocation_id":"i\"1","generation":3}}"#));
+    }
+
+    #[test]
+    fn every_pause_has_a_name_of_its_own() {
+        assert_ne!(schedule_name(&"i1".into(), 1), schedule_name(&"i1".into(), 2));
+        assert_ne!(schedule_name(&"i1".into(), 11), schedule_name(&"i11".into(), 1));
+        assert!(schedule_name(&"a very long / strange id".repeat(20).into(), 1).len() <= 64);
+    }
+}

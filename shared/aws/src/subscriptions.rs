@@ -1,0 +1,60 @@
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_ports::{Clock, SignalSubscriptions, Subscription, SubscriptionError};
+
+use crate::eventbridge::{RuleConfig, Rules};
+use crate::scheduler::{self, SchedulerConfig};
+
+/// The [`SignalSubscriptions`] on AWS: a due time becomes an entry of the scheduler, an awaited event a shared rule.
+///
+/// Both are named by what they stand for, so that subscribing again changes nothing.
+pub struct AwsSubscriptions {
+    scheduler: aws_sdk_scheduler::Client,
+    schedules: SchedulerConfig,
+    rules: Rules,
+    clock: Arc<dyn Clock>,
+}
+
+impl AwsSubscriptions {
+    /// Subscriptions through these clients.
+    pub fn new(
+        scheduler: aws_sdk_scheduler::Client,
+        schedules: SchedulerConfig,
+        events: aws_sdk_eventbridge::Client,
+        rules: RuleConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { scheduler, schedules, rules: Rules::new(events, rules), clock }
+    }
+}
+
+impl fmt::Debug for AwsSubscriptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwsSubscriptions").field("schedules", &self.schedules).field("rules", &self.rules).finish()
+    }
+}
+
+#[async_trait]
+impl SignalSubscriptions for AwsSubscriptions {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        if let Some(wait) = &subscription.wake.event {
+            self.rules.ensure(wait, &subscription.descriptor.signal_id).await?;
+        }
+        if let Some(due) = &subscription.wake.due {
+            let pause = (&subscription.invocation_id, subscription.generation);
+            scheduler::schedule(&self.scheduler, &self.schedules, pause, due.at, self.clock.now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Rules stay: others may wait for the same shape of event.
+    async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        if subscription.wake.due.is_none() {
+            return Ok(());
+        }
+        let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
+        scheduler::unschedule(&self.scheduler, &self.schedules, invocation, generation).await
+    }
+}

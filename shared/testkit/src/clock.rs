@@ -1,0 +1,111 @@
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_ports::Clock;
+use futures::channel::oneshot;
+use jiff::Timestamp;
+
+use crate::lock;
+
+/// Time that moves only when a test says so.
+#[derive(Debug)]
+pub struct ManualClock {
+    face: Mutex<Face>,
+}
+
+#[derive(Debug)]
+struct Face {
+    start: Timestamp,
+    elapsed: Duration,
+    sleepers: Vec<(Duration, oneshot::Sender<()>)>,
+}
+
+impl ManualClock {
+    /// A clock that stands at `start`.
+    pub fn starting_at(start: Timestamp) -> Self {
+        Self { face: Mutex::new(Face { start, elapsed: Duration::ZERO, sleepers: Vec::new() }) }
+    }
+
+    /// Moves time forward and wakes every sleeper whose time has come, the earliest first.
+    pub fn advance(&self, duration: Duration) {
+        for (_, waker) in self.step(duration) {
+            // A sleeper that was dropped meanwhile needs no waking.
+            let _ = waker.send(());
+        }
+    }
+
+    /// How many sleepers wait for time to move.
+    pub fn sleepers(&self) -> usize {
+        lock(&self.face).sleepers.len()
+    }
+
+    fn step(&self, duration: Duration) -> Vec<(Duration, oneshot::Sender<()>)> {
+        let mut face = lock(&self.face);
+        face.elapsed += duration;
+        let now = face.elapsed;
+        let (mut due, asleep): (Vec<_>, Vec<_>) = face.sleepers.drain(..).partition(|(deadline, _)| *deadline <= now);
+        face.sleepers = asleep;
+        due.sort_by_key(|(deadline, _)| *deadline);
+        due
+    }
+
+    fn register(&self, duration: Duration) -> oneshot::Receiver<()> {
+        let (waker, woken) = oneshot::channel();
+        let mut face = lock(&self.face);
+        let deadline = face.elapsed + duration;
+        face.sleepers.push((deadline, waker));
+        woken
+    }
+}
+
+impl Default for ManualClock {
+    /// Stands at 2027-01-15T08:00:00Z.
+    fn default() -> Self {
+        Self::starting_at(Timestamp::constant(1_800_000_000, 0))
+    }
+}
+
+#[async_trait]
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        let face = lock(&self.face);
+        face.start + face.elapsed
+    }
+
+    fn monotonic(&self) -> Duration {
+        lock(&self.face).elapsed
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        if duration.is_zero() {
+            return;
+        }
+        // The clock went away: nobody can move time any more, so there is nothing to wait for.
+        let _ = self.register(duration).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sleepers_wake_when_their_time_has_come_and_not_before() {
+        let clock = Arc::new(ManualClock::default());
+        let start = clock.now();
+        let mut nap = clock.sleep(Duration::from_secs(10)).boxed();
+        assert!(futures::poll!(&mut nap).is_pending());
+        clock.advance(Duration::from_secs(9));
+        assert!(futures::poll!(&mut nap).is_pending());
+        clock.advance(Duration::from_secs(1));
+        nap.await;
+        assert_eq!(clock.now().duration_since(start).as_secs(), 10);
+        assert_eq!(clock.monotonic(), Duration::from_secs(10));
+        assert_eq!(clock.sleepers(), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! What every [`StateStore`] promises, as one check per behaviour.
+//!
+//! Run each entry of [`ALL`] on a store of its own: the checks name their records alike and listings show all of them.
+//! Give the store small pages, or the checks of paging prove nothing.
+
+mod claim;
+mod finish;
+mod large;
+mod pending;
+mod scene;
+mod session;
+mod signal;
+mod suspend;
+
+use std::sync::Arc;
+
+use dormouse_ports::StateStore;
+use futures::future::BoxFuture;
+
+/// One check; panics when the store breaks the promise.
+pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
+
+macro_rules! checks {
+    ($($module:ident: [$($name:ident),+ $(,)?]),+ $(,)?) => {
+        /// Every check with its name.
+        pub const ALL: &[(&str, Check)] = &[
+            $($((concat!(stringify!($module), "::", stringify!($name)), |store| Box::pin($module::$name(store))),)+)+
+        ];
+    };
+}
+
+checks! {
+    suspend: [
+        a_fresh_pause_can_be_loaded,
+        an_unknown_invocation_is_absent,
+        a_taken_id_conflicts,
+        the_same_commit_again_succeeds,
+        a_repeated_commit_does_not_undo_what_followed,
+        an_empty_commit_succeeds,
+    ],
+    claim: [
+        a_claim_grants_and_loads_everything,
+        an_unknown_invocation_is_missing,
+        a_second_claim_is_held,
+        the_same_owner_is_granted_again,
+        an_expired_claim_is_taken_over_with_the_first_payload,
+        another_generation_is_settled,
+        a_later_pause_settles_an_earlier_one,
+        a_released_claim_forgets_its_payload,
+        concurrent_claims_give_exactly_one,
+    ],
+    finish: [
+        a_completed_invocation_settles_with_its_state,
+        a_failed_invocation_settles_with_its_failure,
+        a_foreign_owner_cannot_finish,
+        an_unclaimed_pause_can_fail,
+        a_claimed_pause_cannot_fail_without_its_owner,
+        nothing_finishes_twice,
+        a_finished_pause_keeps_no_state,
+        a_foreign_owner_cannot_release,
+        a_claimed_invocation_sleeps_again,
+    ],
+    signal: [
+        a_wait_is_visible,
+        an_ended_wait_is_delivered,
+        an_early_signal_fails_the_commit,
+        an_early_signal_is_consumed_by_a_claimed_pause,
+        a_claimed_pause_consumes_only_its_own_payload,
+        a_second_waiter_is_refused,
+        a_delivered_signal_can_be_waited_for_again,
+        the_same_signal_can_be_awaited_twice_in_a_row,
+        an_expired_signal_is_ignored,
+        a_parked_signal_is_deduplicated,
+        another_payload_finds_the_place_occupied,
+        an_expired_signal_makes_room,
+        a_delivered_signal_makes_room,
+        an_awaited_signal_is_not_parked,
+    ],
+    session: [
+        an_unknown_session_has_no_record,
+        a_save_can_be_loaded_with_every_detail,
+        versions_count_saves,
+        another_version_conflicts,
+        no_expectation_lets_the_last_write_win,
+        a_save_without_expectation_repeats_once,
+        a_lease_excludes_others,
+        a_renewed_lease_keeps_its_fence,
+        an_expired_lease_passes_on_with_a_larger_fence,
+        a_released_lease_is_free,
+        a_lost_lease_fails_the_commit,
+        a_lease_alone_makes_no_record,
+        a_lease_can_be_given_back_without_a_save,
+        deleting_is_idempotent,
+        a_failed_session_condition_writes_nothing_of_the_invocation,
+        a_failed_invocation_condition_writes_nothing_of_the_session,
+        sessions_are_listed_page_by_page,
+        session_filters_must_all_hold,
+        a_foreign_session_cursor_is_refused,
+    ],
+    pending: [
+        a_pause_is_pending_until_it_ends,
+        a_new_pause_replaces_the_row_of_the_old,
+        rows_are_listed_page_by_page,
+        only_due_rows_are_listed,
+        rows_may_end_while_they_are_listed,
+        a_foreign_pending_cursor_is_refused,
+    ],
+    large: [
+        a_large_session_state_survives,
+        a_large_pause_survives,
+        a_large_final_state_survives,
+        a_large_payload_survives,
+        a_large_early_signal_survives,
+    ],
+}

@@ -1,0 +1,98 @@
+use dormouse_ports::{Claim, ClaimOutcome, InvocationStatus, InvocationWrite, Owner};
+use futures::future::join_all;
+
+use super::scene::{
+    Store, again, assert_same, at, claim_of, claimed, commit, granted, invocation, pause, settled, sleep,
+};
+
+pub(super) async fn a_claim_grants_and_loads_everything(store: Store) {
+    let paused = pause("i1", 1, "s1");
+    sleep(&store, &paused).await;
+    let request = claim_of("i1", "worker", at(0));
+    let record = granted(store.claim(&request).await.expect("the store answers"));
+    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload: request.payload };
+    assert_eq!(record.status, InvocationStatus::Resuming(claim));
+    assert_same(&record.paused.state, &paused.state);
+    assert_same(&record.paused.parent_states[0], &paused.parent_states[0]);
+    assert_same(&record.paused.metadata, &paused.metadata);
+    assert_eq!(record.paused, paused);
+    assert_eq!(invocation(&store, "i1").await, Some(record), "what was granted is what is stored");
+}
+
+pub(super) async fn an_unknown_invocation_is_missing(store: Store) {
+    let outcome = store.claim(&claim_of("nobody", "worker", at(0))).await.expect("the store answers");
+    assert_eq!(outcome, ClaimOutcome::Missing);
+    assert_eq!(invocation(&store, "nobody").await, None, "asking leaves no trace");
+}
+
+pub(super) async fn a_second_claim_is_held(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    claimed(&store, "i1", "first").await;
+    let outcome = store.claim(&claim_of("i1", "second", at(30))).await.expect("the store answers");
+    assert_eq!(outcome, ClaimOutcome::Held { until: at(60) });
+}
+
+pub(super) async fn the_same_owner_is_granted_again(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let first = claimed(&store, "i1", "worker").await;
+    let second = claimed(&store, "i1", "worker").await;
+    assert_eq!(first, second);
+}
+
+pub(super) async fn an_expired_claim_is_taken_over_with_the_first_payload(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let first = claim_of("i1", "first", at(0));
+    granted(store.claim(&first).await.expect("the store answers"));
+    let second = claim_of("i1", "second", at(60));
+    let record = granted(store.claim(&second).await.expect("the store answers"));
+    let claim = Claim { owner: Owner::from("second"), until: second.until, payload: first.payload };
+    assert_eq!(record.status, InvocationStatus::Resuming(claim));
+}
+
+pub(super) async fn another_generation_is_settled(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let mut request = claim_of("i1", "worker", at(0));
+    request.generation = Some(2);
+    let record = settled(store.claim(&request).await.expect("the store answers"));
+    assert_eq!(record.status, InvocationStatus::Suspended);
+    request.generation = Some(1);
+    granted(store.claim(&request).await.expect("the store answers"));
+}
+
+pub(super) async fn a_later_pause_settles_an_earlier_one(store: Store) {
+    let (first, second) = (pause("i1", 1, "s1"), pause("i1", 2, "s2"));
+    sleep(&store, &first).await;
+    claimed(&store, "i1", "worker").await;
+    store.commit(&commit("again", None, Some(again(&second, "worker", &first)))).await.expect("it sleeps again");
+    let mut late = claim_of("i1", "late", at(0));
+    late.generation = Some(1);
+    let record = settled(store.claim(&late).await.expect("the store answers"));
+    assert_eq!(record.paused.generation, 2);
+    claimed(&store, "i1", "worker-2").await;
+    settled(store.claim(&late).await.expect("settled also while the later pause is being resumed"));
+}
+
+pub(super) async fn a_released_claim_forgets_its_payload(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    claimed(&store, "i1", "first").await;
+    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner: Owner::from("first") };
+    store.commit(&commit("release", None, Some(release))).await.expect("the claim is given back");
+    let record = invocation(&store, "i1").await.expect("it sleeps on");
+    assert_eq!(record.status, InvocationStatus::Suspended);
+    let request = claim_of("i1", "second", at(1));
+    let record = granted(store.claim(&request).await.expect("the store answers"));
+    let InvocationStatus::Resuming(claim) = record.status else { panic!("not resuming") };
+    assert_eq!(claim.payload, request.payload);
+}
+
+pub(super) async fn concurrent_claims_give_exactly_one(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let claims = (0..50).map(|worker| {
+        let store = store.clone();
+        async move { store.claim(&claim_of("i1", &format!("worker-{worker}"), at(0))).await.expect("an answer") }
+    });
+    let outcomes = join_all(claims).await;
+    let winners = outcomes.iter().filter(|outcome| matches!(outcome, ClaimOutcome::Granted(_))).count();
+    let losers = outcomes.iter().filter(|outcome| matches!(outcome, ClaimOutcome::Held { .. })).count();
+    assert_eq!((winners, losers), (1, 49));
+}

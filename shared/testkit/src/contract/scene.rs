@@ -1,0 +1,191 @@
+//! The records that the checks write.
+
+use std::sync::Arc;
+
+use dormouse_ports::{
+    BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Due, DueAction, InvocationId, InvocationRecord,
+    InvocationWrite, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, PendingRow, SessionExpectation,
+    SessionId, SessionRecord, SessionWrite, SignalDescriptor, SignalState, StateStore, SuspendFrom, WakePlan,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// The store under test.
+pub(super) type Store = Arc<dyn StateStore>;
+
+/// `seconds` after the first instant of a check.
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::constant(1_800_000_000, 123_456_789) + SignedDuration::from_secs(seconds)
+}
+
+/// The object in `value`.
+pub(super) fn map(value: Value) -> Map {
+    let Value::Object(map) = value else { panic!("{value} is not an object") };
+    map
+}
+
+/// A state with everything that a store could lose.
+pub(super) fn delicate_state() -> Map {
+    map(json!({
+        "zulu": 1, "alpha": 1.0, "mike": 0.1, "sum": 0.30000000000000004, "tiny": 5e-324, "huge": 1e300,
+        "whole": u64::MAX, "negative": i64::MIN, "empty": "", "nothing": null, "yes": true,
+        "unicode": "schläft 睡鼠 🐭\u{0}\u{7f}", "": "empty key",
+        "nested": {"b": [1, 1.0, [], {}, {"x": {"y": [null]}}], "a": "kept in order"},
+        "messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}],
+    }))
+}
+
+/// Equal, in the same order, number for number.
+pub(super) fn assert_same(left: &Map, right: &Map) {
+    assert_eq!(serde_json::to_string(left).ok(), serde_json::to_string(right).ok());
+}
+
+/// A pause of invocation `id` that waits for signal `signal`.
+pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation {
+    PausedInvocation {
+        invocation_id: InvocationId::from(id),
+        correlation_id: "correlation-1".to_owned(),
+        session_id: Some(SessionId::from("session-1")),
+        graph: "support".to_owned(),
+        graph_digest: "d1".to_owned(),
+        generation,
+        descriptor: SignalDescriptor::new(signal).with("prompt", "Approve?").with("amount", 1.0),
+        wake: WakePlan::default(),
+        state: delicate_state(),
+        parent_states: vec![map(json!({"outer": 1.0})), map(json!({"middle": [1, 2]}))],
+        namespace: vec!["outer".into(), "inner".into(), "ask".into()],
+        suspended_at_node: vec!["outer".into(), "inner".into(), "ask".into()],
+        completed_positions: vec![position()],
+        step: 4,
+        suspended_step: 3,
+        attempt_index: 1,
+        schema_version: "2".to_owned(),
+        session_version: Some(7),
+        metadata: map(json!({"tenant": "acme", "n": 2.0})),
+        carried: map(json!({"baseline": 3})),
+        trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        suspended_at: at(0),
+    }
+}
+
+fn position() -> NodePosition {
+    NodePosition {
+        namespace: vec!["outer".into()],
+        node_name: "classify".into(),
+        step: 2,
+        attempt_index: 0,
+        fan_out_index: Some(5),
+    }
+}
+
+/// `paused` with a due time.
+pub(super) fn due(mut paused: PausedInvocation, instant: Timestamp) -> PausedInvocation {
+    paused.wake = WakePlan { due: Some(Due { at: instant, action: DueAction::Fail }), event: None };
+    paused
+}
+
+/// A commit at the first instant; `id` is unique within its check.
+pub(super) fn commit(id: &str, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) -> Commit {
+    Commit { id: format!("commit-{id}"), now: at(0), session, invocation }
+}
+
+/// The first pause of an invocation.
+pub(super) fn fresh(paused: &PausedInvocation) -> InvocationWrite {
+    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim: None }
+}
+
+/// A later pause of an invocation that `owner` resumes.
+pub(super) fn again(paused: &PausedInvocation, owner: &str, previous: &PausedInvocation) -> InvocationWrite {
+    let from = SuspendFrom::Claimed { owner: Owner::from(owner), previous: Box::new(previous.clone()) };
+    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from, claim: None }
+}
+
+/// The end of an invocation that `owner` resumes.
+pub(super) fn complete(paused: &PausedInvocation, owner: &str, state: Map) -> InvocationWrite {
+    InvocationWrite::Complete { paused: Box::new(paused.clone()), owner: Owner::from(owner), state }
+}
+
+/// Puts `paused` to sleep.
+pub(super) async fn sleep(store: &Store, paused: &PausedInvocation) {
+    let id = format!("sleep-{}-{}", paused.invocation_id, paused.generation);
+    store.commit(&commit(&id, None, Some(fresh(paused)))).await.expect("the pause is written");
+}
+
+/// A claim by `owner` at `now`, for a minute.
+pub(super) fn claim_of(id: &str, owner: &str, now: Timestamp) -> ClaimRequest {
+    ClaimRequest {
+        invocation_id: InvocationId::from(id),
+        generation: None,
+        owner: Owner::from(owner),
+        now,
+        until: now + SignedDuration::from_secs(60),
+        payload: map(json!({"from": owner})),
+    }
+}
+
+/// Claims `id` for `owner` and expects to get it.
+pub(super) async fn claimed(store: &Store, id: &str, owner: &str) -> InvocationRecord {
+    granted(store.claim(&claim_of(id, owner, at(0))).await.expect("the store answers"))
+}
+
+/// The record of a granted claim.
+pub(super) fn granted(outcome: ClaimOutcome) -> InvocationRecord {
+    let ClaimOutcome::Granted(record) = outcome else { panic!("not granted: {outcome:?}") };
+    *record
+}
+
+/// The record of a settled claim.
+pub(super) fn settled(outcome: ClaimOutcome) -> InvocationRecord {
+    let ClaimOutcome::Settled(record) = outcome else { panic!("not settled: {outcome:?}") };
+    *record
+}
+
+/// The stored invocation `id`.
+pub(super) async fn invocation(store: &Store, id: &str) -> Option<InvocationRecord> {
+    store.load_invocation(&InvocationId::from(id)).await.expect("the store answers")
+}
+
+/// What is known of signal `id` at the first instant.
+pub(super) async fn signal(store: &Store, id: &str) -> Option<SignalState> {
+    let record = store.load_signal(&id.into(), at(0)).await.expect("the store answers")?;
+    assert_eq!(record.signal_id.as_str(), id);
+    Some(record.state)
+}
+
+/// A signal that arrives at `received` seconds and counts for a minute.
+pub(super) fn parked(payload: Value, received: i64) -> BufferedSignal {
+    BufferedSignal { payload: map(payload), received_at: at(received), expires_at: at(received + 60) }
+}
+
+/// A save of `state` as session `id`.
+pub(super) fn save(id: &str, state: Map, expect: SessionExpectation) -> SessionWrite {
+    let save = Some((state, "2".to_owned()));
+    SessionWrite { session_id: SessionId::from(id), save, expect, lease: None, release: false }
+}
+
+/// The stored session `id`.
+pub(super) async fn session(store: &Store, id: &str) -> Option<SessionRecord> {
+    store.load_session(&SessionId::from(id), None).await.expect("the store answers").record
+}
+
+/// A request for a lease at `now` seconds, for a minute.
+pub(super) fn lease_for(owner: &str, now: i64) -> LeaseRequest {
+    LeaseRequest { owner: Owner::from(owner), now: at(now), until: at(now + 60) }
+}
+
+/// Writes `write` alone.
+pub(super) async fn write_session(store: &Store, id: &str, write: SessionWrite) -> Result<(), CommitError> {
+    store.commit(&commit(id, Some(write), None)).await
+}
+
+/// Every row of what sleeps, page by page.
+pub(super) async fn all_pending(store: &Store, due_by: Option<Timestamp>) -> Vec<PendingRow> {
+    let mut rows = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = store.list_pending(due_by, cursor.as_deref()).await.expect("the store answers");
+        rows.extend(page.items);
+        let Some(next) = page.next else { return rows };
+        cursor = Some(next);
+    }
+}

@@ -1,0 +1,120 @@
+//! The state store in memory.
+
+mod commit;
+mod listing;
+mod session;
+mod signal;
+mod tables;
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId,
+    InvocationRecord, InvocationStatus, LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId,
+    SessionSummary, SignalId, SignalRecord, StateStore, StoreError,
+};
+use jiff::Timestamp;
+
+use crate::lock;
+use tables::Tables;
+
+/// A [`StateStore`] that forgets everything when it is dropped. One lock makes every call atomic.
+#[derive(Debug)]
+pub struct MemoryStore {
+    tables: Mutex<Tables>,
+    page_size: usize,
+}
+
+impl MemoryStore {
+    /// An empty store whose listings give pages of at most `page_size` items.
+    ///
+    /// # Panics
+    /// When `page_size` is zero: no listing would ever end.
+    pub fn with_page_size(page_size: usize) -> Self {
+        assert!(page_size > 0, "a page holds at least one item");
+        Self { tables: Mutex::default(), page_size }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::with_page_size(100)
+    }
+}
+
+#[async_trait]
+impl StateStore for MemoryStore {
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
+        let mut tables = lock(&self.tables);
+        let lease =
+            lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
+        let record = tables.sessions.get(id.as_str()).and_then(|row| row.record.clone());
+        Ok(LoadedSession { record, lease })
+    }
+
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        lock(&self.tables).sessions.remove(id.as_str());
+        Ok(())
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        listing::sessions(&lock(&self.tables), filter, cursor, self.page_size)
+    }
+
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        Ok(lock(&self.tables).invocations.get(id).cloned())
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        let mut tables = lock(&self.tables);
+        let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
+            return Ok(ClaimOutcome::Missing);
+        };
+        Ok(claim(record, request))
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        lock(&self.tables).commit(commit)
+    }
+
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        let tables = lock(&self.tables);
+        let state = tables.signals.get(id).filter(|state| !signal::expired(state, now));
+        Ok(state.map(|state| SignalRecord { signal_id: id.clone(), state: state.clone() }))
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        Ok(signal::buffer(&mut lock(&self.tables).signals, id, signal))
+    }
+
+    async fn list_pending(
+        &self,
+        due_by: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<Page<PendingRow>, StoreError> {
+        listing::pending(&lock(&self.tables), due_by, cursor, self.page_size)
+    }
+}
+
+fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome {
+    let other_pause = request.generation.is_some_and(|generation| generation != record.paused.generation);
+    let payload = match &record.status {
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => {
+            return ClaimOutcome::Settled(Box::new(record.clone()));
+        }
+        _ if other_pause => return ClaimOutcome::Settled(Box::new(record.clone())),
+        InvocationStatus::Suspended => request.payload.clone(),
+        InvocationStatus::Resuming(claim) if claim.until <= request.now => claim.payload.clone(),
+        InvocationStatus::Resuming(claim) if claim.owner == request.owner => {
+            return ClaimOutcome::Granted(Box::new(record.clone()));
+        }
+        InvocationStatus::Resuming(claim) => return ClaimOutcome::Held { until: claim.until },
+    };
+    record.status = InvocationStatus::Resuming(Claim { owner: request.owner.clone(), until: request.until, payload });
+    ClaimOutcome::Granted(Box::new(record.clone()))
+}

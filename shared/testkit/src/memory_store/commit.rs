@@ -1,0 +1,133 @@
+use dormouse_ports::{
+    Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Map,
+    Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom,
+};
+use jiff::Timestamp;
+
+use super::tables::{Tables, pending_key};
+use super::{session, signal};
+
+impl Tables {
+    /// All of `commit` or nothing: everything is checked before anything is written.
+    pub(super) fn commit(&mut self, commit: &Commit) -> Result<(), CommitError> {
+        if self.commits.contains(&commit.id) {
+            return Ok(());
+        }
+        self.check(commit)?;
+        self.apply(commit);
+        self.commits.insert(commit.id.clone());
+        Ok(())
+    }
+
+    fn check(&self, commit: &Commit) -> Result<(), CommitError> {
+        if let Some(write) = &commit.session {
+            session::check(self.sessions.get(write.session_id.as_str()), write)?;
+        }
+        match &commit.invocation {
+            Some(write) => self.check_invocation(write, commit.now),
+            None => Ok(()),
+        }
+    }
+
+    fn check_invocation(&self, write: &InvocationWrite, now: Timestamp) -> Result<(), CommitError> {
+        match write {
+            InvocationWrite::Suspend { paused, from, claim } => {
+                self.check_origin(&paused.invocation_id, from)?;
+                let state = self.signals.get(&paused.descriptor.signal_id);
+                signal::check_wait(state, paused, from, claim.as_ref(), now)
+            }
+            InvocationWrite::Complete { paused, owner, .. } => {
+                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
+            }
+            InvocationWrite::Fail { paused, owner, .. } => {
+                self.check_pause(&paused.invocation_id, paused.generation, owner.as_ref())
+            }
+            InvocationWrite::Release { invocation_id, generation, owner } => {
+                self.check_pause(invocation_id, *generation, Some(owner))
+            }
+        }
+    }
+
+    fn check_origin(&self, id: &InvocationId, from: &SuspendFrom) -> Result<(), CommitError> {
+        match from {
+            SuspendFrom::Fresh if self.invocations.contains_key(id) => Err(CommitError::InvocationConflict),
+            SuspendFrom::Fresh => Ok(()),
+            SuspendFrom::Claimed { owner, previous } => self.check_pause(id, previous.generation, Some(owner)),
+        }
+    }
+
+    /// The pause is claimed by `owner`, or by nobody when there is none.
+    fn check_pause(&self, id: &InvocationId, generation: u64, owner: Option<&Owner>) -> Result<(), CommitError> {
+        let record = self.invocations.get(id).filter(|record| record.paused.generation == generation);
+        let holds = match (record.map(|record| &record.status), owner) {
+            (Some(InvocationStatus::Suspended), None) => true,
+            (Some(InvocationStatus::Resuming(claim)), Some(owner)) => claim.owner == *owner,
+            _ => false,
+        };
+        if holds { Ok(()) } else { Err(CommitError::InvocationConflict) }
+    }
+
+    fn apply(&mut self, commit: &Commit) {
+        if let Some(write) = &commit.session {
+            session::apply(self.sessions.entry(write.session_id.to_string()).or_default(), write, commit.now);
+        }
+        match &commit.invocation {
+            Some(InvocationWrite::Suspend { paused, from, claim }) => self.suspend(paused, from, claim.clone()),
+            Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
+            Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
+            Some(InvocationWrite::Release { invocation_id, .. }) => self.release(invocation_id),
+            None => {}
+        }
+    }
+
+    fn suspend(&mut self, paused: &PausedInvocation, from: &SuspendFrom, claim: Option<Claim>) {
+        if let SuspendFrom::Claimed { previous, .. } = from {
+            self.end_wait(previous);
+        }
+        self.signals.insert(
+            paused.descriptor.signal_id.clone(),
+            SignalState::Waiting { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
+        );
+        let row = PendingRow {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            due_at: paused.wake.due.as_ref().map(|due| due.at),
+        };
+        self.pending.insert(pending_key(paused), row);
+        let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
+        self.put(paused.clone(), status);
+    }
+
+    fn complete(&mut self, paused: &PausedInvocation, state: &Map) {
+        self.end_wait(paused);
+        self.put(stripped(paused), InvocationStatus::Completed { state: state.clone() });
+    }
+
+    fn fail(&mut self, paused: &PausedInvocation, failure: &FailureRecord) {
+        self.end_wait(paused);
+        self.put(stripped(paused), InvocationStatus::Errored(failure.clone()));
+    }
+
+    fn release(&mut self, id: &InvocationId) {
+        if let Some(record) = self.invocations.get_mut(id) {
+            record.status = InvocationStatus::Suspended;
+        }
+    }
+
+    fn end_wait(&mut self, paused: &PausedInvocation) {
+        self.pending.remove(&pending_key(paused));
+        self.signals.insert(
+            paused.descriptor.signal_id.clone(),
+            SignalState::Delivered { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
+        );
+    }
+
+    fn put(&mut self, paused: PausedInvocation, status: InvocationStatus) {
+        self.invocations.insert(paused.invocation_id.clone(), InvocationRecord { status, paused });
+    }
+}
+
+/// What is kept of a pause after its end.
+fn stripped(paused: &PausedInvocation) -> PausedInvocation {
+    PausedInvocation { state: Map::new(), parent_states: Vec::new(), completed_positions: Vec::new(), ..paused.clone() }
+}

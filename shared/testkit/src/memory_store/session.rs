@@ -1,0 +1,66 @@
+use dormouse_ports::{
+    CommitError, Lease, LeaseRequest, Owner, SessionExpectation, SessionRecord, SessionWrite, StoreError,
+};
+use jiff::Timestamp;
+
+/// The head of a session: a record, a lease, both or neither.
+#[derive(Debug, Default)]
+pub(super) struct SessionRow {
+    pub(super) record: Option<SessionRecord>,
+    holder: Option<(Owner, Timestamp)>,
+    fence: u64,
+}
+
+impl SessionRow {
+    /// Grants or renews the lease; a renewed lease keeps its fence.
+    pub(super) fn lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
+        match &self.holder {
+            Some((owner, until)) if *until > request.now && *owner != request.owner => {
+                return Err(StoreError::LeaseHeld { until: *until });
+            }
+            Some((owner, until)) if *until > request.now && *owner == request.owner => {}
+            _ => self.fence += 1,
+        }
+        self.holder = Some((request.owner.clone(), request.until));
+        Ok(Lease { owner: request.owner.clone(), fence: self.fence })
+    }
+
+    fn is_held_by(&self, lease: &Lease) -> bool {
+        self.fence == lease.fence && self.holder.as_ref().is_some_and(|(owner, _)| *owner == lease.owner)
+    }
+
+    fn version(&self) -> u64 {
+        self.record.as_ref().map_or(0, |record| record.version)
+    }
+}
+
+/// Whether `write` may happen to `row`.
+pub(super) fn check(row: Option<&SessionRow>, write: &SessionWrite) -> Result<(), CommitError> {
+    if let Some(lease) = &write.lease
+        && !row.is_some_and(|row| row.is_held_by(lease))
+    {
+        return Err(CommitError::LeaseLost);
+    }
+    match write.expect {
+        SessionExpectation::Any => Ok(()),
+        SessionExpectation::Version(version) if version == row.map_or(0, SessionRow::version) => Ok(()),
+        SessionExpectation::Version(_) => Err(CommitError::SessionConflict),
+    }
+}
+
+/// Does what [`check`] allowed.
+pub(super) fn apply(row: &mut SessionRow, write: &SessionWrite, now: Timestamp) {
+    if let Some((state, schema_version)) = &write.save {
+        row.record = Some(SessionRecord {
+            session_id: write.session_id.clone(),
+            state: state.clone(),
+            schema_version: schema_version.clone(),
+            version: row.version() + 1,
+            created_at: row.record.as_ref().map_or(now, |record| record.created_at),
+            updated_at: now,
+        });
+    }
+    if write.release && write.lease.is_some() {
+        row.holder = None;
+    }
+}

@@ -1,0 +1,66 @@
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use dormouse_ports::{SignalSubscriptions, Subscription, SubscriptionError};
+
+use crate::lock;
+
+/// What was asked of [`MemorySubscriptions`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum SubscriptionCall {
+    /// A wake-up was registered.
+    Subscribed(Subscription),
+    /// A wake-up was taken back.
+    Cancelled(Subscription),
+}
+
+/// Subscriptions that wake nobody and keep what was asked of them, in order.
+#[derive(Debug, Default)]
+pub struct MemorySubscriptions {
+    calls: Mutex<Vec<SubscriptionCall>>,
+    fault: Mutex<Option<(bool, String)>>,
+}
+
+impl MemorySubscriptions {
+    /// What was asked so far and taken; refused calls are not among them.
+    pub fn calls(&self) -> Vec<SubscriptionCall> {
+        lock(&self.calls).clone()
+    }
+
+    /// From now on every call fails as [`SubscriptionError::Unavailable`].
+    pub fn fail_unavailable(&self, sentence: &str) {
+        *lock(&self.fault) = Some((false, sentence.to_owned()));
+    }
+
+    /// From now on every call fails as [`SubscriptionError::Rejected`].
+    pub fn fail_rejected(&self, sentence: &str) {
+        *lock(&self.fault) = Some((true, sentence.to_owned()));
+    }
+
+    /// From now on calls succeed again.
+    pub fn recover(&self) {
+        *lock(&self.fault) = None;
+    }
+
+    fn answer(&self, call: SubscriptionCall) -> Result<(), SubscriptionError> {
+        match lock(&self.fault).clone() {
+            Some((true, sentence)) => Err(SubscriptionError::Rejected(sentence)),
+            Some((false, sentence)) => Err(SubscriptionError::Unavailable(sentence)),
+            None => {
+                lock(&self.calls).push(call);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl SignalSubscriptions for MemorySubscriptions {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        self.answer(SubscriptionCall::Subscribed(subscription.clone()))
+    }
+
+    async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        self.answer(SubscriptionCall::Cancelled(subscription.clone()))
+    }
+}

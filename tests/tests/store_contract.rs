@@ -1,0 +1,50 @@
+//! The contract of the state store, on memory and on DynamoDB.
+
+use std::sync::Arc;
+
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::StateStore;
+use dormouse_testkit::{MemoryStore, contract};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// So small that every listing of the contract takes several pages.
+const PAGE: usize = 3;
+
+fn main() {
+    let mut trials = Vec::new();
+    for &(name, check) in contract::ALL {
+        trials.push(trial(&format!("memory::{name}"), move || on_memory(check)));
+        trials.push(trial(&format!("dynamodb::{name}"), move || on_dynamodb(check, StoreConfig::default())));
+        let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
+        trials.push(trial(&format!("dynamodb_blobs::{name}"), move || on_dynamodb(check, apart)));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+fn trial(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || -> Result<(), Failed> {
+        run();
+        Ok(())
+    })
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(future);
+}
+
+fn on_memory(check: contract::Check) {
+    block_on(check(Arc::new(MemoryStore::with_page_size(PAGE))));
+}
+
+fn on_dynamodb(check: contract::Check, config: StoreConfig) {
+    block_on(async {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        let client = embedded.client();
+        ensure_table(&client, "dormouse").await.expect("the table is made");
+        let config = StoreConfig { page_size: i32::try_from(PAGE).expect("a small number"), ..config };
+        let store: Arc<dyn StateStore> = Arc::new(DynamoDbStateStore::new(&client, "dormouse", config));
+        check(store).await;
+    });
+}
