@@ -55,7 +55,7 @@ pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurr
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{DrainSummary, NodeEvent, ObservedError, Observer, ObserverHandle, Phase, Phases};
 pub use run::{
-    AfterError, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session, suspend,
-    suspend_and_rerun,
+    AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,
+    suspend, suspend_and_rerun,
 };
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

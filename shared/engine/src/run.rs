@@ -9,7 +9,7 @@ mod session;
 mod slot;
 mod walk;
 
-pub use engine::{AfterError, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
+pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
 pub use session::save_session;
 pub(crate) use slot::{Body, Slot};
 pub use slot::{suspend, suspend_and_rerun};

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{CompiledGraph, Invocation, State};
-use dormouse_ports::{Category, InvocationId, Map, SessionId};
+use dormouse_engine::{Carry, CompiledGraph, Invocation};
+use dormouse_ports::{Category, InvocationId, SessionId};
 
 use crate::harness::Budget;
 use crate::{Harness, Mode, Transmission, TurnError, TurnOutcome};
-
-/// Makes data to keep with a pause from the state at entry.
-pub(crate) type Carry = Arc<dyn Fn(&State) -> Map + Send + Sync>;
 
 impl Harness {
     pub(crate) async fn start(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {

@@ -106,10 +106,18 @@ impl TurnError {
 }
 
 impl From<EngineError> for TurnError {
-    /// The category behind carriers; transient whatever the category when only a port was busy.
+    /// The category behind carriers. Transient, whatever the category, when only a port was busy; a wake-up that the
+    /// engine refuses is one that was asked for wrongly.
     fn from(error: EngineError) -> Self {
         let plain = Self::new(error.derived_category().clone(), error.message());
-        if error.is_transient() { Self { bucket: Bucket::RetryableTransient, ..plain } } else { plain }
+        let bucket = if error.is_transient() {
+            Bucket::RetryableTransient
+        } else if plain.category == Category::HarnessSignalSubscriptionFailed {
+            Bucket::UserCorrectable
+        } else {
+            plain.bucket
+        };
+        Self { bucket, ..plain }
     }
 }
 

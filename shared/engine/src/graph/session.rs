@@ -42,6 +42,9 @@ impl fmt::Debug for SessionPolicy {
     }
 }
 
+/// One migration with its versions.
+type Step = (Arc<str>, Arc<str>, Migrate);
+
 impl SessionPolicy {
     /// The session record holds the whole state (§4.1).
     pub fn full_state() -> Self {
@@ -103,7 +106,7 @@ impl SessionPolicy {
         Ok(state)
     }
 
-    fn chain(&self, from: &str, to: &str) -> Result<Vec<(Arc<str>, Arc<str>, Migrate)>, EngineError> {
+    fn chain(&self, from: &str, to: &str) -> Result<Vec<Step>, EngineError> {
         let mut paths: VecDeque<Vec<Arc<str>>> = VecDeque::from([vec![from.into()]]);
         let mut found: Vec<Vec<Arc<str>>> = Vec::new();
         let mut settled: HashSet<Arc<str>> = HashSet::from([from.into()]);
@@ -117,9 +120,9 @@ impl SessionPolicy {
                     let mut longer = path.clone();
                     longer.push(next.clone());
                     if *next == *to {
-                        found.push(longer)
+                        found.push(longer);
                     } else {
-                        paths.push_back(longer)
+                        paths.push_back(longer);
                     }
                     reached.insert(next);
                 }
@@ -140,7 +143,7 @@ impl SessionPolicy {
         next
     }
 
-    fn step(&self, from: &Arc<str>, to: &Arc<str>) -> Option<(Arc<str>, Arc<str>, Migrate)> {
+    fn step(&self, from: &Arc<str>, to: &Arc<str>) -> Option<Step> {
         let migrate = self.migrations.get(&(from.clone(), to.clone()))?;
         Some((from.clone(), to.clone(), migrate.clone()))
     }

@@ -50,6 +50,9 @@ pub struct LeaseTerms {
     pub duration: Duration,
 }
 
+/// Makes the caller's own data from the state at entry.
+pub type Carry = Arc<dyn Fn(&State) -> Map + Send + Sync>;
+
 /// A fresh call of `invoke()` (graph-engine §3).
 #[derive(Clone, Default)]
 pub struct Invocation {
@@ -64,7 +67,7 @@ pub struct Invocation {
     /// Travels to every observer and backend (observability §3.4).
     pub metadata: Map,
     /// Makes the caller's own data from the state at entry; kept with a pause and given back with every outcome.
-    pub carry: Option<Arc<dyn Fn(&State) -> Map + Send + Sync>>,
+    pub carry: Option<Carry>,
     /// With it, the session's lease is taken for the duration of the call.
     pub lease: Option<LeaseTerms>,
     /// Observers of this call only, told after those of the graphs.

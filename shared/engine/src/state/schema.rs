@@ -128,9 +128,9 @@ impl StateSchema {
     /// # Errors
     /// When `S::default()` is not a struct with named fields.
     pub fn of<S: Serialize + DeserializeOwned + Default + 'static>() -> Result<Self, String> {
-        let defaults = match serde_json::to_value(S::default()).map_err(|e| e.to_string())? {
-            Value::Object(fields) => fields,
-            other => return Err(format!("a state type must be a struct with named fields, not {}", shape(&other))),
+        let default = serde_json::to_value(S::default()).map_err(|e| e.to_string())?;
+        let Value::Object(defaults) = default else {
+            return Err(format!("a state type must be a struct with named fields, not {}", shape(&default)));
         };
         let mut schema = Self { openness: Openness::Closed, ..Self::default() };
         for (name, default) in defaults {

@@ -2,7 +2,7 @@ use dormouse_ports::{Category, InvocationId, Map, SignalDescriptor};
 use serde_json::Value;
 
 use super::{ChatMessage, HISTORY_LENGTH, MESSAGES};
-use crate::{Bucket, TurnError, TurnOutcome, bucket_of};
+use crate::{Bucket, TurnError, TurnOutcome};
 
 /// What came of a message (harness-chat §5.2).
 #[derive(Clone, Debug, PartialEq)]
@@ -70,11 +70,8 @@ impl ChatTurnOutcome {
 
 /// Harness §7 with the one difference of harness-chat §10.1: a conversation that could not be saved cannot go on.
 fn chat_bucket(error: &TurnError) -> Bucket {
-    match error.category {
-        Category::SessionSaveFailed | Category::HarnessSessionIdUnresolved => Bucket::SessionTerminating,
-        _ if error.bucket != bucket_of(&error.category) => error.bucket,
-        _ => bucket_of(&error.category),
-    }
+    let cannot_go_on = [Category::SessionSaveFailed, Category::HarnessSessionIdUnresolved].contains(&error.category);
+    if cannot_go_on { Bucket::SessionTerminating } else { error.bucket }
 }
 
 /// The messages of `state` behind the first `history`, by index (§7).

@@ -1,0 +1,98 @@
+//! *Chat*: a conversation with a model. Until a provider is configured, the model is an offline script, and says so.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_engine::{
+    CompiledGraph, END, EngineError, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, TypedGraph, Update,
+    suspend,
+};
+use dormouse_ports::SignalDescriptor;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::invocation_id;
+
+/// Name of the graph.
+pub const CHAT: &str = "chat";
+
+/// State of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conversation {
+    /// All messages, oldest first, each in the shape of llm-provider §3.
+    pub messages: Vec<Value>,
+    /// Whether a person allowed what the user asked for last: what the awaited signal carries.
+    pub allowed: Option<bool>,
+}
+
+impl Conversation {
+    /// The text of the last message of the user.
+    fn question(&self) -> &str {
+        let last = self.messages.iter().rev().find(|message| message["role"] == "user");
+        last.and_then(|message| message["content"].as_str()).unwrap_or_default()
+    }
+
+    fn needs_a_person(&self) -> bool {
+        self.question().to_lowercase().contains("approval")
+    }
+}
+
+/// What answers in a conversation.
+#[async_trait]
+pub trait ChatModel: Send + Sync {
+    /// The answer to `conversation`.
+    ///
+    /// # Errors
+    /// One of the provider categories of llm-provider §7.
+    async fn answer(&self, conversation: &Conversation) -> Result<String, NodeError>;
+}
+
+/// The offline model: a fixed script, no intelligence.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScriptedModel;
+
+#[async_trait]
+impl ChatModel for ScriptedModel {
+    async fn answer(&self, conversation: &Conversation) -> Result<String, NodeError> {
+        let question = conversation.question();
+        Ok(match conversation.allowed {
+            Some(true) => format!("[scripted model] A person allowed it: \"{question}\" would be done now."),
+            Some(false) => "[scripted model] A person said no, so I leave it.".to_owned(),
+            None => format!(
+                "[scripted model] I am a script, not a language model. I read \"{question}\" as message {}. \
+                 Mention an approval, and I wait for a person.",
+                conversation.messages.len()
+            ),
+        })
+    }
+}
+
+/// `listen -> answer`, or `listen -> announce -> wait -> answer` when a person has to allow it.
+pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineError> {
+    TypedGraph::<Conversation>::new(CHAT)
+        .version("1")
+        .reducer("messages", Reducer::Append)
+        .sessions(SessionPolicy::projected(["messages"]).concurrency(SessionConcurrency::Rebase))
+        .entry("listen")
+        .node("listen", async |_| Ok(Update::none()))
+        .node("announce", async |_| Ok(says("I am asking a person for approval and go on when they answer.")))
+        .node("wait", async |chat: Conversation| Err(suspend(wait_for_a_person(&chat)?).await))
+        .node("answer", move |chat: Conversation| {
+            let model = model.clone();
+            async move { Ok(says(&model.answer(&chat).await?)) }
+        })
+        .route("listen", |chat| Target::from(if chat.needs_a_person() { "announce" } else { "answer" }))
+        .edge("announce", "wait")
+        .edge("wait", "answer")
+        .edge("answer", END)
+        .compile()
+}
+
+fn wait_for_a_person(chat: &Conversation) -> Result<SignalDescriptor, NodeError> {
+    let descriptor = SignalDescriptor::new(format!("chat-{}", invocation_id()?));
+    Ok(descriptor.with("kind", "approval").with("description", chat.question()))
+}
+
+fn says(text: &str) -> Update {
+    Update::none().with("messages", json!([{ "role": "assistant", "content": text }]))
+}

@@ -1,0 +1,99 @@
+//! *Expense approval*: waits for a person, with a deadline.
+
+use dormouse_engine::{CompiledGraph, END, EngineError, NodeError, Target, TypedGraph, Update, suspend};
+use dormouse_ports::{Category, SignalDescriptor};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::invocation_id;
+
+/// Name of the graph.
+pub const EXPENSE_APPROVAL: &str = "expense-approval";
+
+/// Up to this amount, in cents, nobody needs to be asked.
+const PETTY_CASH: u64 = 5_000;
+
+/// What is decided about an expense.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Nobody has decided yet.
+    #[default]
+    Open,
+    /// It is paid.
+    Approved,
+    /// It is not paid.
+    Rejected,
+    /// Nobody decided until the deadline; not the same as a no.
+    TimedOut,
+}
+
+/// State of an expense approval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expense {
+    /// Who spent the money.
+    pub employee: String,
+    /// How much, in cents; more than 0.
+    pub amount_cents: u64,
+    /// What for.
+    pub purpose: String,
+    /// How long a decision may take, as an ISO-8601 duration; three days when empty.
+    pub decide_within: String,
+    /// The decision: what the awaited signal carries.
+    pub decision: Decision,
+    /// Who decided; the signal may carry it.
+    pub decided_by: String,
+    /// What became of it, in a sentence.
+    pub result: String,
+}
+
+/// `check -> ask -> settle`, where small amounts go from `check` to `settle` at once.
+pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
+    TypedGraph::<Expense>::new(EXPENSE_APPROVAL)
+        .version("1")
+        .entry("check")
+        .node("check", async |expense| check(&expense))
+        .node("ask", async |expense: Expense| Err(suspend(wait_for_decision(&expense)?).await))
+        .node("settle", async |expense| Ok(Update::none().with("result", verdict(&expense))))
+        .route("check", |expense| if expense.decision == Decision::Open { Target::from("ask") } else { END })
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+fn check(expense: &Expense) -> Result<Update, NodeError> {
+    if expense.amount_cents == 0 {
+        let message = "field `amount_cents` must be more than 0";
+        return Err(NodeError::new(message).with_category(Category::StateValidationError));
+    }
+    if expense.amount_cents > PETTY_CASH {
+        return Ok(Update::none());
+    }
+    let decided = Expense { decision: Decision::Approved, decided_by: "petty cash".to_owned(), ..expense.clone() };
+    Update::none()
+        .with("decided_by", "petty cash")
+        .with("result", verdict(&decided))
+        .try_with("decision", decided.decision)
+}
+
+fn wait_for_decision(expense: &Expense) -> Result<SignalDescriptor, NodeError> {
+    let within = if expense.decide_within.is_empty() { "P3D" } else { &expense.decide_within };
+    Ok(SignalDescriptor::new(format!("expense-{}", invocation_id()?))
+        .with("kind", "approval")
+        .with("description", format!("{} asks for {} for {}", expense.employee, euros(expense), expense.purpose))
+        .with("timeout", json!({ "after": within, "then": { "resume": { "decision": Decision::TimedOut } } })))
+}
+
+fn verdict(expense: &Expense) -> String {
+    let by = if expense.decided_by.is_empty() { String::new() } else { format!(" by {}", expense.decided_by) };
+    match expense.decision {
+        Decision::Open => "a signal came without a decision; nothing is paid".to_owned(),
+        Decision::Approved => format!("{} paid to {}, approved{by}", euros(expense), expense.employee),
+        Decision::Rejected => format!("not paid: rejected{by}"),
+        Decision::TimedOut => "not paid: nobody decided in time".to_owned(),
+    }
+}
+
+fn euros(expense: &Expense) -> String {
+    format!("EUR {}.{:02}", expense.amount_cents / 100, expense.amount_cents % 100)
+}
