@@ -48,7 +48,8 @@ impl Spool {
     /// Keeps `entry` under `name`, in place of what was there. When it returns, the entry is on the disk.
     pub(crate) async fn put<T: Serialize>(&self, name: &str, entry: &T) -> io::Result<()> {
         let bytes = serde_json::to_vec(entry)?;
-        let unfinished = self.folder.join(format!("{name}-{}.{UNFINISHED}", self.writes.fetch_add(1, Ordering::Relaxed)));
+        let unfinished =
+            self.folder.join(format!("{name}-{}.{UNFINISHED}", self.writes.fetch_add(1, Ordering::Relaxed)));
         let (folder, finished) = (self.folder.clone(), self.file(name, ENTRY));
         blocking(move || {
             let mut file = File::create(&unfinished)?;
@@ -137,7 +138,8 @@ mod tests {
         fs::write(folder.path().join("half-0.unfinished"), "1").expect("a file");
         fs::write(folder.path().join("bad.json"), "{").expect("a file");
         assert!(names(&spool).is_empty());
-        let mut left: Vec<_> = fs::read_dir(folder.path()).expect("files").map(|file| file.expect("a file").file_name()).collect();
+        let mut left: Vec<_> =
+            fs::read_dir(folder.path()).expect("files").map(|file| file.expect("a file").file_name()).collect();
         left.sort();
         assert_eq!(left, ["bad.unreadable", "dead.dead-letter"]);
     }
