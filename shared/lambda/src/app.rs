@@ -3,13 +3,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_aws::{BearerKey, CallbackSigner};
-use dormouse_engine::{DrainSummary, Engine};
+use dormouse_engine::{CompiledGraph, DrainSummary, Engine};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, SweepSummary, TurnError};
 use dormouse_ports::{Category, SignalSubscriptions};
 use futures::future::{Either, select};
 use serde_json::Value;
+use tracing::Instrument;
 
-use crate::{HttpRequest, HttpResponse, TriggerError};
+use crate::routes::Route;
+use crate::{HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
 
 /// What an [`App`] is made of.
 #[derive(Clone)]
@@ -101,24 +103,42 @@ impl App {
     }
 
     /// Serves one HTTP request of any route.
-    pub async fn http(&self, _request: HttpRequest) -> HttpResponse {
-        HttpResponse { status: 501, headers: Vec::new(), body: Value::Null }
+    pub async fn http(&self, request: HttpRequest) -> HttpResponse {
+        let ports = self.engine().ports();
+        let given = request.header("x-request-id").filter(|id| body::is_id(id)).map(str::to_owned);
+        let request_id = given.unwrap_or_else(|| ports.ids.fresh());
+        let (method, began) = (request.method.clone(), ports.clock.monotonic());
+        let span = tracing::info_span!("request", request_id, method, route = tracing::field::Empty);
+        let answer = async {
+            let route = Route::of(&request)?;
+            tracing::Span::current().record("route", route.template());
+            self.serve(route, request).await
+        };
+        let answer = async {
+            let answer = answer.await.unwrap_or_else(HttpResponse::from);
+            let took = ports.clock.monotonic().saturating_sub(began);
+            telemetry::answered(answer.status, took);
+            answer
+        };
+        let answer = answer.instrument(span).await;
+        let answer = answer.header("content-type", "application/json").header("cache-control", "no-store");
+        answer.header("x-request-id", request_id)
     }
 
     /// Serves an event that carries a signal: what a rule made of a foreign event, or an event of our own.
     ///
     /// # Errors
     /// [`TriggerError`] when the service shall deliver it again or put it aside.
-    pub async fn event(&self, _event: Value, _time_left: Option<Duration>) -> Result<Value, TriggerError> {
-        Ok(Value::Null)
+    pub async fn event(&self, event: Value, time_left: Option<Duration>) -> Result<Value, TriggerError> {
+        self.signalled(trigger::signal(event)?, time_left).await
     }
 
     /// Serves a wake-up of the scheduler, or its order to sweep.
     ///
     /// # Errors
     /// [`TriggerError`] when the service shall deliver it again or put it aside.
-    pub async fn wakeup(&self, _event: Value, _time_left: Option<Duration>) -> Result<Value, TriggerError> {
-        Ok(Value::Null)
+    pub async fn wakeup(&self, event: Value, time_left: Option<Duration>) -> Result<Value, TriggerError> {
+        self.woken(trigger::wakeup(event)?, time_left).await
     }
 
     /// Looks through what sleeps and does what should have happened, for at most `time_left`.
@@ -155,7 +175,29 @@ impl App {
         &self.0.sessioned
     }
 
+    /// The harness for fresh turns of `graph`.
+    pub(crate) fn harness_of(&self, graph: &CompiledGraph) -> &Harness {
+        if graph.sessions().is_some() { &self.0.sessioned } else { &self.0.stateless }
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         self.0.sessioned.engine()
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn callbacks(&self) -> &CallbackSigner {
+        &self.0.callbacks
+    }
+
+    pub(crate) fn signal_key(&self) -> &BearerKey {
+        &self.0.signal_key
+    }
+
+    /// What addresses begin with; nothing when it is not known.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.0.base_url
     }
 }

@@ -16,9 +16,23 @@
 #![warn(missing_docs)]
 
 mod app;
+mod body;
+mod boot;
+mod config;
+mod encode;
+mod gateway;
 mod http;
+mod percent;
+mod refusal;
+mod routes;
+mod serve;
+mod status;
+pub mod telemetry;
 mod trigger;
 
 pub use app::{App, Limits, Parts};
+pub use boot::{BootError, boot};
+pub use config::{Config, ConfigError};
 pub use http::{HttpRequest, HttpResponse};
+pub use serve::{Function, serve};
 pub use trigger::TriggerError;
