@@ -21,8 +21,8 @@ pub struct SchedulerConfig {
     pub role_arn: String,
     /// The function that wakes invocations.
     pub wakeup_function_arn: String,
-    /// The queue that takes wake-ups which could not be delivered.
-    pub dead_letter_arn: String,
+    /// The queue that takes wake-ups which could not be delivered; without one only the sweep finds them.
+    pub dead_letter_arn: Option<String>,
 }
 
 /// How far ahead an entry must lie: the service refuses instants that have passed.
@@ -75,11 +75,12 @@ fn entry(
     expression: String,
 ) -> Result<CreateScheduleInput, SubscriptionError> {
     let input = json!({"dormouse_wakeup": {"invocation_id": invocation, "generation": generation}});
+    let letters = config.dead_letter_arn.as_ref().map(|arn| DeadLetterConfig::builder().arn(arn).build());
     let target = Target::builder()
         .arn(&config.wakeup_function_arn)
         .role_arn(&config.role_arn)
         .input(input.to_string())
-        .dead_letter_config(DeadLetterConfig::builder().arn(&config.dead_letter_arn).build())
+        .set_dead_letter_config(letters)
         .build()
         .map_err(malformed)?;
     let window = FlexibleTimeWindow::builder().mode(FlexibleTimeWindowMode::Off).build().map_err(malformed)?;
@@ -138,7 +139,7 @@ mod tests {
             group_name: "dormouse".to_owned(),
             role_arn: "arn:role".to_owned(),
             wakeup_function_arn: "arn:wakeup".to_owned(),
-            dead_letter_arn: "arn:letters".to_owned(),
+            dead_letter_arn: Some("arn:letters".to_owned()),
         }
     }
 

@@ -1,5 +1,5 @@
 use dormouse_engine::EngineError;
-use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor, SignalId, WakePlan};
+use dormouse_ports::{Category, FailureRecord, InvocationId, Map, SessionId, SignalDescriptor, SignalId, WakePlan};
 use jiff::Timestamp;
 
 use crate::{Bucket, DispatchPath, bucket_of};
@@ -89,12 +89,25 @@ pub struct TurnError {
     pub message: String,
     /// The invocation that it concerns, if there is one to look at.
     pub invocation_id: Option<InvocationId>,
+    /// Whether the invocation had ended with it before: this answer was given already, and nothing changes it.
+    pub repeated: bool,
 }
 
 impl TurnError {
     /// An error of `category` in its bucket.
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        Self { bucket: bucket_of(&category), category, message: message.into(), invocation_id: None }
+        Self { bucket: bucket_of(&category), category, message: message.into(), invocation_id: None, repeated: false }
+    }
+
+    /// The failure with which an invocation ended, for those who ask again. Whatever the category, trying the same
+    /// again is no use any more.
+    pub(crate) fn ended(failure: FailureRecord, invocation_id: &InvocationId) -> Self {
+        let error = Self::new(failure.category, failure.message).of(invocation_id);
+        let bucket = match error.bucket {
+            Bucket::RetryableTransient | Bucket::UserCorrectable => Bucket::UserCorrectable,
+            Bucket::SessionTerminating => Bucket::SessionTerminating,
+        };
+        Self { bucket, repeated: true, ..error }
     }
 
     /// Names the invocation that it concerns.

@@ -280,9 +280,7 @@ impl Harness {
                 carried: paused.carried,
                 repeated: true,
             })),
-            InvocationStatus::Errored(failure) => {
-                TurnError::new(failure.category, failure.message).of(&paused.invocation_id).into()
-            }
+            InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),
             InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
                 TurnOutcome::Suspended(Box::new(sleeping(paused)))
             }

@@ -1,14 +1,203 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_aws::{BearerKey, CallbackSigner};
+use dormouse_engine::{CompiledGraph, DrainSummary, Engine};
+use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, SweepSummary, TurnError};
+use dormouse_ports::{Category, SignalSubscriptions};
+use futures::future::{Either, select};
 use serde_json::Value;
+use tracing::Instrument;
 
-use crate::{HttpRequest, HttpResponse};
+use crate::routes::Route;
+use crate::{HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
 
-/// Everything that the functions share, made once per process.
-#[derive(Clone, Debug)]
-pub struct App {}
+/// What an [`App`] is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// Runs the graphs, on the ports of this process.
+    pub engine: Engine,
+    /// The graphs that it serves.
+    pub graphs: GraphRegistry,
+    /// Registers wake-ups.
+    pub subscriptions: Arc<dyn SignalSubscriptions>,
+    /// Signs and checks the tokens in callback addresses.
+    pub callbacks: CallbackSigner,
+    /// What a sender of `POST /signals/{signal_id}` must present.
+    pub signal_key: BearerKey,
+    /// What callback addresses begin with, for example `https://agents.example.com`; without it they begin with `/`.
+    pub base_url: Option<String>,
+    /// How much is taken in.
+    pub limits: Limits,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("graphs", &self.graphs).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// How much an [`App`] takes in, and how long it works on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body of a turn or a message, in bytes.
+    pub body: usize,
+    /// The largest payload of a signal, in bytes.
+    pub signal_payload: usize,
+    /// The longest that one turn may compute.
+    pub turn: Duration,
+    /// How long a signal that nobody waits for yet is kept; `None` refuses it.
+    pub early_signals: Option<Duration>,
+    /// The longest wait for observers after a turn.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    /// Bodies of 1 MiB, payloads of 256 KiB, turns of 25 seconds, early signals for 7 days, observers for 2 seconds.
+    fn default() -> Self {
+        Self {
+            body: 1024 * 1024,
+            signal_payload: 256 * 1024,
+            turn: Duration::from_secs(25),
+            early_signals: Some(Duration::from_secs(7 * 24 * 3600)),
+            drain: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Everything that the functions share, made once per process. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
+
+struct Shared {
+    sessioned: Harness,
+    stateless: Harness,
+    callbacks: CallbackSigner,
+    signal_key: BearerKey,
+    base_url: String,
+    limits: Limits,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("graphs", self.graphs()).field("base_url", &self.0.base_url).finish_non_exhaustive()
+    }
+}
 
 impl App {
+    /// Serves the graphs of `parts`: those that persist sessions in sessioned mode, the others in stateless mode.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { engine, graphs, subscriptions, callbacks, signal_key, base_url, limits } = parts;
+        let harness = |mode| {
+            let config = HarnessConfig {
+                turn_budget: limits.turn,
+                early_signals: limits.early_signals,
+                ..HarnessConfig::new(mode)
+            };
+            Harness::new(engine.clone(), graphs.clone(), subscriptions.clone(), config)
+        };
+        let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
+        let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));
+        Self(Arc::new(Shared { sessioned, stateless, callbacks, signal_key, base_url, limits }))
+    }
+
     /// Serves one HTTP request of any route.
-    pub async fn http(&self, _request: HttpRequest) -> HttpResponse {
-        HttpResponse { status: 501, headers: Vec::new(), body: Value::Null }
+    pub async fn http(&self, request: HttpRequest) -> HttpResponse {
+        let ports = self.engine().ports();
+        let given = request.header("x-request-id").filter(|id| body::is_id(id)).map(str::to_owned);
+        let request_id = given.unwrap_or_else(|| ports.ids.fresh());
+        let (method, began) = (request.method.clone(), ports.clock.monotonic());
+        let span = tracing::info_span!("request", request_id, method, route = tracing::field::Empty);
+        let answer = async {
+            let route = Route::of(&request)?;
+            tracing::Span::current().record("route", route.template());
+            self.serve(route, request).await
+        };
+        let answer = async {
+            let answer = answer.await.unwrap_or_else(HttpResponse::from);
+            let took = ports.clock.monotonic().saturating_sub(began);
+            telemetry::answered(answer.status, took);
+            answer
+        };
+        let answer = answer.instrument(span).await;
+        let answer = answer.header("content-type", "application/json").header("cache-control", "no-store");
+        answer.header("x-request-id", request_id)
+    }
+
+    /// Serves an event that carries a signal: what a rule made of a foreign event, or an event of our own.
+    ///
+    /// # Errors
+    /// [`TriggerError`] when the service shall deliver it again or put it aside.
+    pub async fn event(&self, event: Value, time_left: Option<Duration>) -> Result<Value, TriggerError> {
+        self.signalled(trigger::signal(event)?, time_left).await
+    }
+
+    /// Serves a wake-up of the scheduler, or its order to sweep.
+    ///
+    /// # Errors
+    /// [`TriggerError`] when the service shall deliver it again or put it aside.
+    pub async fn wakeup(&self, event: Value, time_left: Option<Duration>) -> Result<Value, TriggerError> {
+        self.woken(trigger::wakeup(event)?, time_left).await
+    }
+
+    /// Looks through what sleeps and does what should have happened, for at most `time_left`.
+    ///
+    /// # Errors
+    /// When the index cannot be read, or the time is over: a later sweep goes on.
+    pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
+        let sweep = self.harness().sweep(scope);
+        let Some(time_left) = time_left else { return sweep.await };
+        let expired = self.engine().ports().clock.sleep(time_left);
+        match select(Box::pin(sweep), expired).await {
+            Either::Left((summary, _)) => summary,
+            Either::Right(((), _)) => {
+                let message = "the sweep did not see everything in its time; the next one goes on";
+                Err(TurnError::new(Category::TurnDeadlineExceeded, message))
+            }
+        }
+    }
+
+    /// Waits until the observers of all turns have been told everything, within the limit and `time_left`. Who is told
+    /// late is cut off: only a process that is frozen between requests calls it after each of them.
+    pub async fn drain(&self, time_left: Option<Duration>) -> DrainSummary {
+        let limit = self.0.limits.drain;
+        self.harness().drain(time_left.map_or(limit, |left| left.min(limit))).await
+    }
+
+    /// The graphs that it serves.
+    pub fn graphs(&self) -> &GraphRegistry {
+        self.0.sessioned.graphs()
+    }
+
+    /// The harness for everything that is no fresh turn, and for chats: its listeners hear of resumed turns.
+    pub fn harness(&self) -> &Harness {
+        &self.0.sessioned
+    }
+
+    /// The harness for fresh turns of `graph`.
+    pub(crate) fn harness_of(&self, graph: &CompiledGraph) -> &Harness {
+        if graph.sessions().is_some() { &self.0.sessioned } else { &self.0.stateless }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        self.0.sessioned.engine()
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn callbacks(&self) -> &CallbackSigner {
+        &self.0.callbacks
+    }
+
+    pub(crate) fn signal_key(&self) -> &BearerKey {
+        &self.0.signal_key
+    }
+
+    /// What addresses begin with; nothing when it is not known.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.0.base_url
     }
 }

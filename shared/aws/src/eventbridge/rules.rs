@@ -20,8 +20,8 @@ pub struct RuleConfig {
     pub bus_name: String,
     /// The function that takes signals.
     pub signal_function_arn: String,
-    /// The queue that takes events which could not be delivered.
-    pub dead_letter_arn: String,
+    /// The queue that takes events which could not be delivered; without one they are lost in the end.
+    pub dead_letter_arn: Option<String>,
 }
 
 /// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
@@ -128,11 +128,12 @@ fn targets(config: &RuleConfig, name: &str, correlation: &str) -> Result<PutTarg
         .input_template(TEMPLATE)
         .build()
         .map_err(malformed)?;
+    let letters = config.dead_letter_arn.as_ref().map(|arn| DeadLetterConfig::builder().arn(arn).build());
     let target = Target::builder()
         .id("signal")
         .arn(&config.signal_function_arn)
         .input_transformer(transformer)
-        .dead_letter_config(DeadLetterConfig::builder().arn(&config.dead_letter_arn).build())
+        .set_dead_letter_config(letters)
         .build()
         .map_err(malformed)?;
     let targets = PutTargetsInput::builder().rule(name).event_bus_name(&config.bus_name).targets(target);
@@ -174,7 +175,7 @@ mod tests {
         RuleConfig {
             bus_name: "main".to_owned(),
             signal_function_arn: "arn:signal".to_owned(),
-            dead_letter_arn: "arn:letters".to_owned(),
+            dead_letter_arn: Some("arn:letters".to_owned()),
         }
     }
 

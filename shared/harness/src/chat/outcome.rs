@@ -31,6 +31,8 @@ pub enum ChatTurnOutcome {
         pending_messages: Vec<ChatMessage>,
         /// The paused invocation.
         invocation_id: InvocationId,
+        /// Which of its pauses it is, from 1.
+        generation: u64,
     },
 }
 
@@ -59,6 +61,7 @@ impl ChatTurnOutcome {
                 signal_descriptor: turn.descriptor.clone(),
                 pending_messages: tail(&turn.state, history),
                 invocation_id: turn.invocation_id.clone(),
+                generation: turn.generation,
             },
             TurnOutcome::Errored(error) => Self::errored(error),
             TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => {

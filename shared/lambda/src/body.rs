@@ -1,0 +1,115 @@
+//! Reads bodies and ids. Whoever sent something wrong is told what, where, and what it should be.
+
+use dormouse_ports::{Category, Map};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::HttpRequest;
+use crate::refusal::Refusal;
+
+/// Longest id that a caller may choose, in characters.
+const ID: usize = 256;
+
+/// The body of `request` as a JSON object of at most `limit` bytes; an empty body is an empty object.
+pub(crate) fn object(request: &HttpRequest, limit: usize) -> Result<Map, Refusal> {
+    let size = request.body.len();
+    if size > limit {
+        let message = format!("the body has {size} bytes; the limit is {limit} bytes");
+        return Err(Refusal::new(Category::RequestTooLarge, message));
+    }
+    if request.body.is_empty() {
+        return Ok(Map::new());
+    }
+    if !is_json(request.header("content-type").unwrap_or_default()) {
+        return Err(Refusal::invalid("a body needs content-type: application/json").status(415));
+    }
+    let text = std::str::from_utf8(&request.body)
+        .map_err(|error| Refusal::invalid(format!("the body is no UTF-8 from byte {} on", error.valid_up_to())))?;
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(other) => Err(Refusal::invalid(format!("the body must be a JSON object, not {}", kind(&other)))),
+        Err(error) => Err(Refusal::invalid(format!("the body is no JSON: {error}"))),
+    }
+}
+
+/// `object` as a `T`; an error names the field.
+pub(crate) fn typed<T: DeserializeOwned>(object: Map) -> Result<T, Refusal> {
+    serde_path_to_error::deserialize(Value::Object(object)).map_err(|error| {
+        let path = error.path().to_string();
+        let reason = error.into_inner();
+        Refusal::invalid(if path == "." { reason.to_string() } else { format!("field `{path}`: {reason}") })
+    })
+}
+
+/// Checks an id that a caller chose.
+pub(crate) fn check_id(name: &str, id: &str) -> Result<(), Refusal> {
+    if is_id(id) {
+        return Ok(());
+    }
+    Err(Refusal::invalid(format!("`{name}` must have 1 to {ID} characters, all of them visible ASCII")))
+}
+
+pub(crate) fn is_id(text: &str) -> bool {
+    (1..=ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HttpResponse;
+
+    fn post(content_type: &str, body: &[u8]) -> HttpRequest {
+        let headers = vec![("content-type".to_owned(), content_type.to_owned())];
+        HttpRequest { headers, body: body.to_vec(), ..HttpRequest::default() }
+    }
+
+    fn refused(content_type: &str, body: &[u8]) -> (u16, String) {
+        let refusal = object(&post(content_type, body), 20).expect_err("refused");
+        let answer = HttpResponse::from(refusal);
+        (answer.status, answer.body["error"]["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn objects_are_read() {
+        for content_type in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
+            assert_eq!(object(&post(content_type, br#"{"a":1}"#), 20).expect("an object")["a"], 1);
+        }
+        assert!(object(&post("", b""), 20).expect("an object").is_empty());
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_said() {
+        let json = "application/json";
+        assert_eq!(refused(json, &[b' '; 21]), (413, "the body has 21 bytes; the limit is 20 bytes".to_owned()));
+        assert_eq!(refused("text/plain", b"{}").0, 415);
+        assert_eq!(refused("", b"{}").0, 415);
+        assert_eq!(refused(json, b"{\"a\":\xff}"), (400, "the body is no UTF-8 from byte 5 on".to_owned()));
+        assert_eq!(refused(json, b"[1]"), (400, "the body must be a JSON object, not an array".to_owned()));
+        let (status, message) = refused(json, b"{\n  \"a\" 1}");
+        assert!(status == 400 && message.contains("line 2 column 7"), "{message}");
+    }
+
+    #[test]
+    fn ids_are_short_and_visible() {
+        assert!(is_id("order/7:a") && is_id(&"x".repeat(256)));
+        for id in ["", "a b", "ü", "a\n", &"x".repeat(257)] {
+            assert!(!is_id(id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The composition root of the functions on Lambda: the only place where ports meet adapters there.
+
+use std::sync::Arc;
+
+use aws_config::BehaviorVersion;
+use dormouse_aws::{
+    AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
+    StoreConfig, SystemClock, TokioSpawner,
+};
+use dormouse_engine::{Engine, EngineError, Ports};
+use dormouse_harness::DescriptorWakes;
+use dormouse_ports::{Clock, EventBus};
+
+use crate::config::{Config, ConfigError};
+use crate::{App, Limits, Parts};
+
+/// Why a function cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The environment is not complete.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A graph that ships does not compile.
+    #[error("a graph cannot be used: {0}")]
+    Graph(#[from] EngineError),
+}
+
+/// The application on AWS, as the environment describes it. Clients connect when they are first used.
+///
+/// # Errors
+/// [`BootError`], before anything was asked of AWS.
+pub async fn boot() -> Result<App, BootError> {
+    let config = Config::from_env()?;
+    let aws = aws_config::load_defaults(BehaviorVersion::latest()).await;
+    compose(config, &aws)
+}
+
+fn compose(config: Config, aws: &aws_config::SdkConfig) -> Result<App, BootError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let events = aws_sdk_eventbridge::Client::new(aws);
+    let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(events.clone(), config.bus.clone()));
+    let graphs = dormouse_app::registry(bus, clock.clone())?;
+    let table = aws_sdk_dynamodb::Client::new(aws);
+    let ports = Ports {
+        store: Arc::new(DynamoDbStateStore::new(&table, config.table, StoreConfig::default())),
+        clock: clock.clone(),
+        ids: Arc::new(RandomIds),
+        spawner: Arc::new(TokioSpawner),
+        planner: Arc::new(DescriptorWakes),
+    };
+    let schedules = SchedulerConfig {
+        group_name: config.scheduler_group,
+        role_arn: config.scheduler_role_arn,
+        wakeup_function_arn: config.wakeup_arn,
+        dead_letter_arn: config.dead_letter_arn.clone(),
+    };
+    let rules = RuleConfig {
+        bus_name: config.bus,
+        signal_function_arn: config.signal_arn,
+        dead_letter_arn: config.dead_letter_arn,
+    };
+    let scheduler = aws_sdk_scheduler::Client::new(aws);
+    Ok(App::new(Parts {
+        engine: Engine::new(ports),
+        graphs,
+        subscriptions: Arc::new(AwsSubscriptions::new(scheduler, schedules, events, rules, clock)),
+        callbacks: CallbackSigner::new(config.callback_secret),
+        signal_key: config.signal_key,
+        base_url: config.base_url,
+        limits: Limits::default(),
+    }))
+}

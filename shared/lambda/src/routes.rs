@@ -1,0 +1,168 @@
+//! What can be asked over HTTP.
+
+mod chat;
+mod invocation;
+mod signal;
+mod turn;
+
+use dormouse_ports::Category;
+use serde_json::{Value, json};
+
+use crate::refusal::Refusal;
+use crate::{App, HttpRequest, HttpResponse};
+
+/// One line of the index.
+struct Listed {
+    method: &'static str,
+    path: &'static str,
+    does: &'static str,
+}
+
+const LISTED: [Listed; 7] = [
+    Listed { method: "GET", path: "/", does: "this index" },
+    Listed { method: "GET", path: "/health", does: "whether the process answers" },
+    Listed { method: "POST", path: "/graphs/{graph}/turns", does: "run a graph until it ends or waits" },
+    Listed { method: "POST", path: "/chat/{graph}/sessions/{session_id}/messages", does: "say something in a session" },
+    Listed { method: "GET", path: "/invocations/{invocation_id}?token=", does: "what became of an invocation" },
+    Listed { method: "POST", path: "/callback/{invocation_id}?token=", does: "wake an invocation, by its address" },
+    Listed { method: "POST", path: "/signals/{signal_id}", does: "wake whoever waits for a signal, with a key" },
+];
+
+/// A path that means something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Index,
+    Health,
+    Turn { graph: String },
+    Chat { graph: String, session_id: String },
+    Invocation { invocation_id: String },
+    Callback { invocation_id: String },
+    Signal { signal_id: String },
+}
+
+impl Route {
+    /// The route of `request`.
+    ///
+    /// # Errors
+    /// 404 for an unknown path, 405 for a method that the path does not take.
+    pub(crate) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
+        let route = Self::at(&request.path).ok_or_else(|| {
+            Refusal::new(Category::NotFound, "there is no such path; GET / lists those that there are")
+        })?;
+        let method = route.listed().method;
+        if request.method == method {
+            return Ok(route);
+        }
+        let message = format!("this path takes {method} only");
+        Err(Refusal::invalid(message).status(405).header("allow", method))
+    }
+
+    /// An id at the end of a path is all that is left of it: it may contain slashes.
+    fn at(path: &str) -> Option<Self> {
+        let rest = |prefix| path.strip_prefix(prefix).filter(|rest: &&str| !rest.is_empty()).map(str::to_owned);
+        match path {
+            "/" => return Some(Self::Index),
+            "/health" => return Some(Self::Health),
+            _ => {}
+        }
+        if let Some(rest) = rest("/graphs/") {
+            let graph = rest.strip_suffix("/turns").filter(|graph| is_segment(graph))?;
+            return Some(Self::Turn { graph: graph.to_owned() });
+        }
+        if let Some(rest) = rest("/chat/") {
+            let (graph, session_id) = rest.strip_suffix("/messages")?.split_once("/sessions/")?;
+            let (graph, session_id) = (graph.to_owned(), session_id.to_owned());
+            return (is_segment(&graph) && !session_id.is_empty()).then_some(Self::Chat { graph, session_id });
+        }
+        rest("/invocations/")
+            .map(|invocation_id| Self::Invocation { invocation_id })
+            .or_else(|| rest("/callback/").map(|invocation_id| Self::Callback { invocation_id }))
+            .or_else(|| rest("/signals/").map(|signal_id| Self::Signal { signal_id }))
+    }
+
+    fn listed(&self) -> &'static Listed {
+        let [index, health, turn, chat, invocation, callback, signal] = &LISTED;
+        match self {
+            Self::Index => index,
+            Self::Health => health,
+            Self::Turn { .. } => turn,
+            Self::Chat { .. } => chat,
+            Self::Invocation { .. } => invocation,
+            Self::Callback { .. } => callback,
+            Self::Signal { .. } => signal,
+        }
+    }
+
+    /// The path with the names of its parameters.
+    pub(crate) fn template(&self) -> &'static str {
+        self.listed().path
+    }
+}
+
+fn is_segment(text: &str) -> bool {
+    !text.is_empty() && !text.contains('/')
+}
+
+impl App {
+    /// Serves `request` on `route`.
+    pub(crate) async fn serve(&self, route: Route, request: HttpRequest) -> Result<HttpResponse, Refusal> {
+        match route {
+            Route::Index => Ok(HttpResponse::new(200, self.index())),
+            Route::Health => Ok(HttpResponse::new(200, json!({ "status": "ok" }))),
+            Route::Turn { graph } => self.post_turn(&graph, &request).await,
+            Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, &request).await,
+            Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, &request).await,
+            Route::Callback { invocation_id } => self.post_callback(&invocation_id, &request).await,
+            Route::Signal { signal_id } => self.post_signal(&signal_id, &request).await,
+        }
+    }
+
+    fn index(&self) -> Value {
+        let line = |route: &Listed| json!({ "method": route.method, "path": route.path, "does": route.does });
+        json!({
+            "name": "dormouse",
+            "version": env!("CARGO_PKG_VERSION"),
+            "graphs": self.graphs().iter().map(|graph| graph.name()).collect::<Vec<_>>(),
+            "routes": LISTED.iter().map(line).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(method: &str, path: &str) -> Result<Route, HttpResponse> {
+        let request = HttpRequest { method: method.to_owned(), path: path.to_owned(), ..HttpRequest::default() };
+        Route::of(&request).map_err(HttpResponse::from)
+    }
+
+    #[test]
+    fn every_listed_path_is_served_by_its_method_only() {
+        for listed in &LISTED {
+            let path = listed.path.trim_end_matches("?token=").replace(['{', '}'], "");
+            let found = route(listed.method, &path).expect("a route");
+            assert_eq!(found.template(), listed.path);
+            let refused = route("PUT", &path).expect_err("another method");
+            assert_eq!(refused.status, 405, "{path}");
+            assert!(refused.headers.contains(&("allow".to_owned(), listed.method.to_owned())), "{path}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_not_found() {
+        for path in ["", "/nothing", "/graphs/a", "/graphs//turns", "/graphs/a/b/turns", "/callback/", "/signals/"] {
+            assert_eq!(route("POST", path).expect_err("no route").status, 404, "{path}");
+        }
+        for path in ["/chat/a/sessions//messages", "/chat/a/messages", "/chat//sessions/s/messages", "/health/"] {
+            assert_eq!(route("POST", path).expect_err("no route").status, 404, "{path}");
+        }
+    }
+
+    #[test]
+    fn ids_may_contain_slashes() {
+        let expected = Route::Chat { graph: "chat".to_owned(), session_id: "team/7".to_owned() };
+        assert_eq!(route("POST", "/chat/chat/sessions/team/7/messages"), Ok(expected));
+        assert_eq!(route("POST", "/signals/order/7"), Ok(Route::Signal { signal_id: "order/7".to_owned() }));
+    }
+}

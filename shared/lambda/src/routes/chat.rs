@@ -1,0 +1,73 @@
+//! `POST /chat/{graph}/sessions/{session_id}/messages`
+
+use dormouse_harness::TurnError;
+use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome};
+use dormouse_ports::SessionId;
+use serde_json::{Value, json};
+
+use crate::encode::Holder;
+use crate::refusal::Refusal;
+use crate::status::{retry_after, status_of};
+use crate::{App, HttpRequest, HttpResponse, body, telemetry};
+
+impl App {
+    pub(super) async fn post_message(
+        &self,
+        graph: &str,
+        session_id: &str,
+        request: &HttpRequest,
+    ) -> Result<HttpResponse, Refusal> {
+        let chat = ChatHarness::new(self.harness().clone(), graph)?;
+        body::check_id("session_id", session_id)?;
+        let message = ChatMessage::unchecked(Value::Object(body::object(request, self.limits().body)?));
+        let session_id = SessionId::from(session_id);
+        let (path, outcome) = chat.send_within(&session_id, message, request.time_left).await;
+        telemetry::message(&session_id, path, &outcome);
+        Ok(self.chat_answer(&session_id, outcome))
+    }
+
+    fn chat_answer(&self, session_id: &SessionId, outcome: ChatTurnOutcome) -> HttpResponse {
+        match outcome {
+            ChatTurnOutcome::Completed { replies, final_state } => HttpResponse::new(
+                200,
+                json!({
+                    "status": "completed",
+                    "session_id": session_id,
+                    "replies": values(replies),
+                    "final_state": final_state,
+                }),
+            ),
+            ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation } => {
+                let links = self.links(&invocation_id, generation, &Holder::Operator);
+                let mut answer = json!({
+                    "status": "suspended",
+                    "invocation_id": invocation_id,
+                    "session_id": session_id,
+                    "waiting_for": signal_descriptor,
+                    "pending_messages": values(pending_messages),
+                });
+                links.add_to(&mut answer);
+                HttpResponse::new(202, answer).header("location", links.status)
+            }
+            ChatTurnOutcome::Errored { error_bucket, error_category, reply } => {
+                let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
+                let error = TurnError { bucket: error_bucket, ..TurnError::new(error_category, message) };
+                let answer = json!({
+                    "status": "errored",
+                    "session_id": session_id,
+                    "reply": reply.into_value(),
+                    "error": Refusal::body(&error),
+                });
+                let answer = HttpResponse::new(status_of(&error), answer);
+                match retry_after(&error) {
+                    Some(seconds) => answer.header("retry-after", seconds.to_string()),
+                    None => answer,
+                }
+            }
+        }
+    }
+}
+
+fn values(messages: Vec<ChatMessage>) -> Vec<Value> {
+    messages.into_iter().map(ChatMessage::into_value).collect()
+}

@@ -1,0 +1,48 @@
+//! `GET /invocations/{invocation_id}` and `POST /callback/{invocation_id}`: for whoever holds the address of a pause.
+
+use dormouse_harness::{Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Category, InvocationId};
+
+use crate::encode::Holder;
+use crate::refusal::Refusal;
+use crate::{App, HttpRequest, HttpResponse, body};
+
+impl App {
+    pub(super) async fn get_invocation(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+        let (id, holder) = self.holder(id, request)?;
+        match self.harness().look_up(&id).await {
+            Ok(outcome) => Ok(self.present(&outcome, &holder)),
+            Err(error) => Err(hidden(error)),
+        }
+    }
+
+    pub(super) async fn post_callback(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+        let (id, holder) = self.holder(id, request)?;
+        let payload = body::object(request, self.limits().signal_payload)?;
+        let callback = Transmission::callback(id, holder.generation(), payload);
+        let turn = self.harness().turn(Transmission { time_left: request.time_left, ..callback }).await;
+        match turn.outcome {
+            TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
+                Err(Refusal::no_invocation())
+            }
+            TurnOutcome::Completed(_)
+            | TurnOutcome::Suspended(_)
+            | TurnOutcome::Errored(_)
+            | TurnOutcome::Buffered { .. }
+            | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder)),
+        }
+    }
+
+    /// Who asks. Nothing is loaded before the token is known to be right.
+    fn holder(&self, id: &str, request: &HttpRequest) -> Result<(InvocationId, Holder), Refusal> {
+        let token = request.query_value("token").ok_or_else(Refusal::no_invocation)?;
+        let id = InvocationId::from(id);
+        let generation = self.callbacks().verify(&id, &token).ok_or_else(Refusal::no_invocation)?;
+        Ok((id, Holder::Token { token, generation }))
+    }
+}
+
+/// An invocation that is gone looks like one that never was.
+fn hidden(error: TurnError) -> Refusal {
+    if error.category == Category::NotFound { Refusal::no_invocation() } else { error.into() }
+}

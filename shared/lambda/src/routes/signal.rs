@@ -1,0 +1,29 @@
+//! `POST /signals/{signal_id}`
+
+use dormouse_harness::Transmission;
+use dormouse_ports::Category;
+
+use crate::encode::Holder;
+use crate::refusal::Refusal;
+use crate::{App, HttpRequest, HttpResponse, body};
+
+impl App {
+    pub(super) async fn post_signal(&self, signal_id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+        if !self.is_operator(request) {
+            let message = "send the key as authorization: Bearer <key>";
+            let refusal = Refusal::new(Category::Unauthorized, message);
+            return Err(refusal.header("www-authenticate", "Bearer realm=\"dormouse\""));
+        }
+        body::check_id("signal_id", signal_id)?;
+        let payload = body::object(request, self.limits().signal_payload)?;
+        let signal = Transmission::signal(signal_id, payload);
+        let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
+        Ok(self.answer(&turn, &Holder::Operator))
+    }
+
+    fn is_operator(&self, request: &HttpRequest) -> bool {
+        let presented = request.header("authorization").and_then(|value| value.split_once(' '));
+        presented
+            .is_some_and(|(scheme, key)| scheme.eq_ignore_ascii_case("bearer") && self.signal_key().matches(key.trim()))
+    }
+}

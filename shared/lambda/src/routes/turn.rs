@@ -1,0 +1,55 @@
+//! `POST /graphs/{graph}/turns`
+
+use dormouse_harness::{Intent, Transmission};
+use dormouse_ports::Map;
+use serde::Deserialize;
+
+use crate::encode::Holder;
+use crate::refusal::Refusal;
+use crate::{App, HttpRequest, HttpResponse, body};
+
+/// What begins a turn.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TurnRequest {
+    state: Map,
+    session_id: Option<String>,
+    invocation_id: Option<String>,
+    correlation_id: Option<String>,
+    metadata: Map,
+    intent: Option<TurnIntent>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TurnIntent {
+    NewSession,
+    ExistingSession,
+}
+
+impl App {
+    pub(super) async fn post_turn(&self, graph: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+        let compiled = self.graphs().get(graph)?;
+        let turn: TurnRequest = body::typed(body::object(request, self.limits().body)?)?;
+        let harness = self.harness_of(compiled);
+        let transmission = transmission(graph, turn, request)?;
+        let turn = harness.turn(transmission).await;
+        Ok(self.answer(&turn, &Holder::Operator))
+    }
+}
+
+fn transmission(graph: &str, turn: TurnRequest, request: &HttpRequest) -> Result<Transmission, Refusal> {
+    let checked = |name: &str, id: Option<String>| id.map(|id| body::check_id(name, &id).map(|()| id)).transpose();
+    Ok(Transmission {
+        intent: turn.intent.map(|intent| match intent {
+            TurnIntent::NewSession => Intent::NewSession,
+            TurnIntent::ExistingSession => Intent::ExistingSession,
+        }),
+        session_id: checked("session_id", turn.session_id)?.map(Into::into),
+        invocation_id: checked("invocation_id", turn.invocation_id)?.map(Into::into),
+        correlation_id: checked("correlation_id", turn.correlation_id)?,
+        metadata: turn.metadata,
+        time_left: request.time_left,
+        ..Transmission::start(graph, turn.state)
+    })
+}
