@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_aws::RandomIds;
-use dormouse_engine::{DrainSummary, Engine, Observer, Phases, Ports};
+use dormouse_engine::{DrainSummary, Engine, Ports};
 use dormouse_ports::{InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
 use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use crate::evidence::{End, Evidence, SeenError, Stage};
 use crate::graph::{self, BuildError, BuiltGraph};
 use crate::ledger::Ledger;
 use crate::matching::Bindings;
+use crate::observers::PerCall;
 use crate::past::Past;
 use crate::store::WatchedStore;
 
@@ -35,13 +36,13 @@ pub(crate) struct Compiled {
     pub(crate) built: BuiltGraph,
     pub(crate) engine: Engine,
     /// Observers to pass to every single call.
-    pub(crate) observers: Vec<(Arc<dyn Observer>, Phases)>,
+    pub(crate) observers: Vec<PerCall>,
 }
 
 /// Why there is nothing to run.
 pub(crate) enum Refusal {
     /// The engine refused the case at this stage, which the case may expect.
-    Engine(Stage, SeenError),
+    Engine(Stage, Box<SeenError>),
     Runner(Failure),
 }
 
@@ -69,7 +70,8 @@ impl<'c> Bench<'c> {
 
     /// Registers sessions and observers and compiles the graph.
     pub(crate) fn compile(&self) -> Result<Compiled, Refusal> {
-        let refused = |stage| move |error: &dormouse_engine::EngineError| Refusal::Engine(stage, error.into());
+        let refused =
+            |stage| move |error: &dormouse_engine::EngineError| Refusal::Engine(stage, Box::new(error.into()));
         let sessions = self.case.sessions.policy().map_err(|error| refused(Stage::Registration)(&error))?;
         let stage = graph::Stage { ledger: self.ledger.clone(), store: self.store.clone() };
         let built = self.case.graph.build(&stage, sessions).map_err(|error| match error {

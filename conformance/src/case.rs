@@ -84,7 +84,7 @@ impl CaseSpec {
         let mut unchecked = self.expectations.unchecked.clone();
         match &self.plan {
             Plan::Invocations(calls) => {
-                unchecked.extend(calls.iter().flat_map(|call| call.expectations.unchecked.clone()))
+                unchecked.extend(calls.iter().flat_map(|call| call.expectations.unchecked.clone()));
             }
             Plan::Transmissions(_, all) => unchecked.extend(all.iter().flat_map(|t| t.expectations.unchecked.clone())),
             Plan::Chat(_, turns, _) => unchecked.extend(turns.iter().flat_map(|t| t.expectations.unchecked.clone())),
@@ -151,8 +151,7 @@ fn harness_plan(case: &mut Directives<'_>, harness: HarnessSpec) -> Result<Plan,
 impl Call {
     /// Reads a call out of `given`, which is an entry of `invocations:` or the case itself.
     fn read(given: &mut Directives<'_>) -> Result<Self, Failure> {
-        let mut call = Self::default();
-        call.name = given.text("name")?.unwrap_or_default().to_owned();
+        let mut call = Self { name: given.text("name")?.unwrap_or_default().to_owned(), ..Self::default() };
         given.text("description")?;
         call.arguments(given)?;
         for container in ["invoke", "invoke_with"] {

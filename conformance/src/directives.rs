@@ -19,9 +19,9 @@ impl<'f> Directives<'f> {
     /// Reads `value`, found at `at`; it must be a mapping.
     pub(crate) fn new(at: impl Into<String>, value: &'f Value) -> Result<Self, Failure> {
         let at = at.into();
-        match value {
-            Value::Object(map) => Ok(Self::of(at, map)),
-            other => Err(Failure::invalid(format!("{at} must be a mapping, not {other}"))),
+        match value.as_object() {
+            Some(map) => Ok(Self::of(at, map)),
+            None => Err(Failure::invalid(format!("{at} must be a mapping, not {value}"))),
         }
     }
 

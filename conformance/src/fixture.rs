@@ -61,7 +61,7 @@ fn file_id(file: &Path) -> String {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let folders = file.parent().into_iter().flat_map(Path::components).map(|c| c.as_os_str().to_string_lossy());
-    match folders.filter(|name| name != "conformance").last() {
+    match folders.rev().find(|name| name != "conformance") {
         Some(folder) => format!("{folder}/{stem}"),
         None => stem,
     }

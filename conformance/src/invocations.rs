@@ -19,7 +19,7 @@ pub(crate) async fn run(mut bench: Bench<'_>, calls: &[Call]) -> Result<(), Fail
         Ok(compiled) => compiled,
         Err(Refusal::Runner(failure)) => return Err(failure),
         Err(Refusal::Engine(stage, error)) => {
-            let end = End::Errored(error);
+            let end = End::Errored(*error);
             let seen = bench.evidence(stage, end, Ids::default(), None, DrainSummary::default()).await?;
             return check_refusal(&bench, calls, &seen);
         }

@@ -12,6 +12,9 @@ use crate::directives::Directives;
 use crate::graph::BuiltGraph;
 use crate::ledger::{Delivered, Ledger};
 
+/// An observer that is passed to a single call, with what it wants to see.
+pub(crate) type PerCall = (Arc<dyn Observer>, Phases);
+
 #[derive(Clone, Debug)]
 pub(crate) struct ObserverSpec {
     name: String,
@@ -53,7 +56,7 @@ impl ObserverSpec {
         built: &BuiltGraph,
         ledger: &Arc<Ledger>,
         round: &Arc<AtomicUsize>,
-    ) -> Result<Option<(Arc<dyn Observer>, Phases)>, Failure> {
+    ) -> Result<Option<PerCall>, Failure> {
         let observer: Arc<dyn Observer> =
             Arc::new(Recorder { spec: self.clone(), ledger: ledger.clone(), round: round.clone() });
         if self.for_one_call {

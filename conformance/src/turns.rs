@@ -113,15 +113,15 @@ pub(crate) struct TurnEvidence {
 
 impl TransmissionSpec {
     pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
-        let name = given.text("name")?.unwrap_or_else(|| "transmission").to_owned();
+        let name = given.text("name")?.unwrap_or("transmission").to_owned();
         given.text("description")?;
         let intent = match given.text("dispatch_intent")? {
             None => None,
             Some("new_session") => Some(Intent::NewSession),
             Some("existing_session") => Some(Intent::ExistingSession),
             Some("signal_resume") => Some(Intent::SignalResume),
-            // A stateless harness knows no sessions to tell apart.
-            Some("stateless") => None,
+            // A stateless harness has no sessions to tell apart.
+            Some("stateless" | "stateless_invoke") => None,
             Some(other) => return Err(Failure::missing(format!("dispatch intent `{other}`"))),
         };
         let map = |map: Option<&Map>| map.cloned().unwrap_or_default();
@@ -144,8 +144,8 @@ impl TransmissionSpec {
     }
 
     /// The transmission as a transport would hand it over. Of the payload's other members those are the graph's that
-    /// its state declares.
-    fn transmission(&self, bench: &Bench<'_>) -> Result<Transmission, Failure> {
+    /// its state declares. A transport of a stateless harness resolves no session (harness §3.0).
+    fn transmission(&self, bench: &Bench<'_>, mode: Mode) -> Result<Transmission, Failure> {
         let payload = bench.past.resolve_map(&self.payload)?;
         let text = |key: &str| payload.get(key).and_then(Value::as_str).map(str::to_owned);
         let inside = |key: &str| payload.get(key).and_then(Value::as_object).cloned();
@@ -156,7 +156,7 @@ impl TransmissionSpec {
         Ok(Transmission {
             graph: GRAPH.to_owned(),
             intent: self.intent,
-            session_id: text("session_id").map(Into::into),
+            session_id: text("session_id").filter(|_| mode == Mode::Sessioned).map(Into::into),
             state,
             invocation_id: text("invocation_id").map(Into::into),
             signal_id: text("signal_id").map(Into::into),
@@ -205,7 +205,7 @@ async fn send(
     bench.ledger.take();
     bench.store.take_calls();
     let registered_before = subscriptions.calls().len();
-    let transmission = spec.transmission(bench)?;
+    let transmission = spec.transmission(bench, harness.config().mode)?;
     let given_session = transmission.session_id.as_ref().map(ToString::to_string);
     let given_state = transmission.state.clone();
     let began = Instant::now();

@@ -58,7 +58,7 @@ pub(super) fn suspending_node(expected: &Value, seen: &Evidence) -> Result<(), F
     same(expected, &node.into(), seen)
 }
 
-fn pause<'e>(seen: &'e Evidence) -> Result<(&'e Map, &'e dormouse_ports::SignalDescriptor, &'e str), Failure> {
+fn pause(seen: &Evidence) -> Result<(&Map, &dormouse_ports::SignalDescriptor, &str), Failure> {
     match &seen.end {
         End::Suspended { state, descriptor, node } => Ok((state, descriptor, node)),
         End::Completed { .. } | End::Errored(_) | End::Idle(_) => Err(differs("a suspension", seen.end.tell())),
@@ -130,11 +130,9 @@ pub(super) fn compile_warning(expected: &Value, seen: &Evidence) -> Result<(), F
     let mut warned: Vec<String> = seen.warnings.iter().map(name).collect();
     warned.sort();
     warned.dedup();
-    let (wanted, exact) = match expected {
-        Value::Array(list) => (list.iter().filter_map(Value::as_str).map(str::to_owned).collect(), true),
-        other => (vec![other.as_str().unwrap_or_default().to_owned()], false),
-    };
-    let mut wanted: Vec<String> = wanted;
+    let exact = expected.is_array();
+    let names = expected.as_array().map_or(std::slice::from_ref(expected), Vec::as_slice);
+    let mut wanted: Vec<String> = names.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     wanted.sort();
     let holds = if exact { wanted == warned } else { wanted.iter().all(|name| warned.contains(name)) };
     if holds { Ok(()) } else { Err(differs(expected, format!("{:?}", seen.warnings))) }

@@ -94,9 +94,9 @@ pub(super) fn saved(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
 pub(super) fn loaded(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     let record = seen.calls.loaded.as_ref();
     let was_migrated = record.is_some_and(|record| record.schema_version != seen.schema_version);
-    match expected {
-        Value::Object(fields) if was_migrated => contains(fields, &entry_state(seen), seen),
-        expected => same(expected, &state_of(record), seen),
+    match expected.as_object().filter(|_| was_migrated) {
+        Some(fields) => contains(fields, &entry_state(seen), seen),
+        None => same(expected, &state_of(record), seen),
     }
 }
 

@@ -88,13 +88,12 @@ fn split_parameters(text: &str) -> (&str, Vec<&str>) {
 }
 
 fn reducer(value: &Value) -> Result<Reducer, Failure> {
-    match value {
-        Value::String(name) => named(name, None),
-        Value::Object(map) => match map.iter().collect::<Vec<_>>()[..] {
-            [(name, parameters)] => named(name, Some(parameters)),
-            _ => Err(Failure::invalid(format!("a reducer mapping must name one reducer, not {value}"))),
-        },
-        other => Err(Failure::invalid(format!("a reducer must be a name or a mapping, not {other}"))),
+    if let Some(name) = value.as_str() {
+        return named(name, None);
+    }
+    match value.as_object().into_iter().flatten().collect::<Vec<_>>()[..] {
+        [(name, parameters)] => named(name, Some(parameters)),
+        _ => Err(Failure::invalid(format!("a reducer must be a name or a mapping of one name, not {value}"))),
     }
 }
 

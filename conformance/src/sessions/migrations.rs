@@ -47,7 +47,7 @@ impl Migration {
 
 impl Effect {
     /// Understands `identity_passthrough`, `should_not_run`, `raises_KIND`, `add_NUMBER_to_FIELD`,
-    /// `multiply_FIELD_by_NUMBER`, `rename_FIELD_to_FIELD`, `drop_FIELD` and `add_VERSION_field`.
+    /// `multiply_FIELD_by_NUMBER`, `rename_FIELD_to_FIELD`, `drop_FIELD`, `add_VERSION_field` and `add_FIELD`.
     fn named(name: &str) -> Option<Self> {
         match name {
             "identity" | "identity_passthrough" | "irrelevant" | "noop" => return Some(Self::Nothing),
@@ -75,8 +75,13 @@ impl Effect {
         if let Some((amount, field)) = added.split_once("_to_") {
             return Some(Self::Add(field.to_owned(), number(amount)?));
         }
-        let version = added.strip_suffix("_field")?;
-        Some(Self::Set(added.to_owned(), format!("{version}_default").into()))
+        match added.strip_suffix("_field") {
+            Some(version) if is_version(version) => {
+                Some(Self::Set(added.to_owned(), format!("{version}_default").into()))
+            }
+            // A field that is added comes with its declared default, which the graph gives it anyway.
+            Some(_) | None => Some(Self::Nothing),
+        }
     }
 
     fn apply(&self, mut state: Map) -> Result<Map, String> {
@@ -113,6 +118,10 @@ fn error_kind(name: &str) -> String {
     let mut letters = stem.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     format!("{}{}Error", first.map_or_else(String::new, String::from), letters.as_str())
+}
+
+fn is_version(text: &str) -> bool {
+    text.strip_prefix('v').is_some_and(|digits| digits.parse::<u32>().is_ok())
 }
 
 fn number(text: &str) -> Option<i64> {
