@@ -48,6 +48,9 @@ impl Choice {
 async fn main() -> Result<ExitCode, String> {
     let arguments = Arguments::parse();
     let mut cases = discover(&arguments.roots)?;
+    if cases.is_empty() {
+        return Err(format!("there is no fixture under {:?}", arguments.roots));
+    }
     if let Some(filter) = &arguments.filter {
         cases.retain(|case| case.id.contains(filter));
     }

@@ -46,19 +46,14 @@ impl std::fmt::Display for Summary {
 /// When the ports cannot be started or `out` cannot be written to.
 pub async fn run(cases: &[Case], kinds: &[PortKind], gaps: &Gaps, out: &mut dyn Write) -> Result<Summary, String> {
     let backends = Backends::start(kinds).await?;
-    let (mut summary, mut unchecked) = (Summary::default(), 0);
+    let mut summary = Summary::default();
     for case in cases {
-        unchecked += case.spec.as_ref().map_or(0, |spec| spec.unchecked().len());
         for kind in kinds {
             let result = run_case(case, *kind, &backends).await;
             let verdict = judge(result, gaps.reason(&case.id));
             summary.count(&verdict);
             tell(out, case, *kind, &verdict).map_err(|error| error.to_string())?;
         }
-    }
-    if unchecked > 0 {
-        let line = format!("unchecked: {unchecked} named invariants are private to their fixtures");
-        writeln!(out, "{line}").map_err(|error| error.to_string())?;
     }
     Ok(summary)
 }
@@ -86,7 +81,11 @@ fn judge(result: Result<(), Failure>, gap: Option<&str>) -> Verdict {
 fn tell(out: &mut dyn Write, case: &Case, kind: PortKind, verdict: &Verdict) -> io::Result<()> {
     let name = format!("{} [{}]", case.id, kind.as_str());
     match verdict {
-        Verdict::Passed => writeln!(out, "{name} ... ok"),
+        Verdict::Passed => {
+            writeln!(out, "{name} ... ok")?;
+            let unchecked = case.spec.as_ref().map_or_else(|_| Vec::new(), CaseSpec::unchecked);
+            if unchecked.is_empty() { Ok(()) } else { writeln!(out, "    unchecked: {}", unchecked.join(", ")) }
+        }
         Verdict::Skipped(reason) => writeln!(out, "{name} ... skipped: {reason}"),
         Verdict::Failed(text) => {
             writeln!(out, "{name} ... FAILED")?;
