@@ -67,15 +67,16 @@ impl CaseSpec {
                 spec
             }
         };
-        let sessions = SessionSpec::read(&mut case)?;
+        let mut session_ids = Vec::new();
+        collect_session_ids(&Value::Object(map.clone()), &mut session_ids);
+        let session_id = case.text("session_id")?.map(SessionId::from);
+        let default_id = session_id.as_ref().map(SessionId::as_str).or(session_ids.first().map(String::as_str));
+        let sessions = SessionSpec::read(&mut case, default_id)?;
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
         let observers = observers.collect::<Result<_, _>>()?;
-        let session_id = case.text("session_id")?.map(SessionId::from);
         let (plan, expectations) = plan(&mut case, session_id)?;
         case.done()?;
-        let mut session_ids = Vec::new();
-        collect_session_ids(&Value::Object(map.clone()), &mut session_ids);
         Ok(Self { graph, sessions, observers, plan, expectations, session_ids })
     }
 

@@ -30,7 +30,8 @@ struct Seed {
 }
 
 impl SessionSpec {
-    pub(crate) fn read(case: &mut Directives<'_>) -> Result<Self, Failure> {
+    /// Reads the session directives; a seed that names no session is for `default_id`.
+    pub(crate) fn read(case: &mut Directives<'_>, default_id: Option<&str>) -> Result<Self, Failure> {
         let mut spec = Self { has_store: case.given("session_store").is_some(), ..Self::default() };
         spec.faults = backend(case, "session_store")?;
         let checkpointer = backend(case, "checkpointer")?;
@@ -49,12 +50,11 @@ impl SessionSpec {
         for (at, migration) in case.list("session_migrations")? {
             spec.migrations.push(Migration::read(Directives::new(at, migration)?)?);
         }
-        let default_id = case.text("session_id")?.map(SessionId::from);
         if let Some(seed) = case.nested("seeded_session")? {
-            spec.seeds.push(Seed::read(seed, default_id.clone())?);
+            spec.seeds.push(Seed::read(seed, default_id)?);
         }
         for (at, seed) in case.list("seeded_sessions")? {
-            spec.seeds.push(Seed::read(Directives::new(at, seed)?, default_id.clone())?);
+            spec.seeds.push(Seed::read(Directives::new(at, seed)?, default_id)?);
         }
         Ok(spec)
     }
@@ -81,9 +81,9 @@ impl SessionSpec {
 }
 
 impl Seed {
-    fn read(mut seed: Directives<'_>, default_id: Option<SessionId>) -> Result<Self, Failure> {
-        let own_id = seed.text("session_id")?.map(SessionId::from);
-        let session_id = own_id.or(default_id).ok_or_else(|| Failure::invalid("a seeded session has no session_id"))?;
+    fn read(mut seed: Directives<'_>, default_id: Option<&str>) -> Result<Self, Failure> {
+        let id = seed.text("session_id")?.or(default_id);
+        let session_id = id.ok_or_else(|| Failure::invalid("a seeded session has no session_id"))?.into();
         let schema_version = seed.text("schema_version")?.map(str::to_owned);
         let state = seed.mapping("state")?.cloned().unwrap_or_default();
         seed.done()?;
