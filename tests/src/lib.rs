@@ -1,1 +1,5 @@
+//! What the tests of the whole share: a stage on which harnesses live and die over one store.
 
+mod stage;
+
+pub use stage::{Stage, map};

@@ -1,5 +1,39 @@
 //! The embedded default: everything that Dormouse needs of an account, in one process.
+//!
+//! The routes, the harness, the graphs and the store's adapter are those that run on AWS. What AWS itself does there is
+//! done here: an HTTP gateway in place of API Gateway, a DynamoDB-compatible store reached by the real SDK over
+//! loopback, and a bus and a scheduler behind the same ports as EventBridge and its Scheduler.
+//!
+//! This crate is a composition root: it may import everything of ours except the functions.
+//!
+//! # Invariants
+//! - What was acknowledged survives `kill -9`: state by the store's commit; events and timers by a file that is on the
+//!   disk before the answer and is removed after the delivery.
+//! - Delivery is at least once, in any order, with retries, as on AWS. Nothing here deduplicates: that is the store's.
+//! - One data folder belongs to one process at a time.
+//! - The gateway listens on 127.0.0.1 only.
 
+#![warn(missing_docs)]
+
+mod bus;
+pub mod cli;
+mod courier;
+mod dev;
+mod folder;
+mod gateway;
+mod lifetime;
+mod pattern;
+mod rules;
+mod scheduler;
+mod spool;
 mod store;
+mod subscriptions;
+mod sweeper;
+mod tour;
 
+pub use bus::{Delivery, LocalBus, Match, Published};
+pub use dev::{DevError, DevOptions, dev};
+pub use folder::FolderError;
+pub use scheduler::LocalScheduler;
 pub use store::{EmbeddedDynamoDb, EmbeddedError, Place};
+pub use subscriptions::LocalSubscriptions;

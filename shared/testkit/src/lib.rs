@@ -11,6 +11,7 @@
 mod bus;
 mod clock;
 pub mod contract;
+mod faults;
 mod ids;
 mod memory_store;
 mod spawner;
@@ -18,6 +19,7 @@ mod subscriptions;
 
 pub use bus::MemoryBus;
 pub use clock::ManualClock;
+pub use faults::{Fault, FaultyStore};
 pub use ids::CountingIds;
 pub use memory_store::MemoryStore;
 pub use spawner::TokioSpawner;

@@ -1,4 +1,9 @@
 //! Writing a commit: all of it or nothing, and knowing which.
+//!
+//! A lost answer is found again in two ways. A transaction carries the commit's id as its request token, so that the
+//! same request within ten minutes gets the same answer. And every session and invocation item keeps the id of the
+//! commit that wrote it last: a condition that fails on an item with our own id fails on our own success. Only a plain
+//! update whose answer was lost, and whose item was changed again before the repetition, is reported as a conflict.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;

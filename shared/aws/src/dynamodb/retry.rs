@@ -18,7 +18,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { attempts: 8, base: Duration::from_millis(15), cap: Duration::from_secs(1) }
+        Self { attempts: 6, base: Duration::from_millis(15), cap: Duration::from_secs(1) }
     }
 }
 

@@ -41,7 +41,9 @@ pub(super) fn check_wait(
         None | Some(SignalState::Delivered { .. }) => Ok(()),
         Some(SignalState::Waiting { invocation_id, generation }) => {
             let own = matches!(from, SuspendFrom::Claimed { previous, .. }
-                if previous.invocation_id == *invocation_id && previous.generation == *generation);
+                if previous.invocation_id == *invocation_id
+                    && previous.generation == *generation
+                    && previous.descriptor.signal_id == paused.descriptor.signal_id);
             if own && paused.invocation_id == *invocation_id {
                 return Ok(());
             }

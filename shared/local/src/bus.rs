@@ -1,0 +1,299 @@
+//! The event bus of one process, as EventBridge behaves: rules, transformed input, at-least-once delivery.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_ports::{BusError, Clock, Event, EventBus, EventWait, IdSource, SignalId, SubscriptionError};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::courier::{Carried, Courier, Errand};
+use crate::rules::{Route, Rules};
+use crate::spool::Spool;
+
+/// How many published events are remembered for whoever wants to see what happened.
+const REMEMBERED: usize = 100;
+
+/// The [`EventBus`] of local mode. An event is on the disk before it is acknowledged, if anybody shall have it, and
+/// stays there until everybody has. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LocalBus(Arc<Inner>);
+
+struct Inner {
+    rules: Rules,
+    spool: Spool,
+    published: Mutex<VecDeque<Published>>,
+    queue: mpsc::UnboundedSender<Parcel>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("rules", &self.rules).field("spool", &self.spool).finish_non_exhaustive()
+    }
+}
+
+/// An event, and what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Published {
+    /// Its identity.
+    pub event_id: String,
+    /// When it was published.
+    pub published_at: Timestamp,
+    /// The event.
+    #[serde(flatten)]
+    pub event: Event,
+    /// Which rules took it.
+    pub matched: Vec<Match>,
+    /// How far its delivery is.
+    pub delivery: Delivery,
+}
+
+/// A rule that took an event.
+#[derive(Clone, Debug, Serialize)]
+pub struct Match {
+    /// The rule's name.
+    pub rule: String,
+    /// The signal that it found in the event; `null` when there was none to find.
+    pub signal_id: Value,
+}
+
+/// How far the delivery of an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// Nobody wanted it.
+    Unmatched,
+    /// It is under way.
+    Pending,
+    /// Everybody took it.
+    Delivered,
+    /// Somebody refused it; it lies beside the other kept events.
+    DeadLetter,
+}
+
+/// What is kept of an event until it is delivered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Parcel {
+    event_id: String,
+    inputs: Vec<Value>,
+}
+
+/// What was published and is not delivered yet; to be carried by [`run`](Self::run).
+#[derive(Debug)]
+pub(crate) struct Deliveries {
+    bus: LocalBus,
+    queue: mpsc::UnboundedReceiver<Parcel>,
+}
+
+impl LocalBus {
+    /// The bus that keeps its rules and events in `folder`.
+    pub(crate) fn open(folder: &Path, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> io::Result<(Self, Deliveries)> {
+        let (rules, spool) = (Rules::open(folder.join("rules"))?, Spool::open(folder.join("events"))?);
+        let (queue, waiting) = mpsc::unbounded_channel();
+        for (_, parcel) in spool.load::<Parcel>()? {
+            // The other end is held below.
+            let _ = queue.send(parcel);
+        }
+        let published = Mutex::default();
+        let bus = Self(Arc::new(Inner { rules, spool, published, queue, clock, ids }));
+        Ok((bus.clone(), Deliveries { bus, queue: waiting }))
+    }
+
+    /// Makes sure that events which `wait` describes reach whoever waits for `signal_id`.
+    pub(crate) async fn ensure(&self, wait: &EventWait, signal_id: &SignalId) -> Result<(), SubscriptionError> {
+        self.0.rules.ensure(wait, signal_id).await
+    }
+
+    /// Publishes `event` and says whom it will reach.
+    ///
+    /// # Errors
+    /// [`BusError::Unavailable`] when it cannot be kept on the disk.
+    pub async fn accept(&self, event: Event) -> Result<Published, BusError> {
+        let (event_id, published_at) = (self.0.ids.fresh(), self.0.clock.now());
+        let routes = self.0.rules.routes(&envelope(&event, &event_id, published_at));
+        let matched = routes.iter().map(matched).collect();
+        let inputs: Vec<Value> = routes.into_iter().filter_map(|route| route.input).collect();
+        let delivery = if inputs.is_empty() { Delivery::Unmatched } else { Delivery::Pending };
+        let published = Published { event_id: event_id.clone(), published_at, event, matched, delivery };
+        if published.delivery == Delivery::Pending {
+            let parcel = Parcel { event_id: event_id.clone(), inputs };
+            let kept = self.0.spool.put(&event_id, &parcel).await;
+            kept.map_err(|error| BusError::Unavailable(format!("the event cannot be kept: {error}")))?;
+            self.remember(published.clone());
+            // Nobody receives any more when the process ends: the next one finds the event on the disk.
+            let _ = self.0.queue.send(parcel);
+        } else {
+            self.remember(published.clone());
+        }
+        let (source, detail_type) = (&published.event.source, &published.event.detail_type);
+        tracing::info!(%event_id, %source, %detail_type, delivery = ?published.delivery, "event published");
+        Ok(published)
+    }
+
+    /// The events published last by this process, newest first.
+    pub fn published(&self) -> Vec<Published> {
+        self.0.published.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn remember(&self, published: Published) {
+        let mut remembered = self.0.published.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.push_front(published);
+        remembered.truncate(REMEMBERED);
+    }
+
+    fn note(&self, event_id: &str, delivery: Delivery) {
+        let mut remembered = self.0.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(published) = remembered.iter_mut().find(|published| published.event_id == event_id) {
+            published.delivery = delivery;
+        }
+    }
+
+    async fn deliver(&self, parcel: Parcel, courier: &Courier) {
+        let mut carried = Carried::Delivered;
+        for input in parcel.inputs {
+            match courier.carry(&Errand::Event(input)).await {
+                Carried::Interrupted => return,
+                Carried::Refused => carried = Carried::Refused,
+                Carried::Delivered => {}
+            }
+        }
+        let name = &parcel.event_id;
+        let (settled, delivery) = match carried {
+            Carried::Refused => (self.0.spool.set_aside(name).await, Delivery::DeadLetter),
+            Carried::Delivered | Carried::Interrupted => (self.0.spool.remove(name).await, Delivery::Delivered),
+        };
+        if let Err(error) = settled {
+            tracing::warn!(%error, event_id = %name, "a delivered event stays on the disk and will be delivered again");
+        }
+        self.note(name, delivery);
+    }
+}
+
+#[async_trait]
+impl EventBus for LocalBus {
+    async fn publish(&self, event: Event) -> Result<(), BusError> {
+        self.accept(event).await.map(|_| ())
+    }
+}
+
+impl Deliveries {
+    /// Delivers until it is time to end. What is not delivered then stays on the disk.
+    pub(crate) async fn run(mut self, courier: Arc<Courier>) {
+        loop {
+            let parcel = tokio::select! {
+                parcel = self.queue.recv() => parcel,
+                () = courier.running().stopping() => None,
+            };
+            let Some(parcel) = parcel else { return };
+            let (bus, courier) = (self.bus.clone(), courier.clone());
+            tokio::spawn(async move { bus.deliver(parcel, &courier).await });
+        }
+    }
+}
+
+/// The event as EventBridge sends it.
+fn envelope(event: &Event, event_id: &str, at: Timestamp) -> Value {
+    json!({
+        "version": "0",
+        "id": event_id,
+        "detail-type": event.detail_type,
+        "source": event.source,
+        "account": "000000000000",
+        "time": at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "region": "local",
+        "resources": [],
+        "detail": event.detail,
+    })
+}
+
+fn matched(route: &Route) -> Match {
+    let input = route.input.as_ref();
+    let signal = input.and_then(|input| input.pointer("/dormouse_signal/signal_id"));
+    let own = input.and_then(|input| input.pointer("/detail/signal_id"));
+    Match { rule: route.rule.clone(), signal_id: signal.or(own).cloned().unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_aws::{RandomIds, SystemClock};
+
+    use super::*;
+    use crate::courier::Raised;
+    use crate::courier::tests::{Flaky, courier};
+    use crate::lifetime::Lifetime;
+
+    fn open(folder: &Path) -> (LocalBus, Deliveries) {
+        LocalBus::open(folder, Arc::new(SystemClock::default()), Arc::new(RandomIds)).expect("a bus")
+    }
+
+    fn event(source: &str) -> Event {
+        let detail = json!({"job": "j1"}).as_object().cloned().expect("a mapping");
+        Event { source: source.to_owned(), detail_type: "Done".to_owned(), detail }
+    }
+
+    async fn subscribed(folder: &Path) -> (LocalBus, Deliveries) {
+        let (bus, deliveries) = open(folder);
+        let pattern = json!({"source": ["jobs"]}).as_object().cloned().expect("a mapping");
+        let wait = EventWait { pattern, correlation: "$.detail.job".to_owned() };
+        bus.ensure(&wait, &"j1".into()).await.expect("a rule");
+        (bus, deliveries)
+    }
+
+    async fn until_delivered(bus: &LocalBus, functions: &Flaky) {
+        while functions.taken.lock().expect("a lock").is_empty()
+            || !bus.0.spool.load::<Parcel>().expect("files").is_empty()
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_that_nobody_wants_is_remembered_and_not_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (bus, _deliveries) = subscribed(folder.path()).await;
+        let published = bus.accept(event("others")).await.expect("it is published");
+        assert_eq!(published.delivery, Delivery::Unmatched);
+        assert_eq!(bus.published().len(), 1);
+        assert!(bus.0.spool.load::<Parcel>().expect("files").is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_event_outlives_the_process_that_acknowledged_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (bus, deliveries) = subscribed(folder.path()).await;
+        bus.publish(event("jobs")).await.expect("it is published");
+        drop((bus, deliveries));
+
+        let (bus, deliveries) = open(folder.path());
+        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
+        functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
+        tokio::spawn(deliveries.run(courier(&functions, &lifetime)));
+        until_delivered(&bus, &functions).await;
+        let taken = functions.taken.lock().expect("a lock").clone();
+        assert_eq!(taken.len(), 1);
+        assert_eq!(taken[0].pointer("/dormouse_signal/signal_id"), Some(&json!("j1")));
+        assert_eq!(taken[0].pointer("/dormouse_signal/payload"), Some(&json!({"job": "j1"})));
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_for_good_becomes_a_dead_letter() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (bus, deliveries) = subscribed(folder.path()).await;
+        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
+        functions.failures.lock().expect("a lock").push(Raised::Always("no".to_owned()));
+        tokio::spawn(deliveries.run(courier(&functions, &lifetime)));
+        let published = bus.accept(event("jobs")).await.expect("it is published");
+        while bus.published()[0].delivery == Delivery::Pending {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(bus.published()[0].delivery, Delivery::DeadLetter);
+        assert!(folder.path().join(format!("events/{}.dead-letter", published.event_id)).exists());
+    }
+}

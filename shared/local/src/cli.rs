@@ -1,0 +1,109 @@
+//! The command line.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+use crate::dev::{DevOptions, dev};
+
+/// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
+/// once.
+#[derive(Debug, Parser)]
+#[command(name = "dormouse", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything on this machine: HTTP gateway, store, event bus and scheduler in one process.
+    ///
+    /// No account and no containers are needed. State, events and timers live in the data folder and survive a stop, a
+    /// crash and `kill -9`; start again on the same folder to go on. Ctrl-C ends it after the running turns.
+    Dev(Dev),
+}
+
+#[derive(Debug, clap::Args)]
+struct Dev {
+    /// Port on 127.0.0.1; 0 picks a free one (callback addresses then change from start to start).
+    #[arg(long, default_value_t = 8787)]
+    port: u16,
+    /// Folder for state, events, timers and keys; made when it is missing.
+    #[arg(long, default_value = ".dormouse", value_name = "FOLDER")]
+    data: PathBuf,
+    /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
+    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
+    lease: u64,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t = Log::Text)]
+    log: Log,
+    /// Do not print the guided tour.
+    #[arg(long)]
+    no_tour: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Log {
+    /// One short line for each fact.
+    Text,
+    /// One JSON object for each fact.
+    Json,
+}
+
+/// Runs the command of this process's arguments. The log goes to the standard error stream and is filtered by
+/// `RUST_LOG`.
+pub fn main() -> ExitCode {
+    let Command::Dev(arguments) = Cli::parse().command;
+    start_log(arguments.log);
+    let options = DevOptions {
+        port: arguments.port,
+        data: arguments.data,
+        lease: Duration::from_secs(arguments.lease),
+        tour: !arguments.no_tour,
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("no runtime: {error}")),
+    };
+    match runtime.block_on(dev(options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error.to_string()),
+    }
+}
+
+fn start_log(log: Log) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,aws_config=warn"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match log {
+        Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).init(),
+        Log::Json => lines.json().flatten_event(true).init(),
+    }
+}
+
+fn complain(message: &str) -> ExitCode {
+    // Without an error stream there is nobody to complain to.
+    let _ = writeln!(std::io::stderr(), "error: {message}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_lease_leaves_time_to_compute() {
+        assert!(Cli::try_parse_from(["dormouse", "dev", "--lease", "5"]).is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! At-least-once delivery: an input is carried to its function until that took it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_harness::{SweepScope, SweepSummary};
+use dormouse_ports::Clock;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::lifetime::Running;
+
+/// How many inputs are with the functions at a time.
+const AT_ONCE: usize = 16;
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// As often as EventBridge tries.
+const MOST_ATTEMPTS: u32 = 185;
+
+/// Why a function did not take its input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Raised {
+    /// Another attempt may succeed.
+    Now(String),
+    /// It will never take it.
+    Always(String),
+}
+
+/// The functions that are not called over HTTP.
+#[async_trait]
+pub(crate) trait Functions: Send + Sync {
+    /// Serves one input of the signal function.
+    async fn event(&self, input: Value) -> Result<(), Raised>;
+
+    /// Serves one input of the wake-up function.
+    async fn wakeup(&self, input: Value) -> Result<(), Raised>;
+
+    /// Does what was lost.
+    async fn sweep(&self, scope: SweepScope) -> Result<SweepSummary, String>;
+}
+
+/// Something to carry.
+#[derive(Clone, Debug)]
+pub(crate) enum Errand {
+    Event(Value),
+    Wakeup(Value),
+}
+
+/// How an errand ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// The function took it.
+    Delivered,
+    /// The function will not take it, or raised an error too many times.
+    Refused,
+    /// The process ends; the errand must be done again later.
+    Interrupted,
+}
+
+/// Carries errands.
+pub(crate) struct Courier {
+    functions: Arc<dyn Functions>,
+    clock: Arc<dyn Clock>,
+    permits: Semaphore,
+    running: Running,
+}
+
+impl fmt::Debug for Courier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Courier").field("running", &self.running).finish_non_exhaustive()
+    }
+}
+
+impl Courier {
+    pub(crate) fn new(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, running: Running) -> Self {
+        Self { functions, clock, permits: Semaphore::new(AT_ONCE), running }
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
+    }
+
+    /// Tries until the function took it, with longer and longer waits in between.
+    pub(crate) async fn carry(&self, errand: &Errand) -> Carried {
+        let mut wait = FIRST_WAIT;
+        for attempt in 1..=MOST_ATTEMPTS {
+            match self.attempt(errand).await {
+                None => return Carried::Interrupted,
+                Some(Ok(())) => return Carried::Delivered,
+                Some(Err(Raised::Always(reason))) => {
+                    tracing::error!(%reason, "a delivery is refused");
+                    return Carried::Refused;
+                }
+                Some(Err(Raised::Now(reason))) => {
+                    tracing::warn!(attempt, %reason, again_in = ?wait, "a delivery failed");
+                }
+            }
+            tokio::select! {
+                () = self.clock.sleep(wait) => {}
+                () = self.running.stopping() => return Carried::Interrupted,
+            }
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        Carried::Refused
+    }
+
+    /// `None` when the process ends before the function was called.
+    async fn attempt(&self, errand: &Errand) -> Option<Result<(), Raised>> {
+        let _permit = self.permits.acquire().await.ok()?;
+        if self.running.is_stopping() {
+            return None;
+        }
+        Some(match errand.clone() {
+            Errand::Event(input) => self.functions.event(input).await,
+            Errand::Wakeup(input) => self.functions.wakeup(input).await,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::lifetime::Lifetime;
+
+    /// Raises errors a given number of times, and notes what it took afterwards.
+    #[derive(Debug, Default)]
+    pub(crate) struct Flaky {
+        pub(crate) failures: Mutex<Vec<Raised>>,
+        pub(crate) taken: Mutex<Vec<Value>>,
+    }
+
+    impl Flaky {
+        fn serve(&self, input: Value) -> Result<(), Raised> {
+            match self.failures.lock().expect("a lock").pop() {
+                Some(raised) => Err(raised),
+                None => {
+                    self.taken.lock().expect("a lock").push(input);
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    #[async_trait]
+    impl Functions for Flaky {
+        async fn event(&self, input: Value) -> Result<(), Raised> {
+            self.serve(input)
+        }
+
+        async fn wakeup(&self, input: Value) -> Result<(), Raised> {
+            self.serve(input)
+        }
+
+        async fn sweep(&self, _scope: SweepScope) -> Result<SweepSummary, String> {
+            Ok(SweepSummary::default())
+        }
+    }
+
+    pub(crate) fn courier(functions: &Arc<Flaky>, lifetime: &Lifetime) -> Arc<Courier> {
+        let clock = Arc::new(dormouse_aws::SystemClock::default());
+        Arc::new(Courier::new(functions.clone(), clock, lifetime.running()))
+    }
+
+    #[tokio::test]
+    async fn it_tries_until_the_function_took_it() {
+        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
+        functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
+        let carried = courier(&functions, &lifetime).carry(&Errand::Event(json!(1))).await;
+        assert_eq!((carried, functions.taken.lock().expect("a lock").clone()), (Carried::Delivered, vec![json!(1)]));
+    }
+
+    #[tokio::test]
+    async fn it_gives_up_what_will_never_be_taken_and_stops_at_the_end() {
+        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
+        functions.failures.lock().expect("a lock").push(Raised::Always("what is this".to_owned()));
+        let courier = courier(&functions, &lifetime);
+        assert_eq!(courier.carry(&Errand::Wakeup(json!(1))).await, Carried::Refused);
+        lifetime.stop();
+        assert_eq!(courier.carry(&Errand::Wakeup(json!(1))).await, Carried::Interrupted);
+        assert!(functions.taken.lock().expect("a lock").is_empty());
+    }
+}

@@ -1,0 +1,223 @@
+//! Local mode: joins the application to the store, bus, scheduler and gateway of this process.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use dormouse_aws::{
+    BearerKey, CallbackSecret, CallbackSigner, DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner,
+    ensure_table,
+};
+use dormouse_engine::{Engine, EngineError, Ports};
+use dormouse_harness::{DescriptorWakes, SweepScope, SweepSummary};
+use dormouse_lambda::{App, Limits, Parts, TriggerError};
+use dormouse_ports::{Clock, EventBus, StateStore, StoreError};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::bus::{Deliveries, LocalBus};
+use crate::courier::{Courier, Functions, Raised};
+use crate::folder::{DataFolder, FolderError};
+use crate::gateway::Gateway;
+use crate::lifetime::{Lifetime, Running};
+use crate::scheduler::LocalScheduler;
+use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place};
+use crate::subscriptions::LocalSubscriptions;
+use crate::{sweeper, tour};
+
+const TABLE: &str = "dormouse";
+/// By how much a claim outlives the turn that took it: what the harness adds to the turn's budget.
+const LEASE_MARGIN: Duration = Duration::from_secs(5);
+/// How often the store forgets what has expired.
+const FORGET_EVERY: Duration = Duration::from_secs(600);
+
+/// How local mode runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DevOptions {
+    /// The port on 127.0.0.1; 0 picks a free one.
+    pub port: u16,
+    /// Where everything is kept.
+    pub data: PathBuf,
+    /// After which time the claims of a killed process are free; more than 5 seconds. A turn may compute 5 seconds less.
+    pub lease: Duration,
+    /// Whether the guided tour is printed.
+    pub tour: bool,
+}
+
+/// Why local mode does not run. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DevError {
+    /// The data folder cannot be had.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The port belongs to somebody else.
+    #[error("port {0} is in use; stop what listens there, or choose another port: --port {next}, or --port 0 for any", next = .0.saturating_add(1))]
+    PortTaken(u16),
+    /// The operating system says no.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The store cannot run.
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    /// The table cannot be made.
+    #[error("the table cannot be opened: {0}")]
+    Table(#[from] StoreError),
+    /// A graph that ships does not compile.
+    #[error("a graph cannot be compiled: {0}")]
+    Graph(#[from] EngineError),
+}
+
+/// Runs until SIGINT or SIGTERM, then ends in order: no new requests, running turns finished, observers told.
+///
+/// # Errors
+/// [`DevError`] when it cannot start.
+pub async fn dev(options: DevOptions) -> Result<(), DevError> {
+    let started = Instant::now();
+    let folder = DataFolder::open(&options.data)?;
+    let listener = listen(options.port).await?;
+    let address = format!("http://{}", listener.local_addr()?);
+    tracing::info!(folder = %options.data.display(), "opening the store…");
+    let store = EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?;
+    let client = store.client();
+    ensure_table(&client, TABLE).await?;
+    tracing::info!(elapsed = ?started.elapsed(), "the store is open");
+
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
+    let scheduler = LocalScheduler::open(folder.path().join("timers"), clock.clone())?;
+    let key = folder.secret("signal-key")?;
+    let turn = options.lease.saturating_sub(LEASE_MARGIN);
+    let limits = Limits { turn, ..Limits::default() };
+    let state: Arc<dyn StateStore> = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
+    let app = App::new(Parts {
+        engine: engine(state, clock.clone()),
+        graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
+        subscriptions: Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone())),
+        callbacks: CallbackSigner::new(CallbackSecret::new(folder.secret("callback-secret")?)),
+        signal_key: BearerKey::new(&key),
+        base_url: Some(address.clone()),
+        limits: limits.clone(),
+    });
+
+    let lifetime = Lifetime::new();
+    let running = lifetime.running();
+    let gateway = Gateway { app: app.clone(), bus, key: BearerKey::new(&key), body_limit: limits.body, running };
+    let serving = tokio::spawn(gateway.serve(listener));
+    start_triggers(&app, deliveries, scheduler, &clock, options.lease, &lifetime);
+    let store = Arc::new(store);
+    tokio::spawn(forget(store.clone(), lifetime.running()));
+    announce(&address, &key, options.tour, started)?;
+
+    asked_to_end().await?;
+    tracing::info!("ending after the running turns; Ctrl-C again ends at once");
+    tokio::spawn(end_at_once());
+    lifetime.end().await;
+    serving.await.map_err(io::Error::other)??;
+    let drained = app.drain(None).await;
+    if drained.undelivered_count > 0 {
+        tracing::warn!(undelivered = drained.undelivered_count, "observers were not told everything");
+    }
+    if let Some(store) = Arc::into_inner(store) {
+        store.stop().await?;
+    }
+    tracing::info!("ended; everything is in the data folder");
+    Ok(())
+}
+
+async fn listen(port: u16) -> Result<TcpListener, DevError> {
+    let bound = TcpListener::bind(("127.0.0.1", port)).await;
+    bound.map_err(
+        |error| if error.kind() == io::ErrorKind::AddrInUse { DevError::PortTaken(port) } else { error.into() },
+    )
+}
+
+fn engine(store: Arc<dyn StateStore>, clock: Arc<dyn Clock>) -> Engine {
+    let (ids, spawner) = (Arc::new(RandomIds), Arc::new(TokioSpawner));
+    Engine::new(Ports { store, clock, ids, spawner, planner: Arc::new(DescriptorWakes) })
+}
+
+/// Starts everything that calls functions by itself.
+fn start_triggers(
+    app: &App,
+    deliveries: Deliveries,
+    scheduler: LocalScheduler,
+    clock: &Arc<dyn Clock>,
+    lease: Duration,
+    lifetime: &Lifetime,
+) {
+    let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
+    let courier = Arc::new(Courier::new(functions.clone(), clock.clone(), lifetime.running()));
+    tokio::spawn(deliveries.run(courier.clone()));
+    tokio::spawn(scheduler.run(courier));
+    tokio::spawn(sweeper::run(functions, clock.clone(), lease, lifetime.running()));
+}
+
+fn announce(address: &str, key: &str, with_tour: bool, started: Instant) -> io::Result<()> {
+    tracing::info!(%address, elapsed = ?started.elapsed(), "ready");
+    let mut out = io::stdout().lock();
+    writeln!(out, "dormouse is ready at {address}")?;
+    writeln!(out, "signal key: {key}")?;
+    if with_tour {
+        write!(out, "{}", tour::text(address, key))?;
+    }
+    out.flush()
+}
+
+async fn forget(store: Arc<EmbeddedDynamoDb>, running: Running) {
+    loop {
+        if let Err(error) = store.sweep().await {
+            tracing::warn!(%error, "the store could not forget what has expired");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(FORGET_EVERY) => {}
+            () = running.stopping() => return,
+        }
+    }
+}
+
+async fn asked_to_end() -> io::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+async fn end_at_once() {
+    if asked_to_end().await.is_ok() {
+        tracing::warn!("ended at once; running turns are taken over after the next start");
+        std::process::exit(130);
+    }
+}
+
+/// The functions that are triggered by events and timers, served by the application.
+#[derive(Debug)]
+struct Served(App);
+
+#[async_trait]
+impl Functions for Served {
+    async fn event(&self, input: Value) -> Result<(), Raised> {
+        self.0.event(input, None).await.map(|_| ()).map_err(raised)
+    }
+
+    async fn wakeup(&self, input: Value) -> Result<(), Raised> {
+        self.0.wakeup(input, None).await.map(|_| ()).map_err(raised)
+    }
+
+    async fn sweep(&self, scope: SweepScope) -> Result<SweepSummary, String> {
+        let swept = self.0.sweep(scope, None).await;
+        swept.map_err(|error| format!("{}: {}", error.category, error.message))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
+fn raised(error: TriggerError) -> Raised {
+    match &error {
+        TriggerError::Unreadable(_) => Raised::Always(error.to_string()),
+        TriggerError::Turn(_) => Raised::Now(error.to_string()),
+    }
+}

@@ -1,0 +1,166 @@
+//! HTTP on loopback, in place of API Gateway: every route goes to the application as it would on AWS, except
+//! `/_local/events`, which lets a person see and publish events.
+
+use std::io;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use dormouse_aws::BearerKey;
+use dormouse_lambda::{App, HttpRequest, HttpResponse};
+use dormouse_ports::Event;
+use futures::StreamExt;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::bus::LocalBus;
+use crate::lifetime::Running;
+
+/// What the routes need.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway {
+    pub(crate) app: App,
+    pub(crate) bus: LocalBus,
+    pub(crate) key: BearerKey,
+    /// The largest body, in bytes. More is not read; the application refuses what was.
+    pub(crate) body_limit: usize,
+    pub(crate) running: Running,
+}
+
+impl Gateway {
+    /// Serves until it is time to end, and then until all answers are given.
+    pub(crate) async fn serve(self, listener: TcpListener) -> io::Result<()> {
+        let running = self.running.clone();
+        let routes = Router::new().route("/_local/events", get(list).post(publish)).fallback(forward).with_state(self);
+        axum::serve(listener, routes).with_graceful_shutdown(async move { running.stopping().await }).await
+    }
+}
+
+/// Hands a request to the application. The turn goes on when the client leaves, as it does on AWS.
+async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Response {
+    let request = match read(request, gateway.body_limit).await {
+        Ok(request) => request,
+        Err(error) => {
+            return failure(StatusCode::BAD_REQUEST, "request_invalid", &format!("no whole request: {error}"));
+        }
+    };
+    let turn = async move {
+        let _running = gateway.running;
+        gateway.app.http(request).await
+    };
+    match tokio::spawn(turn).await {
+        Ok(response) => encode(response),
+        Err(error) => {
+            tracing::error!(%error, "a request ended in a panic");
+            failure(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be served; see the log")
+        }
+    }
+}
+
+async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum::Error> {
+    let (head, body) = request.into_parts();
+    let header = |(name, value): (&HeaderName, &HeaderValue)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    Ok(HttpRequest {
+        method: head.method.as_str().to_owned(),
+        path: percent_decode_str(head.uri.path()).decode_utf8_lossy().into_owned(),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        headers: head.headers.iter().map(header).collect(),
+        body: read_body(body, limit).await?,
+        time_left: None,
+    })
+}
+
+/// The body, or a little more than `limit` of it: enough to see that it is too large.
+async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
+    let (mut read, mut chunks) = (Vec::new(), body.into_data_stream());
+    while read.len() <= limit
+        && let Some(chunk) = chunks.next().await
+    {
+        let chunk = chunk?;
+        let room = (limit + 1).saturating_sub(read.len());
+        read.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
+    }
+    Ok(read)
+}
+
+fn encode(response: HttpResponse) -> Response {
+    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut encoded = (status, Json(response.body)).into_response();
+    for (name, value) in response.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            encoded.headers_mut().insert(name, value);
+        }
+    }
+    encoded
+}
+
+/// The events published last, newest first.
+async fn list(State(gateway): State<Gateway>, headers: HeaderMap) -> Response {
+    if !may(&gateway.key, &headers) {
+        return unauthorized();
+    }
+    Json(json!({ "events": gateway.bus.published() })).into_response()
+}
+
+/// Publishes the event in the body: `source`, `detail-type` and `detail`, as EventBridge takes them.
+async fn publish(State(gateway): State<Gateway>, headers: HeaderMap, body: Bytes) -> Response {
+    if !may(&gateway.key, &headers) {
+        return unauthorized();
+    }
+    let event: Event = match serde_json::from_slice(&body) {
+        Ok(event) => event,
+        Err(error) => {
+            let message = format!("an event is {{\"source\": …, \"detail-type\": …, \"detail\": {{…}}}}: {error}");
+            return failure(StatusCode::BAD_REQUEST, "request_invalid", &message);
+        }
+    };
+    match gateway.bus.accept(event).await {
+        Ok(published) => (StatusCode::ACCEPTED, Json(json!(published))).into_response(),
+        Err(error) => failure(StatusCode::SERVICE_UNAVAILABLE, "bus_unavailable", &error.to_string()),
+    }
+}
+
+fn may(key: &BearerKey, headers: &HeaderMap) -> bool {
+    let presented = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    presented.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|presented| key.matches(presented))
+}
+
+fn unauthorized() -> Response {
+    let message = "send the signal key: `Authorization: Bearer …`; it is printed at the start";
+    failure(StatusCode::UNAUTHORIZED, "unauthorized", message)
+}
+
+fn failure(status: StatusCode, category: &str, message: &str) -> Response {
+    let body: Value = json!({ "error": { "category": category, "message": message } });
+    (status, Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_the_limit() {
+        let read = |size: usize| read_body(Body::from(vec![7; size]), 10);
+        assert_eq!(read(10).await.expect("a body").len(), 10);
+        assert_eq!(read(1000).await.expect("a body").len(), 11);
+    }
+
+    #[tokio::test]
+    async fn a_request_arrives_as_it_does_on_aws() {
+        let request =
+            Request::post("/a%20b/c?x=%20y").header("X-Thing", "1").body(Body::from("body")).expect("a request");
+        let request = read(request, 10).await.expect("it is read");
+        assert_eq!(
+            (request.method.as_str(), request.path.as_str(), request.query.as_str()),
+            ("POST", "/a b/c", "x=%20y")
+        );
+        assert_eq!((request.headers, request.body), (vec![("x-thing".to_owned(), "1".to_owned())], b"body".to_vec()));
+    }
+}

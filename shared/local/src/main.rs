@@ -1,0 +1,7 @@
+//! The `dormouse` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    dormouse_local::cli::main()
+}

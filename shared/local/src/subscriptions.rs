@@ -1,0 +1,49 @@
+use std::io;
+
+use async_trait::async_trait;
+use dormouse_ports::{SignalSubscriptions, Subscription, SubscriptionError};
+
+use crate::bus::LocalBus;
+use crate::scheduler::LocalScheduler;
+
+/// The [`SignalSubscriptions`] of local mode: a due time becomes an entry of the local scheduler, an awaited event a
+/// rule of the local bus. Both are named by what they stand for, so that subscribing again changes nothing.
+#[derive(Clone, Debug)]
+pub struct LocalSubscriptions {
+    bus: LocalBus,
+    scheduler: LocalScheduler,
+}
+
+impl LocalSubscriptions {
+    /// Subscriptions with this bus and this scheduler.
+    pub fn new(bus: LocalBus, scheduler: LocalScheduler) -> Self {
+        Self { bus, scheduler }
+    }
+}
+
+#[async_trait]
+impl SignalSubscriptions for LocalSubscriptions {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        if let Some(wait) = &subscription.wake.event {
+            self.bus.ensure(wait, &subscription.descriptor.signal_id).await?;
+        }
+        if let Some(due) = &subscription.wake.due {
+            let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
+            self.scheduler.schedule(invocation, generation, due.at).await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+
+    /// Rules stay: others may wait for the same shape of event.
+    async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        if subscription.wake.due.is_none() {
+            return Ok(());
+        }
+        self.scheduler.cancel(&subscription.invocation_id, subscription.generation).await.map_err(unavailable)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
+fn unavailable(error: io::Error) -> SubscriptionError {
+    SubscriptionError::Unavailable(format!("the local scheduler cannot keep its entries: {error}"))
+}

@@ -1,0 +1,63 @@
+//! What is printed when everything runs: a tour whose indented lines can be pasted into a shell as they are.
+
+/// The tour for a process that answers at `address`. Commands are indented by four spaces; nothing else is. They need
+/// `curl`, `grep` and `cut` only, and the same lines work again after a restart.
+pub(crate) fn text(address: &str, key: &str) -> String {
+    TOUR.replace("{address}", address).replace("{key}", key)
+}
+
+const TOUR: &str = r#"
+A guided tour. Paste the indented lines into a second terminal.
+
+0. Once for each terminal: where it runs, the key of the operator, and a way to read a field of an answer.
+
+    DORMOUSE={address}
+    KEY={key}
+    JSON='content-type: application/json'
+    field() { printf '%s' "$2" | grep -o "\"$1\":\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
+
+1. An expense waits for a person. It is asleep: nothing runs, everything is on the disk.
+
+    A=$(curl -s "$DORMOUSE/graphs/expense-approval/turns" -H "$JSON" -d '{"state":{"employee":"Ada","amount_cents":12000,"purpose":"a keyboard"}}'); echo "$A"
+    CALLBACK=$(field callback_url "$A"); STATUS=$(field status_url "$A")
+    curl -s -w '\n' "$STATUS"
+
+   Now stop this process (Ctrl-C, or harder: kill -9) and start it again the same way. Then approve, and approve again:
+   the second approval changes nothing and gets the same answer, marked as repeated.
+
+    curl -s -w '\n' "$CALLBACK" -H "$JSON" -d '{"decision":"approved","decided_by":"Grace"}'
+    curl -s -w '\n' "$CALLBACK" -H "$JSON" -d '{"decision":"approved","decided_by":"Grace"}'
+    curl -s -w '\n' "$STATUS"
+
+2. A reminder waits for a time.
+
+    B=$(curl -s "$DORMOUSE/graphs/reminder/turns" -H "$JSON" -d '{"state":{"text":"stretch your legs","after":"PT20S"}}'); echo "$B"
+    sleep 22; curl -s -w '\n' "$(field status_url "$B")"
+
+3. An export waits for a job. The event that dispatched it is first in the list; publish the one that says it is done.
+
+    C=$(curl -s "$DORMOUSE/graphs/export-job/turns" -H "$JSON" -d '{"state":{"dataset":"orders"}}'); echo "$C"
+    JOB=$(field job_id "$C")
+    curl -s -w '\n' "$DORMOUSE/_local/events" -H "authorization: Bearer $KEY"
+    curl -s -w '\n' "$DORMOUSE/_local/events" -H "authorization: Bearer $KEY" -H "$JSON" -d '{"source":"exporter","detail-type":"Export Finished","detail":{"job_id":"'"$JOB"'","status":"succeeded","url":"https://example.com/orders.csv"}}'
+    sleep 1; curl -s -w '\n' "$(field status_url "$C")"
+
+4. A chat: one message, one reply. The model is an offline script and says so.
+
+    curl -s -w '\n' "$DORMOUSE/chat/chat/sessions/tour/messages" -H "$JSON" -d '{"role":"user","content":"Hello, who are you?"}'
+
+All routes: curl -s {address}/ (Ctrl-C ends this process after the running turns.)
+
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_and_key_are_filled_in() {
+        let text = text("http://127.0.0.1:1", "hush");
+        assert!(text.contains("    DORMOUSE=http://127.0.0.1:1\n    KEY=hush\n"));
+        assert!(!text.contains("{address}") && !text.contains("{key}"));
+    }
+}

@@ -1,0 +1,142 @@
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
+    LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    StateStore, StoreError,
+};
+use jiff::Timestamp;
+
+use crate::lock;
+
+/// What happens to one call of a [`FaultyStore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process dies before the call takes effect: the call never ends.
+    DieBefore,
+    /// The process dies after the call took effect: the call never ends.
+    DieAfter,
+    /// The call fails as unavailable and takes no effect.
+    FailBefore,
+    /// The call takes effect, but its answer is lost and reported as unavailable.
+    FailAfter,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: [Self; 4] = [Self::DieBefore, Self::DieAfter, Self::FailBefore, Self::FailAfter];
+}
+
+/// A store that breaks at one chosen call and works at all others.
+pub struct FaultyStore {
+    inner: Arc<dyn StateStore>,
+    plan: Mutex<Plan>,
+}
+
+#[derive(Default)]
+struct Plan {
+    calls: usize,
+    at: Option<(usize, Fault)>,
+}
+
+impl std::fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultyStore").field("calls", &self.calls()).finish_non_exhaustive()
+    }
+}
+
+impl FaultyStore {
+    /// A store that breaks nothing and counts its calls.
+    pub fn sound(inner: Arc<dyn StateStore>) -> Self {
+        Self { inner, plan: Mutex::default() }
+    }
+
+    /// A store whose call number `call`, from 0, meets `fault`.
+    pub fn broken_at(inner: Arc<dyn StateStore>, call: usize, fault: Fault) -> Self {
+        Self { inner, plan: Mutex::new(Plan { calls: 0, at: Some((call, fault)) }) }
+    }
+
+    /// How many calls came so far.
+    pub fn calls(&self) -> usize {
+        lock(&self.plan).calls
+    }
+
+    /// Whether the chosen call has come.
+    pub fn has_struck(&self) -> bool {
+        let plan = lock(&self.plan);
+        plan.at.is_some_and(|(at, _)| plan.calls > at)
+    }
+
+    fn next(&self) -> Option<Fault> {
+        let mut plan = lock(&self.plan);
+        let call = plan.calls;
+        plan.calls += 1;
+        plan.at.filter(|(at, _)| *at == call).map(|(_, fault)| fault)
+    }
+
+    async fn meet<T, E: From<StoreError>>(&self, call: impl Future<Output = Result<T, E>> + Send) -> Result<T, E> {
+        let lost = || Err(StoreError::Unavailable("an injected fault".to_owned()).into());
+        match self.next() {
+            None => call.await,
+            Some(Fault::FailBefore) => lost(),
+            Some(Fault::DieBefore) => futures::future::pending().await,
+            Some(Fault::FailAfter) => {
+                let _ = call.await;
+                lost()
+            }
+            Some(Fault::DieAfter) => {
+                let _ = call.await;
+                futures::future::pending().await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl StateStore for FaultyStore {
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
+        self.meet(self.inner.load_session(id, lease)).await
+    }
+
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        self.meet(self.inner.delete_session(id)).await
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        self.meet(self.inner.list_sessions(filter, cursor)).await
+    }
+
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        self.meet(self.inner.load_invocation(id)).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.meet(self.inner.claim(request)).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.meet(self.inner.commit(commit)).await
+    }
+
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        self.meet(self.inner.load_signal(id, now)).await
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        self.meet(self.inner.buffer_signal(id, signal)).await
+    }
+
+    async fn list_pending(
+        &self,
+        due_by: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<Page<PendingRow>, StoreError> {
+        self.meet(self.inner.list_pending(due_by, cursor)).await
+    }
+}

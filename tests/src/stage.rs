@@ -1,0 +1,92 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{CompiledGraph, Engine, EngineError, Ports};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
+use dormouse_ports::{Map, StateStore};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use serde_json::Value;
+
+/// One store, one clock and one outside world, on which any number of workers come and go.
+#[derive(Debug)]
+pub struct Stage {
+    /// What survives a worker.
+    pub store: Arc<MemoryStore>,
+    /// Time by hand.
+    pub clock: Arc<ManualClock>,
+    /// What was registered outside.
+    pub subscriptions: Arc<MemorySubscriptions>,
+    /// What was announced outside.
+    pub bus: Arc<MemoryBus>,
+    ids: Arc<CountingIds>,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        let start = "2026-01-01T00:00:00Z".parse().expect("an instant");
+        Self {
+            store: Arc::new(MemoryStore::default()),
+            clock: Arc::new(ManualClock::starting_at(start)),
+            subscriptions: Arc::default(),
+            bus: Arc::default(),
+            ids: Arc::default(),
+        }
+    }
+}
+
+impl Stage {
+    /// An engine on `store`.
+    pub fn engine_on(&self, store: Arc<dyn StateStore>) -> Engine {
+        Engine::new(Ports {
+            store,
+            clock: self.clock.clone(),
+            ids: self.ids.clone(),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(DescriptorWakes),
+        })
+    }
+
+    /// An engine on the stage's own store.
+    pub fn engine(&self) -> Engine {
+        self.engine_on(self.store.clone())
+    }
+
+    /// A worker that serves `graphs` on `store`.
+    pub fn harness_on(
+        &self,
+        store: Arc<dyn StateStore>,
+        mode: Mode,
+        graphs: impl IntoIterator<Item = Arc<CompiledGraph>>,
+    ) -> Harness {
+        let registry = GraphRegistry::new(graphs);
+        Harness::new(self.engine_on(store), registry, self.subscriptions.clone(), HarnessConfig::new(mode))
+    }
+
+    /// A worker that serves the graphs that ship.
+    ///
+    /// # Errors
+    /// When one of them does not compile.
+    pub fn shipped_on(&self, store: Arc<dyn StateStore>, mode: Mode) -> Result<Harness, EngineError> {
+        let graphs = dormouse_app::registry(self.bus.clone(), self.clock.clone())?;
+        let config = HarnessConfig::new(mode);
+        Ok(Harness::new(self.engine_on(store), graphs, self.subscriptions.clone(), config))
+    }
+
+    /// Lets so much time pass that every lease and claim of a dead worker is over.
+    pub fn outlive_leases(&self) {
+        self.clock.advance(Duration::from_secs(60));
+    }
+}
+
+/// A JSON object as a map.
+///
+/// # Panics
+/// When `value` is no object.
+pub fn map(value: Value) -> Map {
+    match value {
+        Value::Object(map) => map,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            panic!("not an object: {other}")
+        }
+    }
+}

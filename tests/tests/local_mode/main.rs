@@ -1,0 +1,228 @@
+//! Local mode as a person meets it: the real binary, over HTTP, killed at bad moments.
+//!
+//! `DORMOUSE_BIN` names the binary to test; without it, it is built first. No test asserts how long something takes.
+
+mod process;
+mod tour;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use process::{Dormouse, run_to_end, text};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn expense() -> Value {
+    json!({"state": {"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"}})
+}
+
+fn approval(by: &str) -> Value {
+    json!({"decision": "approved", "decided_by": by})
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_a_kill() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let begun = dormouse.turn("expense-approval", &expense()).await;
+    assert_eq!(begun["status"], "suspended");
+
+    let dormouse = dormouse.kill_and_restart();
+    assert_eq!(dormouse.get(text(&begun, "status_url")).await["status"], "suspended");
+    let (status, done) = dormouse.answer(text(&begun, "callback_url"), &approval("Grace")).await;
+    assert_eq!((status, &done["status"], &done["state"]["decided_by"]), (200, &json!("completed"), &json!("Grace")));
+
+    let dormouse = dormouse.kill_and_restart();
+    let (status, again) = dormouse.answer(text(&begun, "callback_url"), &approval("Mallory")).await;
+    assert_eq!((status, &again["state"], &again["repeated"]), (200, &done["state"], &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_approvals_at_once_are_one_continuation() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let begun = dormouse.turn("expense-approval", &expense()).await;
+    let approvals: Vec<_> = (0..50).map(|number| approval(&format!("person {number}"))).collect();
+    let callback = text(&begun, "callback_url");
+    let answers = join_all(approvals.iter().map(|approval| dormouse.answer(callback, approval))).await;
+    let first: Vec<_> = answers.iter().filter(|(_, answer)| answer["repeated"] == false).collect();
+    assert_eq!(first.len(), 1, "one of them continues the invocation");
+    for (status, answer) in &answers {
+        assert_eq!((*status, &answer["status"], &answer["state"]), (200, &json!("completed"), &first[0].1["state"]));
+    }
+}
+
+/// Approvals are in flight when the process is killed: some were not read, some are claimed, some are done. Each
+/// invocation completes, with one decision that never changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_amid_approvals_loses_and_doubles_none() {
+    let folder = folder();
+    let mut dormouse = Dormouse::start(folder.path());
+    for round in 0..4 {
+        let mut begun = Vec::new();
+        for _ in 0..8 {
+            begun.push(dormouse.turn("expense-approval", &expense()).await);
+        }
+        let acknowledged = approve_and_kill(&mut dormouse, &begun, seconds(round) / 100).await;
+        dormouse = dormouse.kill_and_restart();
+        for (begun, acknowledged) in begun.iter().zip(acknowledged) {
+            let done = approve_until_done(&dormouse, text(begun, "callback_url")).await;
+            if let Some(acknowledged) = acknowledged {
+                assert_eq!(done["state"], acknowledged["state"], "what was answered stands");
+            }
+            assert_eq!(dormouse.completed(begun).await["state"], done["state"]);
+        }
+    }
+}
+
+/// Sends all approvals and kills the process after `delay`. Gives the answers that arrived.
+async fn approve_and_kill(dormouse: &mut Dormouse, begun: &[Value], delay: Duration) -> Vec<Option<Value>> {
+    let first = approval("the first");
+    let asking = join_all(begun.iter().map(|begun| {
+        let sent = reqwest::Client::new().post(text(begun, "callback_url")).json(&first).send();
+        tokio::spawn(async move { sent.await.ok()?.error_for_status().ok()?.json::<Value>().await.ok() })
+    }));
+    tokio::time::sleep(delay).await;
+    dormouse.kill();
+    asking.await.into_iter().map(|answer| answer.expect("no panic")).collect()
+}
+
+/// Approves until the answer is final: while a dead worker's claim lasts, the answer is to come again.
+async fn approve_until_done(dormouse: &Dormouse, callback: &str) -> Value {
+    for _ in 0..100 {
+        let (status, answer) = dormouse.answer(callback, &approval("the second")).await;
+        if status == 200 && answer["status"] == "completed" {
+            return answer;
+        }
+        assert!(matches!(status, 200 | 202 | 503), "{status}: {answer}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("{callback} is never done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overdue_timer_fires_after_a_restart_and_once() {
+    let folder = folder();
+    let mut dormouse = Dormouse::start(folder.path());
+    let reminder = |after: &str| json!({"state": {"text": "stretch", "after": after}});
+    let soon = dormouse.turn("reminder", &reminder("PT2S")).await;
+    let late = dormouse.turn("reminder", &reminder("PT12S")).await;
+    dormouse.kill();
+    tokio::time::sleep(seconds(3)).await;
+
+    let dormouse = dormouse.kill_and_restart();
+    for reminder in [&soon, &late] {
+        assert_ne!(dormouse.completed(reminder).await["state"]["reminded_at"], "");
+    }
+    assert_eq!(dormouse.published("Reminder Due").await.len(), 2, "each was sent once");
+    assert_eq!(files(dormouse.data(), "timers").await, 0, "no timer is left");
+}
+
+/// How many entries there are in a folder of the data folder, when it has settled.
+async fn files(data: &Path, of: &str) -> usize {
+    let count = || std::fs::read_dir(data.join(of)).expect("a folder").count();
+    for _ in 0..100 {
+        if count() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledged_event_survives_a_kill() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let export = json!({"state": {"dataset": "orders"}});
+    let mut begun = BTreeMap::new();
+    for _ in 0..5 {
+        let answer = dormouse.turn("export-job", &export).await;
+        begun.insert(text(&answer["state"], "job_id").to_owned(), answer);
+    }
+    assert_eq!(dormouse.published("Export Requested").await.len(), 5);
+    for job in begun.keys() {
+        let detail = json!({"job_id": job, "status": "succeeded", "url": "https://example.com/orders.csv"});
+        let published = dormouse.publish("exporter", "Export Finished", &detail).await;
+        assert_eq!(published["matched"][0]["signal_id"], json!(job));
+    }
+    let dormouse = dormouse.kill_and_restart();
+    for begun in begun.values() {
+        assert_eq!(dormouse.completed(begun).await["state"]["status"], "succeeded");
+    }
+    assert_eq!(files(dormouse.data(), "events").await, 0, "no event is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_comes_early_is_kept() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let done = json!({"status": "succeeded", "url": "https://example.com/a"});
+    let (status, kept) = dormouse.answer(&dormouse.url("/signals/export-early-1"), &done).await;
+    assert_eq!((status, &kept["status"]), (202, &json!("buffered")));
+
+    let dormouse = dormouse.kill_and_restart();
+    let export = |id: &str| json!({"invocation_id": id, "state": {"dataset": "orders"}});
+    let answer = dormouse.turn("export-job", &export("early-1")).await;
+    assert_eq!((&answer["status"], &answer["state"]["status"]), (&json!("completed"), &json!("succeeded")));
+
+    // The rule of an earlier wait carries an event to a wait that has not begun.
+    dormouse.turn("export-job", &export("late")).await;
+    let detail = json!({"job_id": "export-early-2", "status": "failed"});
+    dormouse.publish("exporter", "Export Finished", &detail).await;
+    let begun = dormouse.turn("export-job", &export("early-2")).await;
+    let done = if begun["status"] == "completed" { begun } else { dormouse.completed(&begun).await };
+    assert_eq!(done["state"]["status"], "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_needs_the_key() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    for path in ["/_local/events", "/signals/s"] {
+        let asked = reqwest::Client::new().post(dormouse.url(path)).json(&json!({})).send().await;
+        assert_eq!(asked.expect("an answer").status().as_u16(), 401, "{path}");
+    }
+    let asked = reqwest::Client::new().get(dormouse.url("/_local/events")).send().await;
+    assert_eq!(asked.expect("an answer").status().as_u16(), 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_too_large_is_refused() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let large = json!({"state": {"purpose": "x".repeat(2 * 1024 * 1024)}});
+    // The connection may be closed before everything is sent.
+    match dormouse.post(&dormouse.url("/graphs/expense-approval/turns"), &large).await {
+        Ok(response) => assert_eq!(response.status().as_u16(), 413),
+        Err(error) => assert!(error.is_request(), "{error}"),
+    }
+    assert_eq!(dormouse.get(&dormouse.url("/health")).await["status"], "ok");
+}
+
+#[test]
+fn one_folder_is_for_one_process_and_one_port_too() {
+    let (folder, other) = (folder(), folder());
+    let mut dormouse = Dormouse::start(folder.path());
+    let refused = run_to_end(dormouse.data(), 0);
+    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && complaint.contains(&format!("process {}", dormouse.id())), "{complaint}");
+
+    let refused = run_to_end(&other.path().join("data"), dormouse.port());
+    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && complaint.contains("--port 0"), "{complaint}");
+
+    assert!(dormouse.interrupt(), "it ends well when it is asked to");
+    let again = Dormouse::start(folder.path());
+    assert_ne!(again.id(), dormouse.id());
+}

@@ -1,0 +1,216 @@
+//! The real `dormouse` binary, started, killed and started again.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+
+/// How long to wait for something that must happen. Nothing is proved by it being short.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The binary: what `DORMOUSE_BIN` names, or else what cargo builds now, in the folder and profile of this test.
+///
+/// Cargo tells a test only of the binaries of its own package. Building the two packages together gives the
+/// dependencies the features that they have here already, so that little is compiled.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| std::env::var_os("DORMOUSE_BIN").map_or_else(build, PathBuf::from))
+}
+
+fn build() -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "-p", "dormouse-tests", "-p", "dormouse-local", "--bin", "dormouse", "--message-format=json"]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().expect("cargo runs");
+    assert!(built.status.success(), "cargo cannot build the binary");
+    let messages = String::from_utf8(built.stdout).expect("cargo speaks UTF-8");
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut binaries = messages.filter(|message| message["target"]["name"] == "dormouse");
+    let path = binaries.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.expect("cargo names the binary")
+}
+
+fn command(data: &Path, port: u16) -> Command {
+    let mut command = Command::new(binary());
+    command.args(["dev", "--lease", "10", "--port", &port.to_string(), "--data"]).arg(data);
+    command
+}
+
+/// Runs it to its end, which must come by itself.
+pub(crate) fn run_to_end(data: &Path, port: u16) -> Output {
+    command(data, port).output().expect("it runs")
+}
+
+/// A running `dormouse dev`. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Dormouse {
+    child: Child,
+    data: PathBuf,
+    port: u16,
+    key: String,
+    printed: Arc<Mutex<String>>,
+    client: Client,
+}
+
+impl Dormouse {
+    /// Starts it in `folder`, on a port that is free.
+    pub(crate) fn start(folder: &Path) -> Self {
+        Self::start_on(folder.join("data"), 0)
+    }
+
+    fn start_on(data: PathBuf, port: u16) -> Self {
+        let log = log_of(&data);
+        let log = File::options().create(true).append(true).open(log).expect("a log file");
+        let mut child = command(&data, port).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+        let printed = Arc::new(Mutex::new(String::new()));
+        collect(&mut child, printed.clone());
+        let client = Client::builder().timeout(PATIENCE).build().expect("a client");
+        let mut started = Self { child, data, port, key: String::new(), printed, client };
+        let address = started.awaited_line("dormouse is ready at http://127.0.0.1:");
+        started.port = address.parse().expect("a port");
+        started.key = started.awaited_line("signal key: ");
+        started
+    }
+
+    /// Kills it as hard as can be and starts it again on the same folder and port.
+    pub(crate) fn kill_and_restart(mut self) -> Self {
+        self.kill();
+        Self::start_on(self.data.clone(), self.port)
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Asks it to end, as Ctrl-C does, and waits until it has. Gives whether it ended well.
+    pub(crate) fn interrupt(&mut self) -> bool {
+        let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(asked.expect("kill runs").success());
+        self.child.wait().expect("it ends").success()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Everything that it printed for a person, up to the last line of the tour.
+    pub(crate) fn tour(&self) -> String {
+        self.awaited_line("All routes: ");
+        self.printed.lock().expect("a lock").clone()
+    }
+
+    /// The rest of the line that begins with `start`, once it is printed.
+    fn awaited_line(&self, start: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let printed = self.printed.lock().expect("a lock").clone();
+            let whole_lines = printed.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            if let Some(rest) = whole_lines.filter_map(|line| line.strip_prefix(start)).next() {
+                return rest.to_owned();
+            }
+            assert!(begun.elapsed() < PATIENCE, "it never printed `{start}`");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub(crate) async fn post(&self, url: &str, body: &Value) -> reqwest::Result<Response> {
+        self.client.post(url).bearer_auth(&self.key).json(body).send().await
+    }
+
+    /// Posts `body` and gives status and answer.
+    pub(crate) async fn answer(&self, url: &str, body: &Value) -> (u16, Value) {
+        let response = self.post(url, body).await.expect("an answer");
+        (response.status().as_u16(), response.json().await.expect("JSON"))
+    }
+
+    pub(crate) async fn get(&self, url: &str) -> Value {
+        let response = self.client.get(url).bearer_auth(&self.key).send().await.expect("an answer");
+        response.json().await.expect("JSON")
+    }
+
+    /// Begins a turn of `graph`, which must be accepted.
+    pub(crate) async fn turn(&self, graph: &str, turn: &Value) -> Value {
+        let (status, answer) = self.answer(&self.url(&format!("/graphs/{graph}/turns")), turn).await;
+        assert!(matches!(status, 200 | 202), "{status}: {answer}");
+        answer
+    }
+
+    pub(crate) async fn publish(&self, source: &str, detail_type: &str, detail: &Value) -> Value {
+        let event = json!({"source": source, "detail-type": detail_type, "detail": detail});
+        let (status, answer) = self.answer(&self.url("/_local/events"), &event).await;
+        assert_eq!(status, 202, "{answer}");
+        answer
+    }
+
+    /// What was published with `detail_type` since the process started.
+    pub(crate) async fn published(&self, detail_type: &str) -> Vec<Value> {
+        let listed = self.get(&self.url("/_local/events")).await;
+        let events = listed["events"].as_array().cloned().expect("a list");
+        events.into_iter().filter(|event| event["detail-type"] == detail_type).collect()
+    }
+
+    /// The invocation that `begun` tells of, once it is completed.
+    pub(crate) async fn completed(&self, begun: &Value) -> Value {
+        let started = Instant::now();
+        loop {
+            let seen = self.get(text(begun, "status_url")).await;
+            if seen["status"] == "completed" {
+                return seen;
+            }
+            assert!(seen["status"] == "suspended" && started.elapsed() < PATIENCE, "it never completed: {seen}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for Dormouse {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(log_of(&self.data)).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "--- log of the process\n{log}");
+        }
+    }
+}
+
+fn log_of(data: &Path) -> PathBuf {
+    data.with_extension("log")
+}
+
+fn collect(child: &mut Child, printed: Arc<Mutex<String>>) {
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
+            printed.lock().expect("a lock").push_str(&line);
+            line.clear();
+        }
+    });
+}
+
+/// The text at `key` of `value`.
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("no text at `{key}` in {value}"))
+}

@@ -1,0 +1,93 @@
+//! The guided tour, pasted into a shell line by line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::folder;
+use crate::process::Dormouse;
+
+const END: &str = "--- end of the answer";
+
+/// A terminal in which somebody pastes lines.
+struct Shell {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn open() -> Self {
+        let mut child =
+            Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("there is a shell");
+        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        Self { child, input, output: BufReader::new(output) }
+    }
+
+    /// Pastes `command` and gives what it prints.
+    fn paste(&mut self, command: &str) -> String {
+        writeln!(self.input, "{command}\necho; echo '{END}'").expect("the shell listens");
+        let mut printed = String::new();
+        loop {
+            let start = printed.len();
+            assert!(self.output.read_line(&mut printed).expect("the shell prints") > 0, "the shell ended");
+            if printed[start..].trim_end() == END {
+                printed.truncate(start);
+                return printed.trim().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // It ends by itself when its input does.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The commands of the tour: its indented lines.
+fn commands(tour: &str) -> Vec<String> {
+    tour.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+}
+
+fn has(answer: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(answer.contains(part), "`{part}` is not in the answer: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_of_the_tour_does_what_it_says() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let tour = dormouse.tour();
+    let mut commands = commands(&tour).into_iter();
+    let mut shell = Shell::open();
+    let mut next = |shell: &mut Shell| shell.paste(&commands.next().expect("another command"));
+    for _ in 0..4 {
+        assert_eq!(next(&mut shell), "");
+    }
+
+    has(&next(&mut shell), &[r#""status":"suspended""#, r#""callback_url":"http://"#]);
+    assert_eq!(next(&mut shell), "");
+    has(&next(&mut shell), &[r#""status":"suspended""#]);
+    let dormouse = dormouse.kill_and_restart();
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#, r#""repeated":false"#]);
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#, r#""repeated":true"#]);
+    has(&next(&mut shell), &[r#""status":"completed""#]);
+
+    has(&next(&mut shell), &[r#""status":"suspended""#]);
+    // What the line shows after its pause depends on the machine; the reminder itself is proved elsewhere.
+    has(&next(&mut shell), &[r#""status":"#]);
+
+    has(&next(&mut shell), &[r#""status":"suspended""#, r#""job_id":"export-"#]);
+    assert_eq!(next(&mut shell), "");
+    has(&next(&mut shell), &[r#""Export Requested""#, r#""dataset":"orders""#]);
+    has(&next(&mut shell), &[r#""delivery":"pending""#]);
+    has(&next(&mut shell), &[r#""status":"#]);
+
+    has(&next(&mut shell), &[r#""role":"assistant""#, "scripted model"]);
+    assert!(commands.next().is_none(), "every command was pasted");
+    drop(dormouse);
+}

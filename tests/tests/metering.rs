@@ -1,0 +1,62 @@
+//! The embedded store charges by the documented rules, and the meter reads what it charges: the benchmark rests on it.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
+use dormouse_aws::{Meter, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+
+const TABLE: &str = "dormouse";
+
+/// An item of exactly `bytes`: names and values count.
+fn item(key: &str, bytes: usize) -> HashMap<String, AttributeValue> {
+    let rest = bytes - ("pk".len() + key.len() + "sk".len() + 1 + "filler".len());
+    HashMap::from([
+        ("pk".to_owned(), AttributeValue::S(key.to_owned())),
+        ("sk".to_owned(), AttributeValue::S("1".to_owned())),
+        ("filler".to_owned(), AttributeValue::S("x".repeat(rest))),
+    ])
+}
+
+async fn put(client: &Client, key: &str, bytes: usize) {
+    let request = client.put_item().table_name(TABLE).set_item(Some(item(key, bytes)));
+    request.send().await.expect("it is written");
+}
+
+fn units(meter: &Meter, operation: &str) -> f64 {
+    let units = meter.snapshot()[operation].units;
+    meter.reset();
+    units
+}
+
+#[tokio::test]
+async fn units_follow_the_size_of_items() {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
+    let meter = Meter::with_units();
+    let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+
+    for (bytes, expected) in [(100, 1.0), (1024, 1.0), (1025, 2.0), (5000, 5.0)] {
+        put(&client, "a", bytes).await;
+        assert_eq!((bytes, units(&meter, "PutItem")), (bytes, expected));
+    }
+
+    let parts = [("b", 100), ("c", 1500)].map(|(key, bytes)| {
+        let put = Put::builder().table_name(TABLE).set_item(Some(item(key, bytes))).build().expect("a put");
+        TransactWriteItem::builder().put(put).build()
+    });
+    client.transact_write_items().set_transact_items(Some(parts.to_vec())).send().await.expect("it is written");
+    assert_eq!(units(&meter, "TransactWriteItems"), 2.0 + 4.0);
+
+    let update = client.update_item().table_name(TABLE);
+    let update = update.key("pk", AttributeValue::S("a".to_owned())).key("sk", AttributeValue::S("1".to_owned()));
+    let update = update.update_expression("SET small = :s");
+    update.expression_attribute_values(":s", AttributeValue::S("s".to_owned())).send().await.expect("an update");
+    assert_eq!(units(&meter, "UpdateItem"), 5.0, "an update costs the whole item");
+
+    let get = client.get_item().table_name(TABLE).consistent_read(true);
+    let get = get.key("pk", AttributeValue::S("a".to_owned())).key("sk", AttributeValue::S("1".to_owned()));
+    get.send().await.expect("a read");
+    assert_eq!(units(&meter, "GetItem"), 2.0, "strongly consistent: one for each 4 KB");
+}

@@ -1,0 +1,261 @@
+//! The store in memory and the store on DynamoDB are given the same random histories and must agree on every answer.
+
+use std::fmt::Debug;
+
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{
+    BufferedSignal, Category, Claim, ClaimRequest, Commit, Due, DueAction, FailureRecord, InvocationWrite, Lease,
+    LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionExpectation, SessionWrite, SignalDescriptor,
+    StateStore, SuspendFrom, WakePlan,
+};
+use dormouse_testkit::MemoryStore;
+use jiff::{SignedDuration, Timestamp};
+
+const STEPS: usize = 300;
+
+/// The same numbers in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+}
+
+struct History {
+    dice: Dice,
+    now: Timestamp,
+    step: usize,
+    memory: MemoryStore,
+    durable: DynamoDbStateStore,
+    /// The last commit, to be repeated now and then.
+    last: Option<Commit>,
+    leases: Vec<Lease>,
+}
+
+#[tokio::test]
+async fn both_stores_tell_the_same_history() {
+    for seed in 1..=4_u64 {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
+        let config = StoreConfig { inline_limit: if seed % 2 == 0 { 300 } else { 4096 }, ..StoreConfig::default() };
+        let mut history = History {
+            dice: Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed)),
+            now: Timestamp::constant(1_800_000_000, 0),
+            step: 0,
+            memory: MemoryStore::default(),
+            durable: DynamoDbStateStore::new(&embedded.client(), "dormouse", config),
+            last: None,
+            leases: Vec::new(),
+        };
+        for step in 0..STEPS {
+            history.step = step;
+            history.advance().await;
+        }
+        history.same_rows().await;
+    }
+}
+
+fn agree(step: usize, what: &dyn Debug, memory: &impl Debug, durable: &impl Debug) {
+    assert_eq!(format!("{memory:?}"), format!("{durable:?}"), "step {step}: {what:?}");
+}
+
+impl History {
+    async fn advance(&mut self) {
+        self.now += SignedDuration::from_secs(i64::try_from(self.dice.roll(25)).expect("small"));
+        match self.dice.roll(10) {
+            0 | 1 => self.claim().await,
+            2 => self.park().await,
+            3 => self.lease().await,
+            4 => self.look().await,
+            5 if self.dice.one_in(6) => self.forget().await,
+            6 if self.last.is_some() => {
+                if let Some(commit) = self.last.clone() {
+                    self.commit(commit).await;
+                }
+            }
+            _ => self.change().await,
+        }
+    }
+
+    async fn claim(&mut self) {
+        let request = ClaimRequest {
+            invocation_id: self.invocation().into(),
+            generation: if self.dice.one_in(2) { Some(1 + self.dice.roll(2)) } else { None },
+            owner: self.owner(),
+            now: self.now,
+            until: self.now + SignedDuration::from_secs(30),
+            payload: self.payload(),
+        };
+        let (memory, durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
+        agree(self.step, &request, &memory, &durable);
+    }
+
+    async fn park(&mut self) {
+        let expires_at = self.now + SignedDuration::from_secs(40);
+        let signal = BufferedSignal { payload: self.payload(), received_at: self.now, expires_at };
+        let id = self.signal().into();
+        let (memory, durable) =
+            (self.memory.buffer_signal(&id, &signal).await, self.durable.buffer_signal(&id, &signal).await);
+        agree(self.step, &signal, &memory, &durable);
+    }
+
+    async fn lease(&mut self) {
+        let request =
+            LeaseRequest { owner: self.owner(), now: self.now, until: self.now + SignedDuration::from_secs(30) };
+        let id = self.session().into();
+        let memory = self.memory.load_session(&id, Some(&request)).await;
+        let durable = self.durable.load_session(&id, Some(&request)).await;
+        agree(self.step, &request, &memory, &durable);
+        self.leases.extend(memory.ok().and_then(|loaded| loaded.lease));
+    }
+
+    async fn look(&mut self) {
+        let (session, invocation, signal) = (self.session().into(), self.invocation().into(), self.signal().into());
+        let memory = self.memory.load_session(&session, None).await;
+        agree(self.step, &session, &memory, &self.durable.load_session(&session, None).await);
+        let memory = self.memory.load_invocation(&invocation).await;
+        agree(self.step, &invocation, &memory, &self.durable.load_invocation(&invocation).await);
+        let memory = self.memory.load_signal(&signal, self.now).await;
+        agree(self.step, &signal, &memory, &self.durable.load_signal(&signal, self.now).await);
+        self.same_rows().await;
+    }
+
+    async fn forget(&mut self) {
+        let id = self.session().into();
+        let (memory, durable) = (self.memory.delete_session(&id).await, self.durable.delete_session(&id).await);
+        agree(self.step, &id, &memory, &durable);
+        // A deleted head begins its fences anew: leases of before would be compared with those of after.
+        self.leases.clear();
+        self.last = None;
+    }
+
+    async fn same_rows(&self) {
+        let (memory, durable) = (rows(&self.memory).await, rows(&self.durable).await);
+        agree(self.step, &"what sleeps", &memory, &durable);
+    }
+
+    async fn change(&mut self) {
+        let session = if self.dice.one_in(2) { Some(self.session_write()) } else { None };
+        let invocation = if session.is_none() || self.dice.one_in(2) { Some(self.invocation_write()) } else { None };
+        let commit = Commit { id: format!("commit-{}", self.step), now: self.now, session, invocation };
+        self.commit(commit).await;
+    }
+
+    async fn commit(&mut self, commit: Commit) {
+        let (memory, durable) = (self.memory.commit(&commit).await, self.durable.commit(&commit).await);
+        agree(self.step, &commit, &memory, &durable);
+        self.last = Some(commit);
+    }
+
+    fn session_write(&mut self) -> SessionWrite {
+        let expect = match self.dice.roll(3) {
+            0 => SessionExpectation::Any,
+            _ => SessionExpectation::Version(self.dice.roll(4)),
+        };
+        let lease = if self.dice.one_in(2) { self.leases.last().cloned() } else { None };
+        let save = if self.dice.one_in(4) { None } else { Some((self.payload(), "1".to_owned())) };
+        SessionWrite { session_id: self.session().into(), save, expect, lease, release: self.dice.one_in(2) }
+    }
+
+    fn invocation_write(&mut self) -> InvocationWrite {
+        let generation = 1 + self.dice.roll(2);
+        let number = self.dice.roll(12);
+        let paused = Box::new(self.pause(number, generation));
+        let owner = self.owner();
+        match self.dice.roll(7) {
+            0 | 1 => {
+                let paused = Box::new(self.pause(number, 1));
+                let claim = self.dice.one_in(3).then(|| self.born_claim());
+                InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim }
+            }
+            2 => {
+                let previous = Box::new(self.pause(number, 1));
+                let from = SuspendFrom::Claimed { owner, previous };
+                InvocationWrite::Suspend { paused: Box::new(self.pause(number, 2)), from, claim: None }
+            }
+            3 | 4 => InvocationWrite::Complete { paused, owner, state: self.payload() },
+            5 => {
+                let failure = FailureRecord { category: Category::NodeException, message: "it broke".to_owned() };
+                InvocationWrite::Fail { paused, owner: self.dice.one_in(2).then_some(owner), failure }
+            }
+            _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
+        }
+    }
+
+    fn born_claim(&mut self) -> Claim {
+        Claim { owner: self.owner(), until: self.now + SignedDuration::from_secs(30), payload: self.payload() }
+    }
+
+    /// Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
+    /// neighbours, so that waits collide.
+    fn pause(&self, number: u64, generation: u64) -> PausedInvocation {
+        let due = Due { at: Timestamp::constant(1_900_000_000, 0), action: DueAction::Fail };
+        let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), event: None };
+        PausedInvocation {
+            invocation_id: format!("i{number}").into(),
+            correlation_id: "c".to_owned(),
+            session_id: None,
+            graph: "g".to_owned(),
+            graph_digest: "d".to_owned(),
+            generation,
+            descriptor: SignalDescriptor::new(format!("s{}", number / 2 + 3 * (generation - 1) * (number % 2))),
+            wake,
+            state: Map::from_iter([("text".to_owned(), "a state of some length ".repeat(3).into())]),
+            parent_states: Vec::new(),
+            namespace: vec!["ask".into()],
+            suspended_at_node: vec!["ask".into()],
+            completed_positions: Vec::new(),
+            step: 1,
+            suspended_step: 0,
+            attempt_index: 0,
+            schema_version: String::new(),
+            session_version: None,
+            metadata: Map::new(),
+            carried: Map::new(),
+            trace_context: None,
+            suspended_at: self.now,
+        }
+    }
+
+    fn payload(&mut self) -> Map {
+        Map::from_iter([("n".to_owned(), self.dice.roll(2).into())])
+    }
+
+    fn owner(&mut self) -> Owner {
+        Owner::from(format!("owner-{}", self.dice.roll(2)))
+    }
+
+    fn session(&mut self) -> String {
+        format!("session-{}", self.dice.roll(2))
+    }
+
+    fn invocation(&mut self) -> String {
+        format!("i{}", self.dice.roll(12))
+    }
+
+    fn signal(&mut self) -> String {
+        format!("s{}", self.dice.roll(9))
+    }
+}
+
+async fn rows(store: &dyn StateStore) -> Vec<PendingRow> {
+    let mut rows = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = store.list_pending(None, cursor.as_deref()).await.expect("an answer");
+        rows.extend(page.items);
+        let Some(next) = page.next else { break };
+        cursor = Some(next);
+    }
+    rows.sort_by(|left, right| left.invocation_id.cmp(&right.invocation_id));
+    rows
+}

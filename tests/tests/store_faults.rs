@@ -1,0 +1,221 @@
+//! What the network and a busy table do to the store: faults that the embedded store never makes are put into the
+//! answers on their way back.
+
+mod faults;
+
+use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, InvocationWrite,
+    LeaseRequest, Map, Owner, PausedInvocation, SessionExpectation, SessionId, SessionWrite, SignalDescriptor,
+    StateStore, StoreError, SuspendFrom,
+};
+use faults::{Fault, Faults};
+use jiff::Timestamp;
+
+const TABLE: &str = "dormouse";
+
+/// A store whose answers can be spoilt.
+struct Bench {
+    _embedded: EmbeddedDynamoDb,
+    faults: Faults,
+    store: DynamoDbStateStore,
+}
+
+async fn bench(attempts: u32) -> Bench {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
+    let faults = Faults::default();
+    let client = aws_sdk_dynamodb::Client::from_conf(embedded.config().interceptor(faults.clone()).build());
+    let retry = RetryPolicy { attempts, ..RetryPolicy::default() };
+    let store = DynamoDbStateStore::new(&client, TABLE, StoreConfig { retry, ..StoreConfig::default() });
+    Bench { _embedded: embedded, faults, store }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).expect("an instant")
+}
+
+fn pause(id: &str) -> PausedInvocation {
+    PausedInvocation {
+        invocation_id: id.into(),
+        correlation_id: "c".to_owned(),
+        session_id: None,
+        graph: "g".to_owned(),
+        graph_digest: "d".to_owned(),
+        generation: 1,
+        descriptor: SignalDescriptor::new("s1"),
+        wake: dormouse_ports::WakePlan::default(),
+        state: Map::new(),
+        parent_states: Vec::new(),
+        namespace: vec!["ask".into()],
+        suspended_at_node: vec!["ask".into()],
+        completed_positions: Vec::new(),
+        step: 1,
+        suspended_step: 0,
+        attempt_index: 0,
+        schema_version: String::new(),
+        session_version: None,
+        metadata: Map::new(),
+        carried: Map::new(),
+        trace_context: None,
+        suspended_at: at(0),
+    }
+}
+
+fn suspend(id: &str) -> Commit {
+    let write = InvocationWrite::Suspend { paused: Box::new(pause(id)), from: SuspendFrom::Fresh, claim: None };
+    Commit { id: format!("suspend-{id}"), now: at(0), session: None, invocation: Some(write) }
+}
+
+fn save(expect: SessionExpectation) -> Commit {
+    let write = SessionWrite {
+        session_id: "session-1".into(),
+        save: Some((Map::new(), "1".to_owned())),
+        expect,
+        lease: None,
+        release: false,
+    };
+    Commit { id: "save".to_owned(), now: at(0), session: Some(write), invocation: None }
+}
+
+fn claim() -> ClaimRequest {
+    ClaimRequest {
+        invocation_id: "i1".into(),
+        generation: Some(1),
+        owner: Owner::from("worker"),
+        now: at(0),
+        until: at(60),
+        payload: Map::new(),
+    }
+}
+
+async fn version(store: &DynamoDbStateStore) -> Option<u64> {
+    let loaded = store.load_session(&SessionId::from("session-1"), None).await.expect("an answer");
+    loaded.record.map(|record| record.version)
+}
+
+#[tokio::test]
+async fn a_throttled_request_is_repeated() {
+    let bench = bench(8).await;
+    bench.store.commit(&suspend("i1")).await.expect("it sleeps");
+    bench.faults.script("UpdateItem", [Fault::throttled(), Fault::throttled(), Fault::unavailable()]);
+    let outcome = bench.store.claim(&claim()).await.expect("an answer");
+    assert!(matches!(outcome, ClaimOutcome::Granted(_)), "{outcome:?}");
+    assert_eq!(bench.faults.left(), 0);
+}
+
+#[tokio::test]
+async fn a_conflicting_transaction_is_repeated_even_beside_a_failed_condition() {
+    let bench = bench(8).await;
+    let mixed = Fault::canceled(&["ConditionalCheckFailed", "TransactionConflict", "None"]);
+    bench.faults.script("TransactWriteItems", [Fault::canceled(&["TransactionConflict", "None", "None"]), mixed]);
+    bench.store.commit(&suspend("i1")).await.expect("it sleeps");
+    assert_eq!(bench.faults.left(), 0);
+}
+
+#[tokio::test]
+async fn a_conflict_with_a_transaction_is_repeated_by_a_plain_update() {
+    let bench = bench(8).await;
+    bench.faults.script("UpdateItem", [Fault::refused("TransactionConflictException")]);
+    bench.store.commit(&save(SessionExpectation::Version(0))).await.expect("it is saved");
+    assert_eq!((bench.faults.left(), version(&bench.store).await), (0, Some(1)));
+}
+
+#[tokio::test]
+async fn a_table_that_stays_busy_is_unavailable() {
+    let bench = bench(3).await;
+    bench.faults.script("UpdateItem", [Fault::throttled(), Fault::throttled(), Fault::throttled()]);
+    let outcome = bench.store.claim(&claim()).await;
+    assert!(matches!(outcome, Err(StoreError::Unavailable(_))), "{outcome:?}");
+    assert_eq!(bench.faults.left(), 0, "every attempt was used");
+}
+
+#[tokio::test]
+async fn a_transaction_whose_answer_was_lost_succeeds() {
+    let bench = bench(8).await;
+    bench.faults.script("TransactWriteItems", [Fault::lost()]);
+    bench.store.commit(&suspend("i1")).await.expect("it happened");
+    assert_eq!(bench.faults.left(), 0);
+    assert!(bench.store.load_invocation(&"i1".into()).await.expect("an answer").is_some());
+}
+
+#[tokio::test]
+async fn a_plain_commit_whose_answer_was_lost_succeeds_once() {
+    for expect in [SessionExpectation::Version(0), SessionExpectation::Any] {
+        let bench = bench(8).await;
+        bench.faults.script("UpdateItem", [Fault::lost(), Fault::lost()]);
+        bench.store.commit(&save(expect)).await.expect("it happened");
+        assert_eq!((bench.faults.left(), version(&bench.store).await), (0, Some(1)));
+    }
+}
+
+#[tokio::test]
+async fn the_last_lost_answer_is_looked_up() {
+    let bench = bench(1).await;
+    bench.faults.script("TransactWriteItems", [Fault::lost()]);
+    bench.store.commit(&suspend("i1")).await.expect("it happened, although nothing may be repeated");
+    bench.faults.script("TransactWriteItems", [Fault::throttled()]);
+    let outcome = bench.store.commit(&suspend("i2")).await;
+    assert!(matches!(outcome, Err(CommitError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_granted() {
+    let bench = bench(8).await;
+    bench.store.commit(&suspend("i1")).await.expect("it sleeps");
+    bench.faults.script("UpdateItem", [Fault::lost()]);
+    let ClaimOutcome::Granted(record) = bench.store.claim(&claim()).await.expect("an answer") else {
+        panic!("our own claim was taken for another's")
+    };
+    assert!(matches!(record.status, InvocationStatus::Resuming(claim) if claim.owner.as_str() == "worker"));
+    assert_eq!(bench.faults.left(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_whose_answer_was_lost_is_granted() {
+    let bench = bench(8).await;
+    bench.faults.script("UpdateItem", [Fault::lost()]);
+    let request = LeaseRequest { owner: Owner::from("worker"), now: at(0), until: at(60) };
+    let loaded = bench.store.load_session(&"session-1".into(), Some(&request)).await.expect("our own lease");
+    assert_eq!(loaded.lease.map(|lease| lease.fence), Some(1));
+    assert_eq!(bench.faults.left(), 0);
+}
+
+#[tokio::test]
+async fn a_signal_whose_answer_was_lost_is_buffered() {
+    let bench = bench(8).await;
+    bench.faults.script("PutItem", [Fault::lost()]);
+    let signal = BufferedSignal { payload: Map::new(), received_at: at(0), expires_at: at(60) };
+    let outcome = bench.store.buffer_signal(&"s1".into(), &signal).await.expect("an answer");
+    assert_eq!(outcome, BufferOutcome::Buffered { expires_at: at(60) });
+    assert_eq!(bench.faults.left(), 0);
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_repeated_and_names_its_action() {
+    let bench = bench(8).await;
+    bench.faults.script("GetItem", [Fault::refused("AccessDeniedException"), Fault::throttled()]);
+    let outcome = bench.store.load_invocation(&"i1".into()).await;
+    let Err(StoreError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
+    assert!(sentence.contains("GetItem") && sentence.contains(TABLE), "{sentence}");
+    assert_eq!(bench.faults.left(), 1, "nothing was repeated");
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_before_anything_is_written() {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
+    let config = StoreConfig { state_limit: 10, inline_limit: 5, ..StoreConfig::default() };
+    let store = DynamoDbStateStore::new(&embedded.client(), TABLE, config);
+    let outcome = store.commit(&suspend("i1")).await;
+    assert!(matches!(outcome, Err(CommitError::Store(StoreError::TooLarge { limit: 10, .. }))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_missing_table_is_said_clearly() {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let store = DynamoDbStateStore::new(&embedded.client(), "nowhere", StoreConfig::default());
+    let outcome = store.load_invocation(&"i1".into()).await;
+    assert!(matches!(&outcome, Err(StoreError::Denied(sentence)) if sentence.contains("nowhere")), "{outcome:?}");
+}
