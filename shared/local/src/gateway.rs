@@ -10,11 +10,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use dormouse_aws::BearerKey;
+use dormouse_harness::bucket_of;
 use dormouse_lambda::{App, HttpRequest, HttpResponse};
-use dormouse_ports::Event;
+use dormouse_ports::{Category, Event};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::bus::LocalBus;
@@ -45,7 +46,7 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
     let request = match read(request, gateway.body_limit).await {
         Ok(request) => request,
         Err(error) => {
-            return failure(StatusCode::BAD_REQUEST, "request_invalid", &format!("no whole request: {error}"));
+            return invalid(&format!("no whole request came: {error}"));
         }
     };
     let turn = async move {
@@ -56,7 +57,8 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
         Ok(response) => encode(response),
         Err(error) => {
             tracing::error!(%error, "a request ended in a panic");
-            failure(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be served; see the log")
+            let message = "the request could not be served; the log says why";
+            failure(StatusCode::INTERNAL_SERVER_ERROR, Category::NodeException, message)
         }
     }
 }
@@ -116,13 +118,12 @@ async fn publish(State(gateway): State<Gateway>, headers: HeaderMap, body: Bytes
     let event: Event = match serde_json::from_slice(&body) {
         Ok(event) => event,
         Err(error) => {
-            let message = format!("an event is {{\"source\": …, \"detail-type\": …, \"detail\": {{…}}}}: {error}");
-            return failure(StatusCode::BAD_REQUEST, "request_invalid", &message);
+            return invalid(&format!("an event is {{\"source\": …, \"detail-type\": …, \"detail\": {{…}}}}: {error}"));
         }
     };
     match gateway.bus.accept(event).await {
         Ok(published) => (StatusCode::ACCEPTED, Json(json!(published))).into_response(),
-        Err(error) => failure(StatusCode::SERVICE_UNAVAILABLE, "bus_unavailable", &error.to_string()),
+        Err(error) => failure(StatusCode::SERVICE_UNAVAILABLE, Category::NodeException, &error.to_string()),
     }
 }
 
@@ -133,12 +134,19 @@ fn may(key: &BearerKey, headers: &HeaderMap) -> bool {
 
 fn unauthorized() -> Response {
     let message = "send the signal key: `Authorization: Bearer …`; it is printed at the start";
-    failure(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    failure(StatusCode::UNAUTHORIZED, Category::Unauthorized, message)
 }
 
-fn failure(status: StatusCode, category: &str, message: &str) -> Response {
-    let body: Value = json!({ "error": { "category": category, "message": message } });
-    (status, Json(body)).into_response()
+fn invalid(message: &str) -> Response {
+    failure(StatusCode::BAD_REQUEST, Category::RequestInvalid, message)
+}
+
+/// An error in the shape in which the application tells of its own.
+#[expect(clippy::needless_pass_by_value, reason = "callers name a category and keep none")]
+fn failure(status: StatusCode, category: Category, message: &str) -> Response {
+    let bucket = bucket_of(&category).as_str();
+    let error = json!({ "category": category.as_str(), "bucket": bucket, "message": message });
+    (status, Json(json!({ "error": error }))).into_response()
 }
 
 #[cfg(test)]
