@@ -1,0 +1,106 @@
+//! Imports go one way, and pure crates stay pure. What a crate must NOT know cannot be seen in its code, so it is
+//! written down here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+/// Which crates of ours each crate may import.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("dormouse-ports", &[]),
+    ("dormouse-engine", &["dormouse-ports"]),
+    ("dormouse-harness", &["dormouse-engine", "dormouse-ports"]),
+    ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
+    ("dormouse-aws", &["dormouse-ports"]),
+    ("dormouse-testkit", &["dormouse-ports"]),
+    ("dormouse-lambda", &["dormouse-app", "dormouse-harness", "dormouse-engine", "dormouse-ports", "dormouse-aws"]),
+    (
+        "dormouse-local",
+        &["dormouse-lambda", "dormouse-app", "dormouse-harness", "dormouse-engine", "dormouse-ports", "dormouse-aws"],
+    ),
+    ("dormouse-inbound", &["dormouse-lambda"]),
+    ("dormouse-signal", &["dormouse-lambda"]),
+    ("dormouse-wakeup", &["dormouse-lambda"]),
+];
+
+/// Crates that look at the whole from outside.
+const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance"];
+
+/// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
+const PURE: &[&str] = &["dormouse-ports", "dormouse-engine", "dormouse-harness", "dormouse-app"];
+const IMPURE: &[&str] =
+    &["aws", "tokio", "async-std", "smol", "axum", "hyper", "http", "reqwest", "lambda", "uuid", "rand", "getrandom"];
+
+fn workspace() -> Metadata {
+    MetadataCommand::new().no_deps().exec().expect("cargo metadata runs")
+}
+
+fn imports(package: &Package) -> BTreeSet<String> {
+    let normal = package.dependencies.iter().filter(|dependency| dependency.kind == DependencyKind::Normal);
+    normal.map(|dependency| dependency.name.clone()).collect()
+}
+
+#[test]
+fn imports_go_one_way() {
+    let allowed: BTreeMap<_, _> = IMPORTS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for package in &workspace().packages {
+        let name = package.name.as_str();
+        if ABOVE_ALL.contains(&name) {
+            continue;
+        }
+        let Some(may) = allowed.get(name) else {
+            wrong.push(format!("{name} has no line in IMPORTS: say what it may import"));
+            continue;
+        };
+        let ours = imports(package).into_iter().filter(|import| import.starts_with("dormouse-"));
+        wrong.extend(ours.filter(|i| !may.contains(&i.as_str())).map(|i| format!("{name} must not import {i}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_line_names_a_crate_that_exists() {
+    let workspace = workspace();
+    let names: BTreeSet<_> = workspace.packages.iter().map(|package| package.name.as_str()).collect();
+    let listed = IMPORTS.iter().flat_map(|(name, may)| [*name].into_iter().chain(may.iter().copied()));
+    let missing: Vec<_> = listed.chain(ABOVE_ALL.iter().copied()).filter(|name| !names.contains(name)).collect();
+    assert!(missing.is_empty(), "there are no crates called {missing:?}");
+}
+
+#[test]
+fn pure_crates_know_no_vendor_no_transport_and_no_runtime() {
+    let mut wrong = Vec::new();
+    for package in workspace().packages.iter().filter(|package| PURE.contains(&package.name.as_str())) {
+        for import in imports(package) {
+            let first = import.split(['-', '_']).next().unwrap_or_default();
+            if IMPURE.contains(&first) || IMPURE.contains(&import.as_str()) {
+                wrong.push(format!("{} must not import {import}", package.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_crates_ban_the_outside_by_lint() {
+    for package in workspace().packages.iter().filter(|package| PURE.contains(&package.name.as_str())) {
+        let config = package.manifest_path.with_file_name("clippy.toml");
+        let text = std::fs::read_to_string(&config).unwrap_or_default();
+        for ban in ["std::time::SystemTime::now", "std::env::var", "std::fs::File", "std::net::TcpStream"] {
+            assert!(text.contains(ban), "{config} does not ban {ban}");
+        }
+    }
+}
+
+#[test]
+fn versions_live_in_the_workspace_manifest_only() {
+    let manifests = workspace().packages.into_iter().map(|package| package.manifest_path);
+    let mut wrong = Vec::new();
+    for manifest in manifests {
+        let text = std::fs::read_to_string(&manifest).expect("a manifest can be read");
+        let own = text.lines().filter(|line| line.contains("version = \"") || line.starts_with("version = \""));
+        wrong.extend(own.map(|line| format!("{manifest}: {line}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
