@@ -21,6 +21,9 @@ use tokio::net::TcpListener;
 use crate::bus::LocalBus;
 use crate::lifetime::Running;
 
+/// A header that is the gateway's alone to give: without it the application makes one up.
+const REQUEST_ID: &str = "x-request-id";
+
 /// What the routes need.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
@@ -72,7 +75,7 @@ async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum:
         method: head.method.as_str().to_owned(),
         path: percent_decode_str(head.uri.path()).decode_utf8_lossy().into_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
-        headers: head.headers.iter().map(header).collect(),
+        headers: head.headers.iter().filter(|(name, _)| *name != REQUEST_ID).map(header).collect(),
         body: read_body(body, limit).await?,
         time_left: None,
     })
@@ -162,8 +165,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_arrives_as_it_does_on_aws() {
-        let request =
-            Request::post("/a%20b/c?x=%20y").header("X-Thing", "1").body(Body::from("body")).expect("a request");
+        let request = Request::post("/a%20b/c?x=%20y")
+            .header("X-Thing", "1")
+            .header("x-request-id", "2")
+            .body(Body::from("body"))
+            .expect("a request");
         let request = read(request, 10).await.expect("it is read");
         assert_eq!(
             (request.method.as_str(), request.path.as_str(), request.query.as_str()),
