@@ -23,7 +23,7 @@ test: ## Run all tests and conformance fixtures, and count them in the end
 	   echo $$? > $(TARGET)/test.status; } | tee $(TARGET)/test.log
 	@echo
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
-	      /^error: test failed/ { suites = suites "\n  " $$0 } \
+	      /^error: (test failed|could not compile)/ { suites = suites "\n  " $$0 } \
 	      /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped/ { fixtures = $$0 } \
 	      END { printf "tests:       %d passed, %d failed, %d ignored\n", passed, failed, ignored; \
 	            printf "conformance: %s%s\n", (fixtures ? fixtures : "did not run"), suites }' $(TARGET)/test.log
