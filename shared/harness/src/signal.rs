@@ -7,6 +7,7 @@ use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, DueAction, InvocationId, InvocationRecord,
     InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState, StoreError, Subscription,
 };
+use jiff::Timestamp;
 
 use crate::harness::{Budget, Settled};
 use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Transmission, Trigger, TurnError, TurnOutcome};
@@ -20,6 +21,8 @@ struct Delivery {
     generation: Option<u64>,
     payload: Map,
     budget: Budget,
+    /// Who triggered it: a person waits for an answer, a timer comes again.
+    trigger: Trigger,
 }
 
 impl Harness {
@@ -29,7 +32,8 @@ impl Harness {
         match (transmission.trigger, transmission.invocation_id, transmission.signal_id) {
             (Trigger::Due, Some(id), _) => self.fall_due(id, transmission.generation, budget).await,
             (Trigger::Signal, Some(invocation_id), _) => {
-                self.deliver(Delivery { invocation_id, generation: transmission.generation, payload, budget }).await
+                let (generation, trigger) = (transmission.generation, Trigger::Signal);
+                self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await
             }
             (_, None, Some(signal_id)) => self.correlate(signal_id, payload, budget).await,
             (_, None, None) => {
@@ -46,8 +50,8 @@ impl Harness {
             let known = store.load_signal(&signal_id, self.now()).await.map_err(store_failed)?;
             match known.map(|record| record.state) {
                 Some(SignalState::Waiting { invocation_id, generation }) => {
-                    let generation = Some(generation);
-                    return self.deliver(Delivery { invocation_id, generation, payload, budget }).await;
+                    let (generation, trigger) = (Some(generation), Trigger::Signal);
+                    return self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await;
                 }
                 Some(SignalState::Delivered { invocation_id, .. }) => {
                     let record = self.load_invocation(&invocation_id).await?;
@@ -92,17 +96,25 @@ impl Harness {
         };
         match due.action {
             DueAction::Resume(payload) => {
-                let generation = Some(paused.generation);
-                self.deliver(Delivery { invocation_id, generation, payload, budget }).await
+                let (generation, trigger) = (Some(paused.generation), Trigger::Due);
+                self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await
             }
-            DueAction::Fail => {
-                let message = format!("no signal `{}` came until {}", paused.descriptor.signal_id, due.at);
-                let error = TurnError::new(Category::SuspensionTimedOut, message).of(&invocation_id);
-                let ended = self.fail_unclaimed(paused, &error).await;
-                ended.map_err(|reason| TurnError::new(Category::ResumeInProgress, reason).of(&invocation_id))?;
-                Err(error)
-            }
+            DueAction::Fail => self.time_out(InvocationRecord { status: record.status, paused }, due.at).await,
         }
+    }
+
+    /// Ends a pause for which no signal came in time. One that was accepted in time stands, even if its worker died.
+    async fn time_out(&self, record: InvocationRecord, due_at: Timestamp) -> Result<TurnOutcome, TurnError> {
+        let id = record.paused.invocation_id.clone();
+        let in_progress = |reason: &str| TurnError::new(Category::ResumeInProgress, reason).of(&id);
+        if matches!(record.status, InvocationStatus::Resuming(_)) {
+            let taken = self.take_over(&record).await?;
+            return taken.ok_or_else(|| in_progress("a signal that came in time is being delivered"));
+        }
+        let message = format!("no signal `{}` came until {due_at}", record.paused.descriptor.signal_id);
+        let error = TurnError::new(Category::SuspensionTimedOut, message).of(&id);
+        self.fail_unclaimed(record.paused, &error).await.map_err(|reason| in_progress(&reason))?;
+        Err(error)
     }
 
     /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
@@ -129,7 +141,9 @@ impl Harness {
                     return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
                 }
                 ClaimOutcome::Settled(record) => return Ok(self.answer_of(*record)),
-                ClaimOutcome::Held { .. } if !self.time_left(delivery.budget).is_zero() => {
+                ClaimOutcome::Held { .. }
+                    if delivery.trigger == Trigger::Signal && !self.time_left(delivery.budget).is_zero() =>
+                {
                     self.pause_before_retry().await;
                 }
                 ClaimOutcome::Held { until } => {
@@ -232,8 +246,9 @@ impl Harness {
         }
     }
 
-    /// Takes over the claim of a worker that died, with the payload that it had accepted.
-    pub(crate) async fn take_over(&self, record: &InvocationRecord) -> Result<TurnOutcome, TurnError> {
+    /// Takes over the claim of a worker that died, with the payload that it had accepted. `None` when there is no such
+    /// claim any more, or not yet.
+    pub(crate) async fn take_over(&self, record: &InvocationRecord) -> Result<Option<TurnOutcome>, TurnError> {
         let budget = self.budget(&Transmission::default());
         let lease = self.lease(budget);
         let request = ClaimRequest {
@@ -245,10 +260,8 @@ impl Harness {
             payload: Map::new(),
         };
         match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
-            ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await,
-            ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Settled(_) => {
-                Ok(TurnOutcome::Stale { invocation_id: request.invocation_id })
-            }
+            ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await.map(Some),
+            ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Settled(_) => Ok(None),
         }
     }
 

@@ -89,8 +89,7 @@ impl Harness {
     async fn sweep_record(&self, record: InvocationRecord) -> Result<Swept, TurnError> {
         match &record.status {
             InvocationStatus::Resuming(claim) if claim.until <= self.now() => {
-                self.take_over(&record).await?;
-                Ok(Swept::Woken)
+                Ok(self.take_over(&record).await?.map_or(Swept::Nothing, |_| Swept::Woken))
             }
             InvocationStatus::Suspended if record.paused.wake != dormouse_ports::WakePlan::default() => {
                 let subscription = Subscription {

@@ -1,0 +1,176 @@
+//! The harness on ports in memory: what happens when things go wrong around a pause.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dormouse_engine::{
+    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
+};
+use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Map, SignalDescriptor, StateStore};
+use dormouse_testkit::SubscriptionCall;
+use dormouse_tests::{Stage, map};
+use serde_json::{Value, json};
+
+/// Waits for signal `s`, for an hour at most, then asks `allowed` whether it may go on.
+fn waiting(allowed: Arc<AtomicBool>) -> Arc<CompiledGraph> {
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Int, 0));
+    let wait = || SignalDescriptor::new("s").with("timeout", json!({ "after": "PT1H", "then": "fail" }));
+    let graph = GraphBuilder::new("waiting", schema)
+        .entry("wait")
+        .function("wait", move |_: State| async move { Err(suspend(wait()).await) })
+        .function("work", move |_: State| {
+            let allowed = allowed.clone();
+            async move {
+                if allowed.load(Ordering::Relaxed) {
+                    return Ok(Update::none());
+                }
+                Err(NodeError::new("busy").with_category(Category::ProviderUnavailable))
+            }
+        })
+        .edge("wait", "work")
+        .edge("work", END);
+    Arc::new(graph.compile().unwrap())
+}
+
+struct Scene {
+    stage: Stage,
+    harness: Harness,
+    allowed: Arc<AtomicBool>,
+}
+
+fn scene() -> Scene {
+    let (stage, allowed) = (Stage::default(), Arc::new(AtomicBool::new(true)));
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting(allowed.clone())]);
+    Scene { stage, harness, allowed }
+}
+
+impl Scene {
+    async fn asleep(self) -> Self {
+        let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+        assert!(matches!(self.send(start).await, TurnOutcome::Suspended(_)));
+        self
+    }
+
+    async fn send(&self, transmission: Transmission) -> TurnOutcome {
+        self.harness.turn(transmission).await.outcome
+    }
+
+    async fn error(&self, transmission: Transmission) -> TurnError {
+        match self.send(transmission).await {
+            TurnOutcome::Errored(error) => *error,
+            other => panic!("it did not fail: {other:?}"),
+        }
+    }
+
+    async fn answer(&self) -> Value {
+        match self.harness.look_up(&"i".into()).await.unwrap() {
+            TurnOutcome::Completed(turn) => turn.state["answer"].clone(),
+            other => panic!("it did not complete: {other:?}"),
+        }
+    }
+
+    /// A worker claims the invocation and dies.
+    async fn die_holding(&self, payload: Value) {
+        let now = dormouse_ports::Clock::now(&*self.stage.clock);
+        let request = ClaimRequest {
+            invocation_id: "i".into(),
+            generation: None,
+            owner: "dead".into(),
+            now,
+            until: now + Duration::from_secs(30),
+            payload: map(payload),
+        };
+        assert!(matches!(self.stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
+    }
+}
+
+fn signal(answer: Value) -> Transmission {
+    Transmission::signal("s", map(json!({ "answer": answer })))
+}
+
+#[tokio::test]
+async fn a_pause_that_may_fail_fails_when_its_time_is_up() {
+    let scene = scene().asleep().await;
+    scene.stage.clock.advance(Duration::from_secs(3601));
+    assert_eq!(scene.harness.sweep(SweepScope::Due).await.unwrap().woken, 1);
+    let error = scene.error(signal(json!(1))).await;
+    assert_eq!(error.category, Category::SuspensionTimedOut);
+}
+
+#[tokio::test]
+async fn a_signal_that_came_in_time_stands_even_if_its_worker_died_and_the_time_is_up() {
+    let scene = scene().asleep().await;
+    scene.stage.clock.advance(Duration::from_secs(3590));
+    scene.die_holding(json!({ "answer": 5 })).await;
+    scene.stage.clock.advance(Duration::from_secs(20));
+    let early = scene.harness.sweep(SweepScope::Due).await.unwrap();
+    assert_eq!((early.woken, early.failed), (0, 1), "the claim still stands");
+    scene.stage.clock.advance(Duration::from_secs(20));
+    assert_eq!(scene.harness.sweep(SweepScope::Due).await.unwrap().woken, 1);
+    assert_eq!(scene.answer().await, 5);
+}
+
+#[tokio::test]
+async fn after_a_transient_failure_the_same_signal_can_be_sent_again() {
+    let scene = scene().asleep().await;
+    scene.allowed.store(false, Ordering::Relaxed);
+    let error = scene.error(signal(json!(1))).await;
+    assert_eq!((error.category, error.bucket), (Category::ProviderUnavailable, Bucket::RetryableTransient));
+    scene.allowed.store(true, Ordering::Relaxed);
+    assert!(matches!(scene.send(signal(json!(2))).await, TurnOutcome::Completed(_)));
+    assert_eq!(scene.answer().await, 2);
+}
+
+#[tokio::test]
+async fn an_acknowledged_early_signal_survives_a_transient_failure() {
+    let scene = scene();
+    assert!(matches!(scene.send(signal(json!(3))).await, TurnOutcome::Buffered { .. }));
+    scene.allowed.store(false, Ordering::Relaxed);
+    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    assert_eq!(scene.error(start).await.category, Category::ProviderUnavailable);
+    scene.allowed.store(true, Ordering::Relaxed);
+    scene.stage.outlive_leases();
+    assert_eq!(scene.harness.sweep(SweepScope::Everything).await.unwrap().woken, 1);
+    assert_eq!(scene.answer().await, 3);
+}
+
+#[tokio::test]
+async fn an_early_signal_that_does_not_fit_is_dropped_and_the_wait_goes_on() {
+    let scene = scene();
+    scene.send(signal(json!("no number"))).await;
+    let scene = scene.asleep().await;
+    assert!(matches!(scene.stage.subscriptions.calls()[..], [SubscriptionCall::Subscribed(_)]));
+    scene.send(signal(json!(4))).await;
+    assert_eq!(scene.answer().await, 4);
+}
+
+#[tokio::test]
+async fn a_pause_that_nobody_would_wake_does_not_stay() {
+    let scene = scene();
+    scene.stage.subscriptions.fail_unavailable("the scheduler is busy");
+    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    let error = scene.error(start).await;
+    assert_eq!((error.category, error.bucket), (Category::HarnessSignalSubscriptionFailed, Bucket::RetryableTransient));
+    let error = scene.error(Transmission::callback("i", None, Map::new())).await;
+    assert_eq!(error.category, Category::HarnessSignalSubscriptionFailed);
+}
+
+#[tokio::test]
+async fn a_worker_that_lacks_the_graph_leaves_the_invocation_to_others() {
+    let scene = scene().asleep().await;
+    let poor = scene.stage.harness_on(scene.stage.store.clone(), Mode::Stateless, []);
+    let TurnOutcome::Errored(error) = poor.turn(signal(json!(6))).await.outcome else { panic!("it had the graph") };
+    assert_eq!((error.category, error.bucket), (Category::GraphUnknown, Bucket::RetryableTransient));
+    scene.send(signal(json!(6))).await;
+    assert_eq!(scene.answer().await, 6);
+}
+
+#[tokio::test]
+async fn a_wake_up_that_is_not_needed_any_more_is_taken_back() {
+    let scene = scene().asleep().await;
+    scene.send(signal(json!(7))).await;
+    let calls = scene.stage.subscriptions.calls();
+    assert!(matches!(calls[..], [SubscriptionCall::Subscribed(_), SubscriptionCall::Cancelled(_)]), "{calls:?}");
+}
