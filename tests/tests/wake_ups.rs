@@ -87,12 +87,12 @@ fn subscriptions(service: &Service) -> AwsSubscriptions {
         group_name: "dormouse".to_owned(),
         role_arn: "arn:aws:iam::1:role/wake".to_owned(),
         wakeup_function_arn: "arn:aws:lambda:us-east-1:1:function:wakeup".to_owned(),
-        dead_letter_arn: "arn:aws:sqs:us-east-1:1:letters".to_owned(),
+        dead_letter_arn: Some("arn:aws:sqs:us-east-1:1:letters".to_owned()),
     };
     let rules = RuleConfig {
         bus_name: "main".to_owned(),
         signal_function_arn: "arn:aws:lambda:us-east-1:1:function:signal".to_owned(),
-        dead_letter_arn: "arn:aws:sqs:us-east-1:1:letters".to_owned(),
+        dead_letter_arn: Some("arn:aws:sqs:us-east-1:1:letters".to_owned()),
     };
     let clock = Arc::new(ManualClock::default());
     AwsSubscriptions::new(

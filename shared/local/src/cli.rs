@@ -77,7 +77,8 @@ pub fn main() -> ExitCode {
 }
 
 fn start_log(log: Log) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,aws_config=warn"));
+    // The embedded store warns of every condition that did not hold, which is how races end here.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,dynoxide=error"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match log {
         Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).init(),

@@ -11,12 +11,13 @@ use dormouse_aws::{
     ensure_table,
 };
 use dormouse_engine::{Engine, EngineError, Ports};
-use dormouse_harness::{DescriptorWakes, SweepScope, SweepSummary};
+use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
 use dormouse_lambda::{App, Limits, Parts, TriggerError};
 use dormouse_ports::{Clock, EventBus, StateStore, StoreError};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use crate::bus::{Deliveries, LocalBus};
 use crate::courier::{Courier, Functions, Raised};
@@ -29,8 +30,6 @@ use crate::subscriptions::LocalSubscriptions;
 use crate::{sweeper, tour};
 
 const TABLE: &str = "dormouse";
-/// By how much a claim outlives the turn that took it: what the harness adds to the turn's budget.
-const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// How often the store forgets what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 
@@ -89,7 +88,8 @@ pub async fn dev(options: DevOptions) -> Result<(), DevError> {
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
     let scheduler = LocalScheduler::open(folder.path().join("timers"), clock.clone())?;
     let key = folder.secret("signal-key")?;
-    let turn = options.lease.saturating_sub(LEASE_MARGIN);
+    // The harness claims for the turn's budget and this margin.
+    let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let limits = Limits { turn, ..Limits::default() };
     let state: Arc<dyn StateStore> = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
     let app = App::new(Parts {
@@ -114,8 +114,11 @@ pub async fn dev(options: DevOptions) -> Result<(), DevError> {
     asked_to_end().await?;
     tracing::info!("ending after the running turns; Ctrl-C again ends at once");
     tokio::spawn(end_at_once());
-    lifetime.end().await;
-    serving.await.map_err(io::Error::other)??;
+    match timeout(options.lease, lifetime.end()).await {
+        Ok(()) => serving.await.map_err(io::Error::other)??,
+        // What a turn had claimed is free by now. What is left are clients that do not hang up.
+        Err(_) => tracing::warn!("some connections did not end and are cut"),
+    }
     let drained = app.drain(None).await;
     if drained.undelivered_count > 0 {
         tracing::warn!(undelivered = drained.undelivered_count, "observers were not told everything");

@@ -42,6 +42,7 @@ impl DataFolder {
     /// Takes the folder at `path`; makes it, for this user alone, when it is missing.
     pub(crate) fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |error| FolderError::Io { path: path.to_owned(), error };
+        let is_new = !path.exists();
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let mut lock = options.open(path.join("lock")).map_err(failed)?;
@@ -50,9 +51,11 @@ impl DataFolder {
             Err(TryLockError::WouldBlock) => return Err(taken(path, &mut lock)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let signed = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
-        // Secrets and state have no place in a repository.
-        signed.and_then(|()| fs::write(path.join(".gitignore"), "*\n")).map_err(failed)?;
+        lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(failed)?;
+        if is_new {
+            // Secrets and state have no place in a repository.
+            fs::write(path.join(".gitignore"), "*\n").map_err(failed)?;
+        }
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
@@ -115,6 +118,14 @@ mod tests {
         drop(first);
         DataFolder::open(&path).expect("it is free again");
         assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn a_folder_that_was_there_keeps_its_files() {
+        let place = tempfile::tempdir().expect("a folder");
+        fs::write(place.path().join(".gitignore"), "target\n").expect("a file");
+        DataFolder::open(place.path()).expect("it is free");
+        assert_eq!(fs::read_to_string(place.path().join(".gitignore")).expect("a file"), "target\n");
     }
 
     #[test]

@@ -10,15 +10,19 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use dormouse_aws::BearerKey;
+use dormouse_harness::bucket_of;
 use dormouse_lambda::{App, HttpRequest, HttpResponse};
-use dormouse_ports::Event;
+use dormouse_ports::{Category, Event};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::bus::LocalBus;
 use crate::lifetime::Running;
+
+/// A header that is the gateway's alone to give: without it the application makes one up.
+const REQUEST_ID: &str = "x-request-id";
 
 /// What the routes need.
 #[derive(Clone, Debug)]
@@ -45,7 +49,7 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
     let request = match read(request, gateway.body_limit).await {
         Ok(request) => request,
         Err(error) => {
-            return failure(StatusCode::BAD_REQUEST, "request_invalid", &format!("no whole request: {error}"));
+            return invalid(&format!("no whole request came: {error}"));
         }
     };
     let turn = async move {
@@ -56,7 +60,8 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
         Ok(response) => encode(response),
         Err(error) => {
             tracing::error!(%error, "a request ended in a panic");
-            failure(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be served; see the log")
+            let message = "the request could not be served; the log says why";
+            failure(StatusCode::INTERNAL_SERVER_ERROR, Category::NodeException, message)
         }
     }
 }
@@ -70,7 +75,7 @@ async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum:
         method: head.method.as_str().to_owned(),
         path: percent_decode_str(head.uri.path()).decode_utf8_lossy().into_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
-        headers: head.headers.iter().map(header).collect(),
+        headers: head.headers.iter().filter(|(name, _)| *name != REQUEST_ID).map(header).collect(),
         body: read_body(body, limit).await?,
         time_left: None,
     })
@@ -116,13 +121,12 @@ async fn publish(State(gateway): State<Gateway>, headers: HeaderMap, body: Bytes
     let event: Event = match serde_json::from_slice(&body) {
         Ok(event) => event,
         Err(error) => {
-            let message = format!("an event is {{\"source\": …, \"detail-type\": …, \"detail\": {{…}}}}: {error}");
-            return failure(StatusCode::BAD_REQUEST, "request_invalid", &message);
+            return invalid(&format!("an event is {{\"source\": …, \"detail-type\": …, \"detail\": {{…}}}}: {error}"));
         }
     };
     match gateway.bus.accept(event).await {
         Ok(published) => (StatusCode::ACCEPTED, Json(json!(published))).into_response(),
-        Err(error) => failure(StatusCode::SERVICE_UNAVAILABLE, "bus_unavailable", &error.to_string()),
+        Err(error) => failure(StatusCode::SERVICE_UNAVAILABLE, Category::NodeException, &error.to_string()),
     }
 }
 
@@ -133,12 +137,19 @@ fn may(key: &BearerKey, headers: &HeaderMap) -> bool {
 
 fn unauthorized() -> Response {
     let message = "send the signal key: `Authorization: Bearer …`; it is printed at the start";
-    failure(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    failure(StatusCode::UNAUTHORIZED, Category::Unauthorized, message)
 }
 
-fn failure(status: StatusCode, category: &str, message: &str) -> Response {
-    let body: Value = json!({ "error": { "category": category, "message": message } });
-    (status, Json(body)).into_response()
+fn invalid(message: &str) -> Response {
+    failure(StatusCode::BAD_REQUEST, Category::RequestInvalid, message)
+}
+
+/// An error in the shape in which the application tells of its own.
+#[expect(clippy::needless_pass_by_value, reason = "callers name a category and keep none")]
+fn failure(status: StatusCode, category: Category, message: &str) -> Response {
+    let bucket = bucket_of(&category).as_str();
+    let error = json!({ "category": category.as_str(), "bucket": bucket, "message": message });
+    (status, Json(json!({ "error": error }))).into_response()
 }
 
 #[cfg(test)]
@@ -154,8 +165,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_arrives_as_it_does_on_aws() {
-        let request =
-            Request::post("/a%20b/c?x=%20y").header("X-Thing", "1").body(Body::from("body")).expect("a request");
+        let request = Request::post("/a%20b/c?x=%20y")
+            .header("X-Thing", "1")
+            .header("x-request-id", "2")
+            .body(Body::from("body"))
+            .expect("a request");
         let request = read(request, 10).await.expect("it is read");
         assert_eq!(
             (request.method.as_str(), request.path.as_str(), request.query.as_str()),

@@ -85,6 +85,12 @@ impl Dormouse {
         Self::start_on(self.data.clone(), self.port)
     }
 
+    /// Asks it to end and starts it again on the same folder and port.
+    pub(crate) fn interrupt_and_restart(mut self) -> Self {
+        assert!(self.interrupt(), "it ends well when it is asked to");
+        Self::start_on(self.data.clone(), self.port)
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");

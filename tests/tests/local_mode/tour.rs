@@ -72,7 +72,8 @@ async fn every_line_of_the_tour_does_what_it_says() {
     has(&next(&mut shell), &[r#""status":"suspended""#, r#""callback_url":"http://"#]);
     assert_eq!(next(&mut shell), "");
     has(&next(&mut shell), &[r#""status":"suspended""#]);
-    let dormouse = dormouse.kill_and_restart();
+    assert_eq!(dormouse.get(&dormouse.url("/health")).await["status"], "ok", "there is an open connection");
+    let dormouse = dormouse.interrupt_and_restart();
     has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#, r#""repeated":false"#]);
     has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#, r#""repeated":true"#]);
     has(&next(&mut shell), &[r#""status":"completed""#]);

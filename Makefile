@@ -1,0 +1,40 @@
+# Everything that a working day needs. `make` alone lists it.
+
+SHELL := /bin/sh
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SUITE ?= conformance/fixtures
+
+.DEFAULT_GOAL := help
+.PHONY: help run test conformance bench lint
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+run: ## Run everything on this machine and print a guided tour; ARGS='--port 9000' changes how
+	@echo "building (the first time takes some minutes)"
+	@$(CARGO) build --package dormouse-local --bin dormouse
+	@exec $(TARGET)/debug/dormouse dev $(ARGS)
+
+test: ## Run all tests and conformance fixtures, and count them in the end
+	@mkdir -p $(TARGET)
+	@$(CARGO) build --workspace --bin dormouse
+	@{ DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' $(CARGO) test --workspace --no-fail-fast 2>&1; \
+	   echo $$? > $(TARGET)/test.status; } | tee $(TARGET)/test.log
+	@echo
+	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+	      /^error: (test failed|could not compile)/ { suites = suites "\n  " $$0 } \
+	      /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped/ { fixtures = $$0 } \
+	      END { printf "tests:       %d passed, %d failed, %d ignored\n", passed, failed, ignored; \
+	            printf "conformance: %s%s\n", (fixtures ? fixtures : "did not run"), suites }' $(TARGET)/test.log
+	@exit $$(cat $(TARGET)/test.status)
+
+conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
+	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
+
+bench: ## Measure round trips and capacity units of every state change
+	@$(CARGO) bench --package dormouse-tests
+
+lint: ## Check format and lints
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --workspace --all-targets -- -D warnings
