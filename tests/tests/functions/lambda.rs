@@ -15,15 +15,18 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 type Answer = Result<Value, Value>;
 
+/// An event, and whom to tell what became of it.
+type Delivery = (Value, oneshot::Sender<Answer>);
+
 /// A running function.
 pub(crate) struct Lambda {
     process: Child,
-    events: mpsc::UnboundedSender<(Value, oneshot::Sender<Answer>)>,
+    events: mpsc::UnboundedSender<Delivery>,
 }
 
 #[derive(Clone)]
 struct Runtime {
-    events: Arc<Mutex<mpsc::UnboundedReceiver<(Value, oneshot::Sender<Answer>)>>>,
+    events: Arc<Mutex<mpsc::UnboundedReceiver<Delivery>>>,
     /// Who waits for the answer to the event that is being served.
     waiting: Arc<Mutex<Option<oneshot::Sender<Answer>>>>,
     served: Arc<AtomicUsize>,
