@@ -1,0 +1,141 @@
+//! Where a case runs: its graph, compiled; its store, watched; its engine; and what happened so far.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use dormouse_aws::RandomIds;
+use dormouse_engine::{DrainSummary, Engine, Ports};
+use dormouse_ports::{InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
+use dormouse_testkit::TokioSpawner;
+use jiff::Timestamp;
+
+use crate::Failure;
+use crate::case::CaseSpec;
+use crate::clock::LiveClock;
+use crate::evidence::{End, Evidence, SeenError, Stage};
+use crate::graph::{self, BuildError, BuiltGraph};
+use crate::ledger::Ledger;
+use crate::matching::Bindings;
+use crate::observers::PerCall;
+use crate::past::Past;
+use crate::store::WatchedStore;
+
+pub(crate) struct Bench<'c> {
+    pub(crate) case: &'c CaseSpec,
+    pub(crate) store: Arc<WatchedStore>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ports: Ports,
+    pub(crate) past: Past,
+    pub(crate) bindings: Arc<Bindings>,
+    /// Which invocation runs, from 0.
+    pub(crate) round: Arc<AtomicUsize>,
+}
+
+/// A compiled case.
+pub(crate) struct Compiled {
+    pub(crate) built: BuiltGraph,
+    pub(crate) engine: Engine,
+    /// Observers to pass to every single call.
+    pub(crate) observers: Vec<PerCall>,
+}
+
+/// Why there is nothing to run.
+pub(crate) enum Refusal {
+    /// The engine refused the case at this stage, which the case may expect.
+    Engine(Stage, Box<SeenError>),
+    Runner(Failure),
+}
+
+impl<'c> Bench<'c> {
+    pub(crate) fn new(case: &'c CaseSpec, store: Arc<dyn StateStore>) -> Self {
+        let store = Arc::new(WatchedStore::new(store, case.sessions.faults.clone()));
+        let ports = Ports {
+            store: store.clone(),
+            clock: Arc::new(LiveClock::default()),
+            // Requests to DynamoDB are told apart by these beyond tables, so no two cases may share any.
+            ids: Arc::new(RandomIds),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(NoWakes),
+        };
+        Self {
+            case,
+            store,
+            ledger: Arc::default(),
+            ports,
+            past: Past::default(),
+            bindings: Arc::default(),
+            round: Arc::default(),
+        }
+    }
+
+    /// Registers sessions and observers and compiles the graph.
+    pub(crate) fn compile(&self) -> Result<Compiled, Refusal> {
+        let refused =
+            |stage| move |error: &dormouse_engine::EngineError| Refusal::Engine(stage, Box::new(error.into()));
+        let sessions = self.case.sessions.policy().map_err(|error| refused(Stage::Registration)(&error))?;
+        let stage = graph::Stage { ledger: self.ledger.clone(), store: self.store.clone() };
+        let built = self.case.graph.build(&stage, sessions).map_err(|error| match error {
+            BuildError::Refused(error) => refused(Stage::Compilation)(&error),
+            BuildError::Broken(failure) => Refusal::Runner(failure),
+        })?;
+        let mut observers = Vec::new();
+        for observer in &self.case.observers {
+            observers.extend(observer.attach(&built, &self.ledger, &self.round).map_err(Refusal::Runner)?);
+        }
+        Ok(Compiled { built, engine: Engine::new(self.ports.clone()), observers })
+    }
+
+    /// Everything about the invocation that just ended. Closes its pages.
+    pub(crate) async fn evidence(
+        &self,
+        stage: Stage,
+        end: End,
+        ids: Ids,
+        compiled: Option<&Compiled>,
+        drain: DrainSummary,
+    ) -> Result<Evidence, Failure> {
+        let calls = self.store.take_calls();
+        let mut sessions = indexmap::IndexMap::new();
+        for id in self.case.session_ids.iter().chain(&ids.session_id) {
+            let record = self.store.session(&SessionId::new(id.as_str())).await.map_err(Failure::mismatch)?;
+            sessions.insert(id.clone(), record);
+        }
+        let record = match &ids.invocation_id {
+            None => None,
+            Some(id) => self.store.load_invocation(&InvocationId::new(id.as_str())).await.ok().flatten(),
+        };
+        Ok(Evidence {
+            stage,
+            end,
+            invocation_id: ids.invocation_id,
+            correlation_id: ids.correlation_id,
+            session_id: ids.session_id,
+            pages: self.ledger.take(),
+            calls,
+            drain,
+            sessions,
+            record,
+            schema_version: self.case.graph.schema_version().to_owned(),
+            warnings: compiled.map_or_else(Vec::new, |compiled| compiled.built.graph.warnings().to_vec()),
+            past: self.past.clone(),
+            bindings: self.bindings.clone(),
+        })
+    }
+}
+
+/// Who an invocation was, as far as it is known.
+#[derive(Default)]
+pub(crate) struct Ids {
+    pub(crate) invocation_id: Option<String>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) session_id: Option<String>,
+}
+
+/// Fixtures of the engine wake their pauses themselves.
+struct NoWakes;
+
+impl WakePlanner for NoWakes {
+    fn plan(&self, _: &SignalDescriptor, _: Timestamp) -> Result<WakePlan, String> {
+        Ok(WakePlan::default())
+    }
+}

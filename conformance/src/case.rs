@@ -1,0 +1,210 @@
+//! One case of a fixture, read in full: nothing of it is left for later, so an unknown key fails before anything runs.
+
+use dormouse_ports::{InvocationId, Map, SessionId};
+use serde_json::Value;
+
+use crate::Failure;
+use crate::chat::{ArrivalSpec, ChatTurnSpec};
+use crate::directives::Directives;
+use crate::evidence::Evidence;
+use crate::expect::{self, Expectations};
+use crate::graph::GraphSpec;
+use crate::observers::ObserverSpec;
+use crate::sessions::SessionSpec;
+use crate::turns::{HarnessSpec, TransmissionSpec};
+
+/// What a case declares.
+pub(crate) struct CaseSpec {
+    pub(crate) graph: GraphSpec,
+    pub(crate) sessions: SessionSpec,
+    pub(crate) observers: Vec<ObserverSpec>,
+    pub(crate) plan: Plan,
+    /// What is expected of the case as a whole, beside what its invocations expect.
+    pub(crate) expectations: Expectations<Evidence>,
+    /// Every session that the case names.
+    pub(crate) session_ids: Vec<String>,
+}
+
+/// What a case does.
+pub(crate) enum Plan {
+    /// Calls of the engine, one after the other.
+    Invocations(Vec<Call>),
+    /// Transmissions to a harness.
+    Transmissions(HarnessSpec, Vec<TransmissionSpec>),
+    /// Messages to a chat, then signals.
+    Chat(HarnessSpec, Vec<ChatTurnSpec>, Vec<ArrivalSpec>),
+}
+
+/// One `invoke()`.
+#[derive(Default)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) state: Map,
+    pub(crate) session_id: Option<SessionId>,
+    pub(crate) invocation_id: Option<InvocationId>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) metadata: Map,
+    pub(crate) resume: Option<String>,
+    pub(crate) payload: Map,
+    /// How long `drain` waits, in seconds; without end when absent.
+    pub(crate) drain_seconds: Option<f64>,
+    pub(crate) expectations: Expectations<Evidence>,
+}
+
+impl CaseSpec {
+    /// Reads the case `map`, whose file's shared keys are in it already.
+    pub(crate) fn read(map: &Map) -> Result<Self, Failure> {
+        let mut case = Directives::of("", map);
+        for told in ["name", "description"] {
+            case.text(told)?;
+        }
+        check_version(case.text("conformance_version")?)?;
+        let graph = match case.nested("graph")? {
+            None => GraphSpec::read(&mut case)?,
+            Some(mut graph) => {
+                let spec = GraphSpec::read(&mut graph)?;
+                graph.done()?;
+                spec
+            }
+        };
+        let mut session_ids = Vec::new();
+        collect_session_ids(&Value::Object(map.clone()), &mut session_ids);
+        let session_id = case.text("session_id")?.map(SessionId::from);
+        let default_id = session_id.as_ref().map(SessionId::as_str).or(session_ids.first().map(String::as_str));
+        let sessions = SessionSpec::read(&mut case, default_id)?;
+        let observers = case.list("observers")?.into_iter();
+        let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
+        let observers = observers.collect::<Result<_, _>>()?;
+        let (plan, expectations) = plan(&mut case, session_id)?;
+        case.done()?;
+        Ok(Self { graph, sessions, observers, plan, expectations, session_ids })
+    }
+
+    /// The predicates that nobody checks.
+    pub(crate) fn unchecked(&self) -> Vec<String> {
+        let mut unchecked = self.expectations.unchecked.clone();
+        match &self.plan {
+            Plan::Invocations(calls) => {
+                unchecked.extend(calls.iter().flat_map(|call| call.expectations.unchecked.clone()));
+            }
+            Plan::Transmissions(_, all) => unchecked.extend(all.iter().flat_map(|t| t.expectations.unchecked.clone())),
+            Plan::Chat(_, turns, _) => unchecked.extend(turns.iter().flat_map(|t| t.expectations.unchecked.clone())),
+        }
+        unchecked
+    }
+}
+
+/// The version of the vocabulary that the runner targets.
+const VERSION: [u64; 3] = [0, 115, 0];
+
+fn check_version(wanted: Option<&str>) -> Result<(), Failure> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let parts = wanted.trim_start_matches('v').split('.').map(str::parse).collect::<Result<Vec<u64>, _>>();
+    match parts {
+        Ok(parts) if parts.as_slice() <= VERSION.as_slice() => Ok(()),
+        Ok(_) => Err(Failure::VersionUnsupported(format!("{wanted}; the runner targets {VERSION:?}"))),
+        Err(_) => Err(Failure::invalid(format!("conformance_version `{wanted}`"))),
+    }
+}
+
+fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Plan, Expectations<Evidence>), Failure> {
+    if let Some(harness) = case.nested("harness")? {
+        let plan = harness_plan(case, HarnessSpec::read(harness)?)?;
+        return Ok((plan, Expectations::read(case, expect::invocation)?));
+    }
+    let listed = case.list("invocations")?;
+    if listed.is_empty() {
+        let call = Call { session_id, ..Call::read(case)? };
+        return Ok((Plan::Invocations(vec![call]), Expectations::default()));
+    }
+    let mut calls = Vec::new();
+    for (index, (at, call)) in listed.into_iter().enumerate() {
+        let mut given = Directives::new(at, call)?;
+        let mut call = Call::read(&mut given)?;
+        call.session_id = call.session_id.or_else(|| session_id.clone());
+        if call.name.is_empty() {
+            call.name = format!("invocation {}", index + 1);
+        }
+        given.done()?;
+        calls.push(call);
+    }
+    Ok((Plan::Invocations(calls), Expectations::read(case, expect::invocation)?))
+}
+
+fn harness_plan(case: &mut Directives<'_>, harness: HarnessSpec) -> Result<Plan, Failure> {
+    let turns = case.list("chat_turns")?.into_iter();
+    let turns: Vec<_> =
+        turns.map(|(at, turn)| ChatTurnSpec::read(Directives::new(at, turn)?)).collect::<Result<_, _>>()?;
+    let arrivals = case.list("signal_arrivals")?.into_iter();
+    let arrivals: Vec<_> =
+        arrivals.map(|(at, arrival)| ArrivalSpec::read(Directives::new(at, arrival)?)).collect::<Result<_, _>>()?;
+    let transmissions = case.list("transmissions")?.into_iter();
+    let transmissions: Vec<_> = transmissions
+        .map(|(at, transmission)| TransmissionSpec::read(Directives::new(at, transmission)?))
+        .collect::<Result<_, _>>()?;
+    match (turns.is_empty(), transmissions.is_empty()) {
+        (true, false) if arrivals.is_empty() => Ok(Plan::Transmissions(harness, transmissions)),
+        (false, true) => Ok(Plan::Chat(harness, turns, arrivals)),
+        _ => Err(Failure::invalid("a harness case needs either `transmissions` or `chat_turns`")),
+    }
+}
+
+impl Call {
+    /// Reads a call out of `given`, which is an entry of `invocations:` or the case itself.
+    fn read(given: &mut Directives<'_>) -> Result<Self, Failure> {
+        let mut call = Self { name: given.text("name")?.unwrap_or_default().to_owned(), ..Self::default() };
+        given.text("description")?;
+        call.arguments(given)?;
+        for container in ["invoke", "invoke_with"] {
+            if let Some(mut arguments) = given.nested(container)? {
+                call.arguments(&mut arguments)?;
+                arguments.done()?;
+            }
+        }
+        call.expectations = Expectations::read(given, expect::invocation)?;
+        Ok(call)
+    }
+
+    fn arguments(&mut self, given: &mut Directives<'_>) -> Result<(), Failure> {
+        let map = |map: Option<&Map>| map.cloned().unwrap_or_default();
+        self.state.extend(map(given.mapping("initial_state")?));
+        self.metadata.extend(map(given.mapping("caller_metadata")?));
+        self.payload.extend(map(given.mapping("signal_payload")?));
+        if let Some(session_id) = given.text("session_id")? {
+            self.session_id = Some(session_id.into());
+        }
+        if let Some(id) = given.text("caller_invocation_id")? {
+            self.invocation_id = Some(id.into());
+        }
+        for key in ["correlation_id", "caller_correlation_id"] {
+            if let Some(id) = given.text(key)? {
+                self.correlation_id = Some(id.to_owned());
+            }
+        }
+        if let Some(id) = given.text("resume_invocation")? {
+            self.resume = Some(id.to_owned());
+        }
+        if let Some(mut drain) = given.nested("drain")? {
+            self.drain_seconds = drain.number("timeout_seconds")?;
+            drain.done()?;
+        }
+        Ok(())
+    }
+}
+
+fn collect_session_ids(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value.as_str() {
+                    Some(id) if key.ends_with("session_id") && !found.iter().any(|known| known == id) => {
+                        found.push(id.to_owned());
+                    }
+                    _ => collect_session_ids(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_session_ids(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,165 @@
+//! Assertions: one function per key, found by a table.
+
+pub(crate) mod chat;
+mod error;
+mod observers;
+mod outcome;
+mod sessions;
+pub(crate) mod turns;
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::directives::Directives;
+use crate::evidence::{End, Evidence};
+
+/// Compares what a key of a fixture says with what happened.
+pub(crate) type Check<E> = Box<dyn Fn(&Value, &E) -> Result<(), Failure> + Send + Sync>;
+
+type Plain<E> = fn(&Value, &E) -> Result<(), Failure>;
+
+/// What is expected of one invocation, turn or signal. Read in full before anything runs.
+pub(crate) struct Expectations<E: 'static> {
+    checks: Vec<(String, Value, Check<E>)>,
+    /// Predicates under `invariants:`, which are private to their fixture and told as unchecked.
+    pub(crate) unchecked: Vec<String>,
+}
+
+impl<E> Default for Expectations<E> {
+    fn default() -> Self {
+        Self { checks: Vec::new(), unchecked: Vec::new() }
+    }
+}
+
+impl<E> Expectations<E> {
+    /// Reads every assertion out of `given`: those that stand in it directly, and all of its `expected` block.
+    /// Other keys of `given` stay unread.
+    pub(crate) fn read(given: &mut Directives<'_>, find: fn(&str) -> Option<Check<E>>) -> Result<Self, Failure> {
+        let mut expectations = Self::default();
+        expectations.take(given, find)?;
+        if let Some(mut expected) = given.nested("expected")? {
+            expectations.take(&mut expected, find)?;
+            expected.done()?;
+        }
+        Ok(expectations)
+    }
+
+    fn take(&mut self, given: &mut Directives<'_>, find: fn(&str) -> Option<Check<E>>) -> Result<(), Failure> {
+        for key in given.unread() {
+            if let Some(check) = find(key) {
+                let value = given.require(key)?.clone();
+                self.checks.push((key.to_owned(), value, check));
+            }
+        }
+        if let Some(invariants) = given.mapping("invariants")? {
+            self.unchecked.extend(invariants.keys().cloned());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.checks.is_empty()
+    }
+
+    pub(crate) fn expects(&self, key: &str) -> bool {
+        self.checks.iter().any(|(name, _, _)| name == key)
+    }
+
+    /// As [`check`](Self::check); an error or a pause that nobody expects is a failure too.
+    pub(crate) fn check_end(&self, end: &End, evidence: &E) -> Result<(), Failure> {
+        let says = |keys: &[&str]| self.checks.iter().any(|(key, _, _)| keys.contains(&key.as_str()));
+        let is_surprise = match end {
+            End::Completed { .. } => says(&["error", "expected_error", "final_state_at_error", "suspended_state"]),
+            End::Suspended { .. } => !says(PAUSES),
+            End::Errored(_) => !says(ERRORS),
+            End::Idle(_) => false,
+        };
+        let surprise = is_surprise.then(|| Failure::mismatch(format!("unexpected end: {}", end.tell())));
+        Failure::all(surprise.into_iter().chain(self.check(evidence).err()).collect())
+    }
+
+    /// Holds every assertion against `evidence`.
+    pub(crate) fn check(&self, evidence: &E) -> Result<(), Failure> {
+        let check = |(key, value, check): &(String, Value, Check<E>)| {
+            check(value, evidence).map_err(|failure| failure.within(key)).err()
+        };
+        Failure::all(self.checks.iter().filter_map(check).collect())
+    }
+}
+
+/// Keys by which a fixture says that it expects a pause.
+const PAUSES: &[&str] =
+    &["outcome", "invoke_outcome", "suspended_state", "descriptor", "suspending_node", "signal_descriptor"];
+
+/// Keys by which a fixture says that it expects an error.
+const ERRORS: &[&str] =
+    &["outcome", "invoke_outcome", "error", "expected_error", "final_state_at_error", "error_category", "error_bucket"];
+
+/// The assertion of that name over an invocation.
+pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
+    if let Some(field) = key.strip_prefix("loaded_invoke_state_for_") {
+        let field = field.to_owned();
+        return Some(Box::new(move |expected, seen| sessions::entry_field(&field, expected, seen)));
+    }
+    let check: Plain<Evidence> = match key {
+        "outcome" => outcome::kind,
+        "final_state" | "expected_final_state" => outcome::final_state,
+        "suspended_state" => outcome::suspended_state,
+        "descriptor" => outcome::descriptor,
+        "suspending_node" => outcome::suspending_node,
+        "execution_order" => outcome::execution_order,
+        "middleware_log_captured" => outcome::middleware_log,
+        "invocation_id" => outcome::invocation_id,
+        "correlation_id" => outcome::correlation_id,
+        "inner_pre_state" => outcome::inner_pre_state,
+        "instance_pre_states" => outcome::inner_pre_states,
+        "checkpointer_assertions" => outcome::checkpointer,
+        "expected_compile_warning" => outcome::compile_warning,
+        "error" | "expected_error" => error::error,
+        "expected_compile_error" => error::compile_error,
+        "final_state_at_error" => error::state,
+        "no_propagated_error" => error::none,
+        "no_session_load" => sessions::no_load,
+        "no_session_save" => sessions::no_save,
+        "no_auto_save_on_end" => sessions::no_save_at_end,
+        "store_untouched" => sessions::untouched,
+        "session_store_load_calls" => sessions::load_calls,
+        "session_store_save_calls" => sessions::save_calls,
+        "store_after" => sessions::store_after,
+        "saved_session_assertions" => sessions::saved,
+        "loaded_session_state" => sessions::loaded,
+        "observer_events" | "final_accumulator_state" => observers::events,
+        "observer_event_invariants" => observers::invariants,
+        "delivery_order" => observers::delivery_order,
+        "drain_summary" => observers::drain_summary,
+        _ => unsupported(key)?,
+    };
+    Some(Box::new(check))
+}
+
+/// Assertions that the vocabulary has and the runner cannot check.
+fn unsupported(key: &str) -> Option<Plain<Evidence>> {
+    match key {
+        "otel_spans" | "span_tree" | "log_records" => {
+            Some(|_, _| Err(Failure::missing("spans and log records: the runner captures none")))
+        }
+        "node_drain_summaries" | "node_accumulator_snapshots" | "node_accumulator_snapshot_invariants" => {
+            Some(|_, _| Err(Failure::missing("draining a single invocation: the engine has no such operation")))
+        }
+        "empty_phases_raises_at_registration" => {
+            Some(|_, _| Err(Failure::missing("an empty set of phases is no error of the engine")))
+        }
+        _ => None,
+    }
+}
+
+/// A failed comparison.
+fn differs(expected: impl std::fmt::Display, actual: impl std::fmt::Display) -> Failure {
+    Failure::mismatch(format!("expected {expected}, got {actual}"))
+}
+
+/// A mapping that must match another in full; tokens count.
+fn same(expected: &Value, actual: &Value, evidence: &Evidence) -> Result<(), Failure> {
+    let expected = evidence.past.resolve(expected)?;
+    if evidence.bindings.matches(&expected, actual) { Ok(()) } else { Err(differs(&expected, actual)) }
+}

@@ -1,0 +1,136 @@
+//! Cases that call the engine: `invoke()` and resume, one after the other.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dormouse_engine::{AfterError, DrainSummary, EngineError, Invocation, LeaseTerms, Outcome, Resume};
+use dormouse_ports::InvocationId;
+
+use crate::Failure;
+use crate::bench::{Bench, Compiled, Ids, Refusal};
+use crate::case::Call;
+use crate::evidence::{End, Evidence, Stage};
+
+/// How long a claim of a fixture lasts; longer than any fixture runs.
+const CLAIM: Duration = Duration::from_secs(300);
+
+pub(crate) async fn run(mut bench: Bench<'_>, calls: &[Call]) -> Result<(), Failure> {
+    let compiled = match bench.compile() {
+        Ok(compiled) => compiled,
+        Err(Refusal::Runner(failure)) => return Err(failure),
+        Err(Refusal::Engine(stage, error)) => {
+            let end = End::Errored(*error);
+            let seen = bench.evidence(stage, end, Ids::default(), None, DrainSummary::default()).await?;
+            return check_refusal(&bench, calls, &seen);
+        }
+    };
+    bench.case.sessions.seed(&bench.store, bench.case.graph.schema_version()).await?;
+    let mut failures = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        if call.expectations.expects("expected_compile_error") {
+            return Err(Failure::mismatch("expected a compile error, but the graph compiled"));
+        }
+        if call.expectations.expects("expected_compile_warning") && !call.runs() {
+            let end = End::Completed { state: Default::default() };
+            let seen =
+                bench.evidence(Stage::Compilation, end, Ids::default(), Some(&compiled), Default::default()).await?;
+            return call.expectations.check(&seen);
+        }
+        bench.round.store(index, Ordering::Relaxed);
+        let seen = invoke(&mut bench, &compiled, call).await?;
+        let checked = call.expectations.check_end(&seen.end, &seen);
+        failures.extend(checked.map_err(|failure| failure.within(&call.name)).err());
+        if index + 1 == calls.len() {
+            failures.extend(bench.case.expectations.check(&seen).err());
+        }
+    }
+    Failure::all(failures)
+}
+
+/// The engine refused the graph or what is registered on it: the first invocation says whether that is expected.
+fn check_refusal(bench: &Bench<'_>, calls: &[Call], seen: &Evidence) -> Result<(), Failure> {
+    let expectations = match calls {
+        [only] if bench.case.expectations.is_empty() => &only.expectations,
+        _ => &bench.case.expectations,
+    };
+    if seen.stage == Stage::Compilation && expectations.expects("expected_compile_error") {
+        return expectations.check(seen);
+    }
+    expectations.check_end(&seen.end, seen)
+}
+
+impl Call {
+    /// Whether the case wants a run and not only a compilation.
+    fn runs(&self) -> bool {
+        ["outcome", "final_state", "expected_final_state", "error", "expected_error", "execution_order"]
+            .iter()
+            .any(|key| self.expectations.expects(key))
+    }
+}
+
+async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Result<Evidence, Failure> {
+    bench.ledger.take();
+    bench.store.take_calls();
+    let resumed = call.resume.as_ref().map(|id| bench.past.resolve_text(id)).transpose()?;
+    let ended = match &resumed {
+        Some(id) => resume(bench, compiled, call, id).await?,
+        None => compiled.engine.invoke(&compiled.built.graph, fresh(bench, compiled, call)?).await,
+    };
+    let timeout = call.drain_seconds.map(Duration::from_secs_f64);
+    let drain = compiled.built.graph.drain(&*bench.ports.clock, timeout).await;
+    let mut ids = identify(&ended);
+    ids.session_id = ids.session_id.or_else(|| call.session_id.as_ref().map(ToString::to_string));
+    ids.invocation_id = ids.invocation_id.or(resumed).or_else(|| call.invocation_id.as_ref().map(ToString::to_string));
+    let end = match &ended {
+        Ok(outcome) => End::from(outcome),
+        Err(error) => End::Errored(error.into()),
+    };
+    if let Some(id) = &ids.invocation_id {
+        bench.past.remember(&call.name, end.kind(), id);
+    }
+    bench.evidence(Stage::Invocation, end, ids, Some(compiled), drain).await
+}
+
+fn fresh(bench: &Bench<'_>, compiled: &Compiled, call: &Call) -> Result<Invocation, Failure> {
+    Ok(Invocation {
+        state: bench.past.resolve_map(&call.state)?,
+        session_id: call.session_id.clone(),
+        invocation_id: call.invocation_id.clone(),
+        correlation_id: call.correlation_id.clone(),
+        metadata: call.metadata.clone(),
+        observers: compiled.observers.clone(),
+        ..Invocation::default()
+    })
+}
+
+async fn resume(
+    bench: &Bench<'_>,
+    compiled: &Compiled,
+    call: &Call,
+    id: &str,
+) -> Result<Result<Outcome, EngineError>, Failure> {
+    let request = Resume {
+        payload: bench.past.resolve_map(&call.payload)?,
+        generation: None,
+        claim: LeaseTerms { owner: bench.ports.ids.fresh().into(), duration: CLAIM },
+        observers: compiled.observers.clone(),
+        after_error: |_| AfterError::End,
+    };
+    Ok(compiled.engine.resume(&compiled.built.graph, &InvocationId::new(id), request).await)
+}
+
+fn identify(ended: &Result<Outcome, EngineError>) -> Ids {
+    match ended {
+        Ok(Outcome::Completed(completed)) => Ids {
+            invocation_id: Some(completed.invocation_id.to_string()),
+            correlation_id: Some(completed.correlation_id.clone()),
+            session_id: None,
+        },
+        Ok(Outcome::Suspended(suspended)) => Ids {
+            invocation_id: Some(suspended.invocation_id.to_string()),
+            correlation_id: Some(suspended.correlation_id.clone()),
+            session_id: suspended.session_id.as_ref().map(ToString::to_string),
+        },
+        Err(_) => Ids::default(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The observers of a case (conformance-adapter §5.5, §6.1).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_engine::{NodeError, NodeEvent, Observer, Phase, Phases};
+
+use crate::Failure;
+use crate::directives::Directives;
+use crate::graph::BuiltGraph;
+use crate::ledger::{Delivered, Ledger};
+
+/// An observer that is passed to a single call, with what it wants to see.
+pub(crate) type PerCall = (Arc<dyn Observer>, Phases);
+
+#[derive(Clone, Debug)]
+pub(crate) struct ObserverSpec {
+    name: String,
+    target: String,
+    raises: bool,
+    sleep_first: Duration,
+    sleep_later: Duration,
+    phases: Phases,
+    for_one_call: bool,
+}
+
+impl ObserverSpec {
+    pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
+        let name = given.required_text("name")?.to_owned();
+        let for_one_call = match given.text("attach")? {
+            None | Some("graph") => false,
+            Some("invocation") => true,
+            Some(other) => return Err(Failure::missing(format!("observers are not attached to `{other}`"))),
+        };
+        let raises = match given.text("behavior")? {
+            None | Some("record" | "accumulate") => false,
+            Some("raise") => true,
+            Some("otel") => return Err(Failure::missing("observer behaviour `otel`: the runner captures no spans")),
+            Some(other) => return Err(Failure::missing(format!("observer behaviour `{other}`"))),
+        };
+        let target = given.text("target")?.unwrap_or("outer").to_owned();
+        let (sleep_first, sleep_later) = sleeps(&mut given)?;
+        let phases = match given.texts("phases")? {
+            None => Phases::default(),
+            Some(names) => names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?.into_iter().collect(),
+        };
+        given.done()?;
+        Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call })
+    }
+
+    /// Attaches the observer to its graph; one of a single call is given back instead.
+    pub(crate) fn attach(
+        &self,
+        built: &BuiltGraph,
+        ledger: &Arc<Ledger>,
+        round: &Arc<AtomicUsize>,
+    ) -> Result<Option<PerCall>, Failure> {
+        let observer: Arc<dyn Observer> =
+            Arc::new(Recorder { spec: self.clone(), ledger: ledger.clone(), round: round.clone() });
+        if self.for_one_call {
+            return Ok(Some((observer, self.phases)));
+        }
+        let graph = match self.target.as_str() {
+            "outer" => Some(&built.graph),
+            "inner" => built.inner.values().next().or(Some(&built.graph)),
+            name => built.inner.get(name),
+        };
+        let graph = graph.ok_or_else(|| Failure::invalid(format!("there is no graph `{}` to observe", self.target)))?;
+        graph.attach_observer(observer, self.phases);
+        Ok(None)
+    }
+}
+
+fn sleeps(given: &mut Directives<'_>) -> Result<(Duration, Duration), Failure> {
+    let key = "sleep_ms_per_event";
+    let millis = |number: Option<i64>| Duration::from_millis(number.unwrap_or_default().unsigned_abs());
+    if given.given(key).is_some_and(serde_json::Value::is_object) {
+        let Some(mut both) = given.nested(key)? else { return Ok(Default::default()) };
+        let sleeps = (millis(both.integer("first_invocation")?), millis(both.integer("subsequent_invocations")?));
+        both.done()?;
+        return Ok(sleeps);
+    }
+    let always = millis(given.integer(key)?);
+    Ok((always, always))
+}
+
+fn phase(name: &str) -> Result<Phase, Failure> {
+    match name {
+        "started" => Ok(Phase::Started),
+        "completed" => Ok(Phase::Completed),
+        "suspended" => Ok(Phase::Suspended),
+        other => Err(Failure::missing(format!("phase `{other}`"))),
+    }
+}
+
+struct Recorder {
+    spec: ObserverSpec,
+    ledger: Arc<Ledger>,
+    /// Which invocation of the case runs, from 0.
+    round: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Observer for Recorder {
+    async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
+        let is_first = self.round.load(Ordering::Relaxed) == 0;
+        let pause = if is_first { self.spec.sleep_first } else { self.spec.sleep_later };
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        let delivered = Delivered { observer: self.spec.name.clone(), event: event.clone() };
+        self.ledger.write(|pages| pages.delivered.push(delivered));
+        if self.spec.raises {
+            return Err(NodeError::new("the fixture wants this observer to raise"));
+        }
+        Ok(())
+    }
+}

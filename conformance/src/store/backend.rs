@@ -1,0 +1,67 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::StateStore;
+use dormouse_testkit::MemoryStore;
+
+/// On which implementation of the ports a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// Everything in memory.
+    Memory,
+    /// DynamoDB, as the embedded server of local mode.
+    DynamoDb,
+}
+
+impl PortKind {
+    /// How reports and command lines call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::DynamoDb => "dynamodb",
+        }
+    }
+}
+
+/// Makes stores; each case gets an empty one.
+pub struct Backends {
+    /// The embedded server, where one is asked for, and how many tables it has.
+    embedded: Option<(EmbeddedDynamoDb, AtomicUsize)>,
+}
+
+impl fmt::Debug for Backends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backends").field("embedded", &self.embedded.is_some()).finish()
+    }
+}
+
+impl Backends {
+    /// Starts what `kinds` need.
+    ///
+    /// # Errors
+    /// When the embedded server does not start.
+    pub async fn start(kinds: &[PortKind]) -> Result<Self, String> {
+        if !kinds.contains(&PortKind::DynamoDb) {
+            return Ok(Self { embedded: None });
+        }
+        let server = EmbeddedDynamoDb::start(&Place::Memory).await.map_err(|error| error.to_string())?;
+        Ok(Self { embedded: Some((server, AtomicUsize::new(0))) })
+    }
+
+    /// An empty store: on DynamoDB a table of its own.
+    pub(crate) async fn store(&self, kind: PortKind) -> Result<Arc<dyn StateStore>, String> {
+        match (kind, &self.embedded) {
+            (PortKind::Memory, _) => Ok(Arc::new(MemoryStore::default())),
+            (PortKind::DynamoDb, None) => Err("the embedded server was not started".to_owned()),
+            (PortKind::DynamoDb, Some((server, tables))) => {
+                let client = server.client();
+                let table = format!("case-{}", tables.fetch_add(1, Ordering::Relaxed));
+                ensure_table(&client, &table).await.map_err(|error| error.to_string())?;
+                Ok(Arc::new(DynamoDbStateStore::new(&client, table, StoreConfig::default())))
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The routes and triggers that every function serves, on ports in memory: what is answered, and what is written.
+
+mod refusals;
+mod signals;
+mod triggers;
+mod turns;
+mod world;

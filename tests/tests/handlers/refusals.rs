@@ -1,0 +1,142 @@
+//! What is refused: each with its status and category, and nothing written.
+
+use dormouse_ports::Category;
+use serde_json::json;
+
+use crate::world::{BODY, PAYLOAD, World, header, refused, request};
+
+const TURNS: &str = "/graphs/approval/turns";
+
+#[tokio::test]
+async fn a_turn_that_cannot_be_read_is_refused_and_nothing_is_written() {
+    let world = World::new();
+    let before = world.written();
+    let graph = world.post("/graphs/nothing/turns", &json!({})).await;
+    assert!(refused(&graph, 404, &Category::GraphUnknown).contains("approval"));
+    let bodies: [(&[u8], &str); 8] = [
+        (b"{\"state\": }", "line 1 column 11"),
+        (b"[]", "not an array"),
+        (b"{\"state\": 1}", "field `state`"),
+        (b"{\"session_id\": 5}", "field `session_id`"),
+        (b"{\"intent\": \"signal_resume\"}", "field `intent`"),
+        (b"{\"stat\": {}}", "unknown field `stat`"),
+        (b"{\"invocation_id\": \"two words\"}", "`invocation_id`"),
+        (b"\xff", "UTF-8"),
+    ];
+    for (body, expected) in bodies {
+        let answer = world.app.http(request("POST", TURNS, body)).await;
+        let message = refused(&answer, 400, &Category::RequestInvalid);
+        assert!(message.contains(expected), "{message}");
+    }
+    let untyped = world.post(TURNS, &json!({ "state": { "amount": "a lot" } })).await;
+    assert!(refused(&untyped, 422, &Category::StateValidationError).contains("amount"));
+    assert_eq!(untyped.body["error"]["user_action_required"], true);
+    let plain = world.app.http(dormouse_lambda::HttpRequest { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
+    refused(&plain.await, 415, &Category::RequestInvalid);
+    assert_eq!(world.written(), before);
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_with_the_limit() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let before = world.written();
+    let turn = world.app.http(request("POST", TURNS, &[b' '; BODY + 1])).await;
+    assert!(refused(&turn, 413, &Category::RequestTooLarge).contains("the limit is 4096 bytes"));
+    let payload = world.app.http(request("POST", &callback, &[b' '; PAYLOAD + 1])).await;
+    assert!(refused(&payload, 413, &Category::RequestTooLarge).contains("the limit is 256 bytes"));
+    assert_eq!(world.written(), before);
+}
+
+#[tokio::test]
+async fn paths_and_methods_are_checked() {
+    let world = World::new();
+    refused(&world.get("/nothing").await, 404, &Category::NotFound);
+    let answer = world.get(TURNS).await;
+    refused(&answer, 405, &Category::RequestInvalid);
+    assert_eq!(header(&answer, "allow"), Some("POST"));
+}
+
+#[tokio::test]
+async fn sessions_are_named_where_there_are_some() {
+    let world = World::new();
+    let before = world.written();
+    let missing = world.post("/graphs/chat/turns", &json!({ "intent": "existing_session" })).await;
+    refused(&missing, 422, &Category::HarnessSessionIdUnresolved);
+    let superfluous = world.post(TURNS, &json!({ "session_id": "s" })).await;
+    refused(&superfluous, 400, &Category::HarnessPathClassificationAmbiguous);
+    assert_eq!(world.written(), before);
+}
+
+#[tokio::test]
+async fn a_wrong_token_and_an_unknown_invocation_look_the_same() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let stranger = world.asleep("o2").await;
+    let before = world.written();
+    let token = callback.split_once("token=").expect("a token").1;
+    let foreign = stranger.split_once("token=").expect("a token").1;
+    let mut answers = Vec::new();
+    for target in [
+        "o1".to_owned(),
+        "o1?token=".to_owned(),
+        "o1?token=AAAA".to_owned(),
+        format!("o1?token={foreign}"),
+        format!("o1?token={token}&token={token}"),
+        format!("unknown?token={token}"),
+    ] {
+        for (method, path) in [("POST", "callback"), ("GET", "invocations")] {
+            let answer = world.app.http(request(method, &format!("/{path}/{target}"), b"")).await;
+            refused(&answer, 404, &Category::NotFound);
+            answers.push(answer.body);
+        }
+    }
+    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
+    // The body of a stranger is not even looked at.
+    let garbage = world.app.http(request("POST", "/callback/o1?token=AAAA", b"{")).await;
+    assert_eq!(garbage.body, answers[0]);
+    assert_eq!((world.written(), world.continuations()), (before, 0));
+}
+
+#[tokio::test]
+async fn a_token_for_what_was_never_stored_finds_nothing() {
+    let world = World::new();
+    // Signed by us, but the store has forgotten it: another process with the same secret signed it.
+    let other = World::new();
+    let callback = other.asleep("gone").await;
+    let before = world.written();
+    refused(&world.post(&callback, &json!({})).await, 404, &Category::NotFound);
+    let status = callback.replace("/callback/", "/invocations/");
+    refused(&world.get(&status).await, 404, &Category::NotFound);
+    assert_eq!(world.written(), before);
+}
+
+#[tokio::test]
+async fn signals_need_the_key() {
+    let world = World::new();
+    world.asleep("o1").await;
+    let before = world.written();
+    for presented in [None, Some("Bearer wrong"), Some("Basic open-sesame-open-sesame"), Some("Bearer")] {
+        let mut request = request("POST", "/signals/approval-o1", b"{}");
+        request.headers.extend(presented.map(|value| ("authorization".to_owned(), value.to_owned())));
+        let answer = world.app.http(request).await;
+        refused(&answer, 401, &Category::Unauthorized);
+        assert!(header(&answer, "www-authenticate").is_some_and(|value| value.starts_with("Bearer")));
+    }
+    assert_eq!((world.written(), world.continuations()), (before, 0));
+}
+
+#[tokio::test]
+async fn a_message_must_be_a_message_and_its_graph_a_chat() {
+    let world = World::new();
+    let before = world.written();
+    let messages = "/chat/chat/sessions/s1/messages";
+    let misshapen = world.post(messages, &json!({ "role": "robot", "content": "beep" })).await;
+    refused(&misshapen, 422, &Category::ChatMessageShapeInvalid);
+    assert_eq!(misshapen.body["reply"]["role"], "system");
+    let message = json!({ "role": "user", "content": "hi" });
+    refused(&world.post("/chat/nothing/sessions/s1/messages", &message).await, 404, &Category::GraphUnknown);
+    let no_chat = world.post("/chat/approval/sessions/s1/messages", &message).await;
+    refused(&no_chat, 422, &Category::StateValidationError);
+    assert_eq!(world.written(), before);
+}

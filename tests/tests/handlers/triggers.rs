@@ -1,0 +1,100 @@
+//! Events and wake-ups: what the service that delivers them is told.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dormouse_lambda::TriggerError;
+use dormouse_ports::{Category, InvocationStatus, StateStore};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+fn signal(id: &str, payload: &Value) -> Value {
+    json!({ "dormouse_signal": { "signal_id": id, "payload": payload, "event_id": "e1" } })
+}
+
+async fn asleep_for_an_hour(world: &World) {
+    let body = json!({ "state": { "order": "o1", "timeout": "PT1H" }, "invocation_id": "o1" });
+    assert_eq!(world.post("/graphs/approval/turns", &body).await.status, 202);
+}
+
+#[tokio::test]
+async fn an_event_goes_on_and_its_duplicate_is_acknowledged() {
+    let world = World::new();
+    world.asleep("o1").await;
+    let event = signal("approval-o1", &json!({ "decision": "yes" }));
+    let told = world.app.event(event.clone(), None).await.expect("acknowledged");
+    assert_eq!(told, json!({ "status": "completed", "invocation_id": "o1", "repeated": false }));
+    let again = world.app.event(event, None).await.expect("acknowledged");
+    assert_eq!((&again["repeated"], world.continuations()), (&json!(true), 1));
+}
+
+#[tokio::test]
+async fn an_event_of_our_own_is_kept_until_somebody_waits() {
+    let world = World::new();
+    let event = json!({
+        "id": "e1", "source": "dormouse", "detail-type": "Dormouse Signal",
+        "detail": { "signal_id": "approval-o1", "payload": { "decision": "yes" } },
+    });
+    assert_eq!(world.app.event(event, None).await.expect("acknowledged")["status"], "buffered");
+    let turn = world.post("/graphs/approval/turns", &json!({ "state": { "order": "o1" } })).await;
+    assert_eq!(turn.status, 200);
+}
+
+#[tokio::test]
+async fn what_the_sender_got_wrong_is_acknowledged_and_what_may_pass_is_raised() {
+    let world = World::new();
+    world.asleep("o1").await;
+    let misfit = world.app.event(signal("approval-o1", &json!({ "decision": 1 })), None).await;
+    let told = misfit.expect("acknowledged");
+    assert_eq!(told["error"]["category"], Category::SuspensionResumePayloadInvalid.as_str());
+    world.broken.store(true, Ordering::SeqCst);
+    let event = signal("approval-o1", &json!({ "decision": "yes" }));
+    let raised = world.app.event(event.clone(), None).await.expect_err("raised");
+    assert!(
+        matches!(&raised, TriggerError::Turn(error) if error.category == Category::ProviderUnavailable),
+        "{raised}"
+    );
+    world.broken.store(false, Ordering::SeqCst);
+    assert_eq!(world.app.event(event, None).await.expect("acknowledged")["status"], "completed");
+}
+
+#[tokio::test]
+async fn an_event_of_unknown_shape_is_raised() {
+    let world = World::new();
+    let before = world.written();
+    for event in [json!({}), json!({ "source": "aws.s3", "detail-type": "Object Created", "detail": {} })] {
+        let raised = world.app.event(event.clone(), None).await.expect_err("raised");
+        assert!(matches!(&raised, TriggerError::Unreadable(sentence) if sentence.contains("expected")), "{raised}");
+        assert!(world.app.wakeup(event, None).await.is_err());
+    }
+    assert_eq!(world.written(), before);
+}
+
+#[tokio::test]
+async fn a_wake_up_ends_a_pause_that_fell_due_and_a_late_one_finds_nothing_to_do() {
+    let world = World::new();
+    asleep_for_an_hour(&world).await;
+    world.clock.advance(Duration::from_secs(3600));
+    let wakeup = json!({ "dormouse_wakeup": { "invocation_id": "o1", "generation": 1 } });
+    let told = world.app.wakeup(wakeup.clone(), None).await.expect("acknowledged");
+    assert_eq!(told["error"]["category"], Category::SuspensionTimedOut.as_str());
+    let record = world.store.load_invocation(&"o1".into()).await.expect("the store answers").expect("a record");
+    assert!(matches!(record.status, InvocationStatus::Errored(_)));
+    assert_eq!(world.app.wakeup(wakeup, None).await.expect("acknowledged")["status"], "stale");
+    let late = world.app.event(signal("approval-o1", &json!({ "decision": "yes" })), None).await;
+    assert_eq!(late.expect("acknowledged")["status"], "errored");
+    assert_eq!(world.signal("approval-o1", &json!({ "decision": "yes" })).await.status, 410);
+}
+
+#[tokio::test]
+async fn a_sweep_finds_what_the_scheduler_lost() {
+    let world = World::new();
+    asleep_for_an_hour(&world).await;
+    let early = world.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.expect("swept");
+    assert_eq!((&early["status"], &early["woken"]), (&json!("swept"), &json!(0)));
+    world.clock.advance(Duration::from_secs(3600));
+    let late = world.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.expect("swept");
+    assert_eq!((&late["examined"], &late["woken"]), (&json!(1), &json!(1)));
+    assert!(!world.app.drain(None).await.timeout_reached);
+}

@@ -1,0 +1,181 @@
+//! A process without a network: the application on memory, with time by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
+use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
+use dormouse_harness::{DescriptorWakes, GraphRegistry};
+use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts};
+use dormouse_ports::{Category, SignalDescriptor};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub(crate) const KEY: &str = "open-sesame-open-sesame";
+pub(crate) const BODY: usize = 4096;
+pub(crate) const PAYLOAD: usize = 256;
+
+/// What the graph `approval` works on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Approval {
+    order: String,
+    amount: u32,
+    decision: String,
+    timeout: String,
+    result: String,
+}
+
+/// Everything outside of the application, and the application.
+pub(crate) struct World {
+    pub(crate) app: App,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) subscriptions: Arc<MemorySubscriptions>,
+    /// How often an approval went on.
+    pub(crate) continuations: Arc<AtomicUsize>,
+    /// Whether going on fails because a provider is away.
+    pub(crate) broken: Arc<AtomicBool>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
+        let subscriptions = Arc::new(MemorySubscriptions::default());
+        let (continuations, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let shipped = dormouse_app::registry(Arc::new(MemoryBus::default()), clock.clone()).expect("graphs");
+        let approval = Arc::new(approval(continuations.clone(), broken.clone()));
+        let ports = Ports {
+            store: store.clone(),
+            clock: clock.clone(),
+            ids: Arc::new(CountingIds::default()),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(DescriptorWakes),
+        };
+        let app = App::new(Parts {
+            engine: Engine::new(ports),
+            graphs: GraphRegistry::new(shipped.iter().cloned().chain([approval, Arc::new(two_questions())])),
+            subscriptions: subscriptions.clone(),
+            callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
+            signal_key: BearerKey::new(KEY),
+            base_url: Some("https://agents.example.com/".to_owned()),
+            limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
+        });
+        Self { app, store, clock, subscriptions, continuations, broken }
+    }
+
+    /// Everything that is stored, to compare.
+    pub(crate) fn written(&self) -> String {
+        format!("{:?}", self.store)
+    }
+
+    pub(crate) fn continuations(&self) -> usize {
+        self.continuations.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
+        self.app.http(request("GET", path, b"")).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
+        self.app.http(request("POST", path, body.to_string().as_bytes())).await
+    }
+
+    pub(crate) async fn signal(&self, id: &str, payload: &Value) -> HttpResponse {
+        let mut request = request("POST", &format!("/signals/{id}"), payload.to_string().as_bytes());
+        request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
+        self.app.http(request).await
+    }
+
+    /// An approval that sleeps: the path of its callback, with token.
+    pub(crate) async fn asleep(&self, order: &str) -> String {
+        let state = json!({ "state": { "order": order, "amount": 7 }, "invocation_id": order });
+        let answer = self.post("/graphs/approval/turns", &state).await;
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        path_of(&answer.body["callback_url"])
+    }
+
+    /// Lets time pass while others work, so that whoever polls polls again.
+    pub(crate) async fn while_time_passes<T>(&self, work: impl Future<Output = T>) -> T {
+        let ticking = async {
+            loop {
+                tokio::task::yield_now().await;
+                self.clock.advance(Duration::from_millis(10));
+            }
+        };
+        tokio::select! { done = work => done, () = ticking => unreachable!("time never ends") }
+    }
+}
+
+/// A request as a gateway hands it over; `target` may have a query.
+pub(crate) fn request(method: &str, target: &str, body: &[u8]) -> HttpRequest {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    HttpRequest {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: body.to_vec(),
+        time_left: Some(Duration::from_secs(20)),
+    }
+}
+
+/// The part of an address that a gateway hands over.
+pub(crate) fn path_of(url: &Value) -> String {
+    let url = url.as_str().expect("an address");
+    url.strip_prefix("https://agents.example.com").expect("our own address").to_owned()
+}
+
+pub(crate) fn header<'a>(answer: &'a HttpResponse, name: &str) -> Option<&'a str> {
+    answer.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+}
+
+/// Checks that `answer` is a short error of `category`, and gives its message.
+pub(crate) fn refused(answer: &HttpResponse, status: u16, category: &Category) -> String {
+    let error = &answer.body["error"];
+    assert_eq!((answer.status, error["category"].as_str()), (status, Some(category.as_str())), "{}", answer.body);
+    assert!(error["bucket"].is_string() && answer.body.to_string().len() < 1000, "{}", answer.body);
+    assert!(header(answer, "x-request-id").is_some_and(|id| !id.is_empty()));
+    error["message"].as_str().expect("a message").to_owned()
+}
+
+/// `check -> ask -> settle`: waits for the signal `approval-{order}`.
+fn approval(continuations: Arc<AtomicUsize>, broken: Arc<AtomicBool>) -> CompiledGraph {
+    TypedGraph::<Approval>::new("approval")
+        .entry("ask")
+        .node("ask", async |state: Approval| {
+            let mut wait = SignalDescriptor::new(format!("approval-{}", state.order));
+            if !state.timeout.is_empty() {
+                wait = wait.with("timeout", json!({ "after": state.timeout, "then": "fail" }));
+            }
+            Err(suspend(wait).await)
+        })
+        .node("settle", move |state: Approval| {
+            let (continuations, broken) = (continuations.clone(), broken.clone());
+            async move {
+                if broken.load(Ordering::SeqCst) {
+                    return Err(NodeError::new("the bank is away").with_category(Category::ProviderUnavailable));
+                }
+                tokio::task::yield_now().await;
+                continuations.fetch_add(1, Ordering::SeqCst);
+                Ok(Update::none().with("result", format!("{} {}", state.decision, state.amount)))
+            }
+        })
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+        .expect("a graph")
+}
+
+/// `first -> second`: two pauses, one after the other.
+fn two_questions() -> CompiledGraph {
+    TypedGraph::<Approval>::new("two-questions")
+        .entry("first")
+        .node("first", async |state: Approval| Err(suspend(SignalDescriptor::new(format!("{}-1", state.order))).await))
+        .node("second", async |state: Approval| Err(suspend(SignalDescriptor::new(format!("{}-2", state.order))).await))
+        .edge("first", "second")
+        .edge("second", END)
+        .compile()
+        .expect("a graph")
+}
