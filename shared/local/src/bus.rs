@@ -22,7 +22,7 @@ const REMEMBERED: usize = 100;
 /// The [`EventBus`] of local mode. An event is on the disk before it is acknowledged, if anybody shall have it, and
 /// stays there until everybody has. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct LocalBus(Arc<Inner>);
+pub(crate) struct LocalBus(Arc<Inner>);
 
 struct Inner {
     rules: Rules,
@@ -41,33 +41,33 @@ impl std::fmt::Debug for Inner {
 
 /// An event, and what became of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Published {
+pub(crate) struct Published {
     /// Its identity.
-    pub event_id: String,
+    pub(crate) event_id: String,
     /// When it was published.
-    pub published_at: Timestamp,
+    pub(crate) published_at: Timestamp,
     /// The event.
     #[serde(flatten)]
-    pub event: Event,
+    pub(crate) event: Event,
     /// Which rules took it.
-    pub matched: Vec<Match>,
+    pub(crate) matched: Vec<Match>,
     /// How far its delivery is.
-    pub delivery: Delivery,
+    pub(crate) delivery: Delivery,
 }
 
 /// A rule that took an event.
 #[derive(Clone, Debug, Serialize)]
-pub struct Match {
+pub(crate) struct Match {
     /// The rule's name.
-    pub rule: String,
+    pub(crate) rule: String,
     /// The signal that it found in the event; `null` when there was none to find.
-    pub signal_id: Value,
+    pub(crate) signal_id: Value,
 }
 
 /// How far the delivery of an event is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// Nobody wanted it.
     Unmatched,
     /// It is under way.
@@ -115,7 +115,7 @@ impl LocalBus {
     ///
     /// # Errors
     /// [`BusError::Unavailable`] when it cannot be kept on the disk.
-    pub async fn accept(&self, event: Event) -> Result<Published, BusError> {
+    pub(crate) async fn accept(&self, event: Event) -> Result<Published, BusError> {
         let (event_id, published_at) = (self.0.ids.fresh(), self.0.clock.now());
         let routes = self.0.rules.routes(&envelope(&event, &event_id, published_at));
         let matched = routes.iter().map(matched).collect();
@@ -138,7 +138,7 @@ impl LocalBus {
     }
 
     /// The events published last by this process, newest first.
-    pub fn published(&self) -> Vec<Published> {
+    pub(crate) fn published(&self) -> Vec<Published> {
         self.0.published.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 

@@ -31,9 +31,6 @@ mod subscriptions;
 mod sweeper;
 mod tour;
 
-pub use bus::{Delivery, LocalBus, Match, Published};
 pub use dev::{DevError, DevOptions, dev};
 pub use folder::FolderError;
-pub use scheduler::LocalScheduler;
 pub use store::{EmbeddedDynamoDb, EmbeddedError, Place};
-pub use subscriptions::LocalSubscriptions;

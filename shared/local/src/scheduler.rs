@@ -20,7 +20,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// Wakes paused invocations when they fall due. Cheap to clone.
 #[derive(Clone)]
-pub struct LocalScheduler(Arc<Inner>);
+pub(crate) struct LocalScheduler(Arc<Inner>);
 
 struct Inner {
     spool: Spool,

@@ -9,14 +9,14 @@ use crate::scheduler::LocalScheduler;
 /// The [`SignalSubscriptions`] of local mode: a due time becomes an entry of the local scheduler, an awaited event a
 /// rule of the local bus. Both are named by what they stand for, so that subscribing again changes nothing.
 #[derive(Clone, Debug)]
-pub struct LocalSubscriptions {
+pub(crate) struct LocalSubscriptions {
     bus: LocalBus,
     scheduler: LocalScheduler,
 }
 
 impl LocalSubscriptions {
     /// Subscriptions with this bus and this scheduler.
-    pub fn new(bus: LocalBus, scheduler: LocalScheduler) -> Self {
+    pub(crate) fn new(bus: LocalBus, scheduler: LocalScheduler) -> Self {
         Self { bus, scheduler }
     }
 }
