@@ -32,8 +32,8 @@ test: ## Run all tests and conformance fixtures, and count them in the end
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
 
-bench: ## Measure round trips and capacity units of every state change
-	@$(CARGO) bench --package dormouse-tests
+bench: ## Print round trips and capacity units of every state change (counts, so an unoptimised build will do)
+	@$(CARGO) bench --quiet --profile dev --package dormouse-tests
 
 lint: ## Check format and lints
 	@$(CARGO) fmt --all --check

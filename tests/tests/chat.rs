@@ -1,5 +1,7 @@
 //! Chat over workers that share nothing but the store (harness-chat).
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -109,7 +111,7 @@ async fn sends_to_one_session_run_one_after_the_other_on_all_machines_together()
         seen.extend(replies(&outcome.unwrap()).into_iter().map(str::to_owned));
     }
     ticking.abort();
-    seen.sort_by_key(|text| text.len());
+    seen.sort_by_key(String::len);
     let expected: Vec<_> = (0..10).map(|turn| format!("I see {}", 2 * turn + 1)).collect();
     assert_eq!(seen, expected, "every turn saw all turns before it");
 }

@@ -1,5 +1,7 @@
 //! Every await on the store is a place where the process may die, fail before or after the effect: each is tried.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::sync::Arc;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};

@@ -1,5 +1,7 @@
 //! The engine on ports in memory: what application authors rely on.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The harness on ports in memory: what happens when things go wrong around a pause.
 
+#![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that cannot go on stops")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

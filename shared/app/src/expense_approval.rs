@@ -64,7 +64,7 @@ pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
 fn check(expense: &Expense) -> Result<Update, NodeError> {
     if expense.amount_cents == 0 {
         let message = "field `amount_cents` must be more than 0";
-        return Err(NodeError::new(message).with_category(Category::StateValidationError));
+        return Err(NodeError::new(message).with_category(Category::RequestInvalid));
     }
     if expense.amount_cents > PETTY_CASH {
         return Ok(Update::none());

@@ -44,9 +44,7 @@ fn wait(reminder: &Reminder) -> Result<SignalDescriptor, NodeError> {
     match (reminder.at.as_str(), reminder.after.as_str()) {
         (at, "") if !at.is_empty() => Ok(descriptor.with("wake_at", at)),
         ("", after) if !after.is_empty() => Ok(descriptor.with("wake_after", after)),
-        _ => {
-            Err(NodeError::new("give either field `at` or field `after`").with_category(Category::StateValidationError))
-        }
+        _ => Err(NodeError::new("give either field `at` or field `after`").with_category(Category::RequestInvalid)),
     }
 }
 

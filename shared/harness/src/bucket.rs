@@ -43,6 +43,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::EdgeException
         | C::ReducerError
         | C::RoutingError
+        | C::StateValidationError
         | C::SessionLoadFailed
         | C::SessionStateMigrationMissing
         | C::SessionStateMigrationChainAmbiguous
@@ -60,8 +61,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SessionLeaseHeld
         | C::ResumeInProgress
         | C::TurnDeadlineExceeded => RetryableTransient,
-        C::StateValidationError
-        | C::SuspensionRecordInvalid
+        C::SuspensionRecordInvalid
         | C::SuspensionResumePayloadInvalid
         | C::HarnessSessionIdUnresolved
         | C::HarnessSignalCorrelationFailed

@@ -119,13 +119,16 @@ impl TurnError {
 }
 
 impl From<EngineError> for TurnError {
-    /// The category behind carriers. Transient, whatever the category, when only a port was busy; a wake-up that the
-    /// engine refuses is one that was asked for wrongly.
+    /// The category behind carriers. Transient, whatever the category, when only a port was busy. What the engine
+    /// refused before any node ran, or as a wake-up, was asked for wrongly.
     fn from(error: EngineError) -> Self {
         let plain = Self::new(error.derived_category().clone(), error.message());
+        let of_given_state = [Category::StateValidationError, Category::ReducerError].contains(&plain.category);
+        let asked_wrongly =
+            plain.category == Category::HarnessSignalSubscriptionFailed || (of_given_state && error.state().is_none());
         let bucket = if error.is_transient() {
             Bucket::RetryableTransient
-        } else if plain.category == Category::HarnessSignalSubscriptionFailed {
+        } else if asked_wrongly {
             Bucket::UserCorrectable
         } else {
             plain.bucket

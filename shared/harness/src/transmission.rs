@@ -120,11 +120,7 @@ impl Transmission {
             return refuse(Category::HarnessPathClassificationAmbiguous, message);
         }
         match (mode, self.intent, &self.session_id) {
-            (Mode::Stateless, None, None) => Ok(DispatchPath::Stateless),
-            (Mode::Stateless, _, Some(_)) => {
-                refuse(Category::HarnessPathClassificationAmbiguous, "a stateless harness takes no session_id")
-            }
-            (Mode::Stateless, Some(_), None) => Ok(DispatchPath::Stateless),
+            (Mode::Stateless, _, _) => Ok(DispatchPath::Stateless),
             (Mode::Sessioned, Some(Intent::ExistingSession), None) => {
                 refuse(Category::HarnessSessionIdUnresolved, "to continue a session, name it by session_id")
             }

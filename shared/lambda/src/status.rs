@@ -43,10 +43,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         C::SuspensionRecordInvalid => 409,
         C::SuspensionTimedOut => 410,
         C::RequestTooLarge => 413,
-        C::StateValidationError
-        | C::SuspensionResumePayloadInvalid
-        | C::HarnessSessionIdUnresolved
-        | C::ChatMessageShapeInvalid => 422,
+        C::SuspensionResumePayloadInvalid | C::HarnessSessionIdUnresolved | C::ChatMessageShapeInvalid => 422,
         C::ProviderAuthentication | C::ProviderInvalidResponse => 502,
         C::NoDeclaredEntry
         | C::UnreachableNode
@@ -60,6 +57,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::EdgeException
         | C::ReducerError
         | C::RoutingError
+        | C::StateValidationError
         | C::SessionLoadFailed
         | C::SessionSaveFailed
         | C::SessionStateMigrationMissing

@@ -31,6 +31,9 @@ impl App {
     pub(super) async fn post_turn(&self, graph: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
         let compiled = self.graphs().get(graph)?;
         let turn: TurnRequest = body::typed(body::object(request, self.limits().body)?)?;
+        if turn.session_id.is_some() && compiled.sessions().is_none() {
+            return Err(Refusal::invalid(format!("graph `{graph}` keeps no sessions; leave session_id out")));
+        }
         let harness = self.harness_of(compiled);
         let transmission = transmission(graph, turn, request)?;
         let turn = harness.turn(transmission).await;
