@@ -11,9 +11,10 @@ SUITE ?= conformance/fixtures
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
+# The binary is built as a part of the workspace everywhere: run and test then share what they compile.
 run: ## Run everything on this machine and print a guided tour; ARGS='--port 9000' changes how
 	@echo "building (the first time takes some minutes)"
-	@$(CARGO) build --package dormouse-local --bin dormouse
+	@$(CARGO) build --workspace --bin dormouse
 	@exec $(TARGET)/debug/dormouse dev $(ARGS)
 
 test: ## Run all tests and conformance fixtures, and count them in the end
