@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo bench -p dormouse-tests --bench round_trips`. The units are those that the embedded store reports;
 //! the test `metering` holds them against the documented rules. One row per path and per place of the state: inside
-//! its item, or apart as a shared blob.
+//! its item, or apart as a shared blob; for invocations with a session, which is saved along, and without one.
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
@@ -35,6 +35,7 @@ struct Bench {
     store: DynamoDbStateStore,
     meter: Meter,
     serial: usize,
+    sessioned: bool,
 }
 
 #[derive(Default)]
@@ -49,20 +50,27 @@ struct Cost {
 async fn main() {
     let size = serde_json::to_vec(&transcript(0)).map_or(0, |bytes| bytes.len());
     println!("state: {size} bytes of JSON; goal of every path but the first: at most {UNITS_GOAL} write units");
-    println!("state lives  path                      round trips  goal  write units  read units  ms, embedded");
-    for (place, inline_limit) in [("in its item", StoreConfig::default().inline_limit), ("in a blob", BLOB_LIMIT)] {
-        measure(place, inline_limit).await;
+    println!(
+        "session  state lives  path                      round trips  goal  write units  read units  ms, embedded"
+    );
+    let inline_limit = StoreConfig::default().inline_limit;
+    for (sessioned, place, inline_limit) in
+        [(true, "in its item", inline_limit), (true, "in a blob", BLOB_LIMIT), (false, "in its item", inline_limit)]
+    {
+        measure(sessioned, place, inline_limit).await;
     }
 }
 
-async fn measure(place: &str, inline_limit: usize) {
+async fn measure(sessioned: bool, place: &str, inline_limit: usize) {
     let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
     let meter = Meter::with_units();
     let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
     let config = StoreConfig { inline_limit, ..StoreConfig::default() };
-    let mut bench = Bench { store: DynamoDbStateStore::new(&client, "dormouse", config), meter, serial: 0 };
-    for (path, (name, goal)) in GOALS.into_iter().enumerate() {
+    let mut bench = Bench { store: DynamoDbStateStore::new(&client, "dormouse", config), meter, serial: 0, sessioned };
+    // A turn that completes without a session writes nothing at all.
+    let untouched = usize::from(!sessioned);
+    for (path, (name, goal)) in GOALS.into_iter().enumerate().skip(untouched) {
         let mut total = Cost::default();
         for _ in 0..ROUNDS {
             bench.serial += 1;
@@ -71,7 +79,10 @@ async fn measure(place: &str, inline_limit: usize) {
         }
         let mean = total.spent.as_secs_f64() * 1000.0 / f64::from(u32::try_from(ROUNDS).unwrap_or(u32::MAX));
         let (requests, writes, reads) = (total.requests, total.writes, total.reads);
-        println!("{place:<11}  {name:<24}  {requests:>11}  {goal:>4}  {writes:>11}  {reads:>10}  {mean:>12.2}");
+        let session = if sessioned { "yes" } else { "no" };
+        println!(
+            "{session:<7}  {place:<11}  {name:<24}  {requests:>11}  {goal:>4}  {writes:>11}  {reads:>10}  {mean:>12.2}"
+        );
     }
 }
 
@@ -128,11 +139,13 @@ impl Bench {
     }
 
     async fn suspended_turn(&self, paused: &PausedInvocation) {
-        let lease = self.lease().await;
-        let write = self.save(SessionExpectation::Version(1), Some(lease), 1);
+        let write = match self.sessioned {
+            true => Some(self.save(SessionExpectation::Version(1), Some(self.lease().await), 1)),
+            false => None,
+        };
         let pause =
             InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim: None };
-        self.commit("suspend", Some(write), Some(pause)).await;
+        self.commit("suspend", write, Some(pause)).await;
     }
 
     async fn look_up(&self, paused: &PausedInvocation) {
@@ -154,8 +167,8 @@ impl Bench {
         let outcome = self.store.claim(&request).await.expect("an answer");
         assert!(matches!(outcome, ClaimOutcome::Granted(_)), "{outcome:?}");
         let end = InvocationWrite::Complete { paused: Box::new(paused.clone()), owner, state: transcript(2) };
-        let write = self.save(SessionExpectation::Version(2), None, 2);
-        self.commit("finish", Some(write), Some(end)).await;
+        let write = self.sessioned.then(|| self.save(SessionExpectation::Version(2), None, 2));
+        self.commit("finish", write, Some(end)).await;
     }
 
     async fn lease(&self) -> Lease {

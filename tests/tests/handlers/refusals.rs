@@ -64,7 +64,7 @@ async fn sessions_are_named_where_there_are_some() {
     let missing = world.post("/graphs/chat/turns", &json!({ "intent": "existing_session" })).await;
     refused(&missing, 422, &Category::HarnessSessionIdUnresolved);
     let superfluous = world.post(TURNS, &json!({ "session_id": "s" })).await;
-    refused(&superfluous, 400, &Category::HarnessPathClassificationAmbiguous);
+    refused(&superfluous, 400, &Category::RequestInvalid);
     assert_eq!(world.written(), before);
 }
 
