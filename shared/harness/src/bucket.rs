@@ -48,12 +48,17 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SessionStateMigrationMissing
         | C::SessionStateMigrationChainAmbiguous
         | C::SessionStateMigrationFailed
+        | C::CheckpointRecordInvalid
+        | C::CheckpointStateMigrationMissing
+        | C::CheckpointStateMigrationFailed
+        | C::CheckpointStateMigrationChainAmbiguous
         | C::SuspensionPersistenceFailed
         | C::SuspensionInUnsupportedContext
         | C::SuspensionTimedOut => SessionTerminating,
         C::NodeException
         | C::SessionSaveFailed
         | C::SessionWriteConflict
+        | C::CheckpointSaveFailed
         | C::HarnessSignalSubscriptionFailed
         | C::ProviderUnavailable
         | C::ProviderModelNotLoaded
@@ -61,7 +66,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SessionLeaseHeld
         | C::ResumeInProgress
         | C::TurnDeadlineExceeded => RetryableTransient,
-        C::SuspensionRecordInvalid
+        C::CheckpointNotFound
+        | C::SuspensionRecordInvalid
         | C::SuspensionResumePayloadInvalid
         | C::HarnessSessionIdUnresolved
         | C::HarnessSignalCorrelationFailed
