@@ -3,6 +3,7 @@
 mod builder;
 mod compile;
 mod compiled;
+mod migrations;
 mod session;
 mod subgraph;
 mod typed;
@@ -10,6 +11,8 @@ mod typed;
 pub use builder::GraphBuilder;
 pub use compiled::CompiledGraph;
 pub(crate) use compiled::{CompiledNode, Edge, Work};
-pub use session::{Migrate, SessionConcurrency, SessionPolicy};
+pub(crate) use migrations::Migrated;
+pub use migrations::{Migrate, Migrations};
+pub use session::{SessionConcurrency, SessionPolicy};
 pub use subgraph::Projection;
 pub use typed::TypedGraph;

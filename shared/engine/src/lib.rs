@@ -51,7 +51,9 @@ mod state;
 
 pub use ambient::{Identity, current};
 pub use error::{EngineError, NodeError};
-pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurrency, SessionPolicy, TypedGraph};
+pub use graph::{
+    CompiledGraph, GraphBuilder, Migrate, Migrations, Projection, SessionConcurrency, SessionPolicy, TypedGraph,
+};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{DrainSummary, NodeEvent, ObservedError, Observer, ObserverHandle, Phase, Phases};
 pub use run::{

@@ -1,9 +1,12 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
+mod checkpoint;
 mod dispatch;
 mod engine;
 mod finish;
 mod pause;
+mod recover;
+mod restore;
 mod resume;
 mod session;
 mod slot;

@@ -58,7 +58,7 @@ impl<'d> Dispatch<'d> {
 
     /// One attempt at the node's own body, between its events.
     async fn attempt(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
-        let pre_state = self.walk.is_observed().then(|| state.clone());
+        let pre_state = (self.walk.is_observed() || self.walk.is_saved()).then(|| state.clone());
         if let Some(pre_state) = &pre_state {
             self.walk.emit(self.event(Phase::Started, pre_state.clone()));
         }
@@ -68,7 +68,8 @@ impl<'d> Dispatch<'d> {
             let failure = EngineError::new(dormouse_ports::Category::NodeException, error.message());
             let mut failure = observed(&failure);
             failure.derived_category = error.category().cloned().unwrap_or(failure.derived_category);
-            self.walk.emit(NodeEvent { error: Some(failure), ..self.event(Phase::Completed, pre_state) });
+            self.walk.emit(NodeEvent { error: Some(failure), ..self.event(Phase::Completed, pre_state.clone()) });
+            self.walk.save_failure(self.name, &pre_state).await;
         }
         result
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::{Category, NodePosition, SignalDescriptor};
 
+use super::checkpoint::Checkpoints;
 use super::engine::Engine;
 use super::session::SessionRun;
 use super::slot::{Ended, UntilSuspended, Wish};
@@ -20,6 +21,7 @@ use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
     pub(super) session: Option<Arc<SessionRun>>,
+    pub(super) checkpoints: Option<Checkpoints>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
     scoped: Vec<Registered>,
@@ -63,6 +65,11 @@ pub(crate) struct ResumePoint {
     pub(super) step: u64,
 }
 
+impl ResumePoint {
+    /// A step number that the node is given when it runs.
+    pub(super) const NEW_STEP: u64 = u64::MAX;
+}
+
 /// How a walk ended.
 pub(crate) enum End {
     Completed(State),
@@ -99,7 +106,9 @@ impl Run {
         let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
         let watched = !scoped.is_empty() || graph.is_observed();
         let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
-        Self { identity, session, step: AtomicU64::new(0), positions: Mutex::default(), scoped, events }
+        let checkpoints = Checkpoints::of(engine, graph);
+        let (step, positions) = (AtomicU64::new(0), Mutex::default());
+        Self { identity, session, checkpoints, step, positions, scoped, events }
     }
 
     /// Takes up the history of a paused invocation.
@@ -183,7 +192,7 @@ impl<'r> Walk<'r> {
     }
 
     fn fresh(&self, index: usize) -> Execution {
-        Execution { index, step: u64::MAX, attempt_index: 0, resume: None }
+        Execution { index, step: ResumePoint::NEW_STEP, attempt_index: 0, resume: None }
     }
 
     fn again(&self, index: usize, point: ResumePoint) -> Execution {
@@ -214,11 +223,11 @@ impl<'r> Walk<'r> {
             return Err(EngineError::new(Category::RoutingError, "the graph has no such node"));
         };
         let emits = node.work.emits_events();
-        if emits && execution.step == u64::MAX {
+        if emits && execution.step == ResumePoint::NEW_STEP {
             execution.step = self.run.step.fetch_add(1, Ordering::Relaxed);
         }
         let dispatch = dispatch::Dispatch::new(self, name, node, &execution);
-        let pre_state = self.is_observed().then(|| state.clone());
+        let pre_state = (self.is_observed() || self.is_saved()).then(|| state.clone());
         let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
         let attempt_index = dispatch.attempt_index();
         drop(dispatch);
@@ -229,7 +238,12 @@ impl<'r> Walk<'r> {
         };
         let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
         if emits {
-            self.settle(name, &execution, attempt_index, &moved, pre_state, state);
+            self.settle(name, &execution, attempt_index, &moved, pre_state.clone(), state);
+            match (&moved, &pre_state) {
+                (Ok(_), _) => self.save_completed(name, state).await?,
+                (Err(_), Some(pre_state)) => self.save_failure(name, pre_state).await,
+                (Err(_), None) => {}
+            }
         }
         moved.map(Ok)
     }
@@ -247,7 +261,7 @@ impl<'r> Walk<'r> {
         if moved.is_ok() {
             self.complete(name, execution.step, attempt_index);
         }
-        if let Some(pre_state) = pre_state {
+        if let Some(pre_state) = pre_state.filter(|_| self.is_observed()) {
             let event = self.event(Phase::Completed, name, execution.step, attempt_index, pre_state);
             self.emit(match moved {
                 Ok(_) => NodeEvent { post_state: Some(state.clone()), ..event },
