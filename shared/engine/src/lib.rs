@@ -52,10 +52,14 @@ mod state;
 pub use ambient::{Identity, current};
 pub use error::{EngineError, NodeError};
 pub use graph::{
-    CompiledGraph, GraphBuilder, Migrate, Migrations, Projection, SessionConcurrency, SessionPolicy, TypedGraph,
+    Amount, Branch, CompiledGraph, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty, ParallelBranches,
+    Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
 };
 pub use node::{END, Middleware, Next, Node, Route, Target};
-pub use observe::{DrainSummary, NodeEvent, ObservedError, Observer, ObserverHandle, Phase, Phases};
+pub use observe::{
+    DrainSummary, FanOutConfig, NodeEvent, ObservedError, Observer, ObserverHandle, ParallelBranchesConfig, Phase,
+    Phases,
+};
 pub use run::{
     AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,
     suspend, suspend_and_rerun,

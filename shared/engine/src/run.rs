@@ -1,10 +1,16 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
+mod branches;
 mod checkpoint;
+mod child;
 mod dispatch;
 mod engine;
+mod fan_out;
 mod finish;
 mod pause;
+mod pausing;
+mod progress;
+mod record;
 mod recover;
 mod restore;
 mod resume;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Category, CheckpointRecord, InvocationId, InvocationStatus, Map, NodePosition, SavePoint, StoreError,
+    Category, CheckpointRecord, FanOutProgress, InvocationId, InvocationStatus, Map, NodePosition, SavePoint,
+    StoreError,
 };
 
 use super::engine::{Engine, Invocation, Outcome, is_transient, registered};
+use super::record::Run;
 use super::session::SessionRun;
-use super::walk::{From, ResumePoint, Run, Walk};
+use super::walk::{From, ResumePoint, Walk};
 use super::{finish, restore};
 use crate::ambient::Identity;
 use crate::graph::Migrated;
@@ -42,6 +44,9 @@ impl Engine {
         let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
         let run = Run::begin(self, graph, identity, session, registered(call.observers))
             .continuing(start.step, &start.history);
+        if let Some(checkpoints) = &run.checkpoints {
+            checkpoints.progress.restore(start.progress);
+        }
         let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
         let ended = Walk::outermost(&run, graph).walk(start.outermost, start.from).await;
         finish::fresh(self, graph, &run, ended, carried, call.lease).await
@@ -71,6 +76,7 @@ struct Start {
     from: From,
     /// What had finished and does not run again.
     history: Vec<NodePosition>,
+    progress: Vec<FanOutProgress>,
     step: u64,
 }
 
@@ -86,13 +92,15 @@ impl Start {
         stored.truncate(graphs.len());
         let mut states = restore::states(&graphs, stored).map_err(invalid)?;
         let step = record.completed_positions.iter().map(|position| position.step + 1).max().unwrap_or(0);
-        let mut history = record.completed_positions;
-        if let Some(again) = point.as_ref().filter(|point| !point.merged) {
-            history.retain(|position| !position.namespace.starts_with(&again.path));
+        let (mut history, mut progress) = (record.completed_positions, record.fan_out_progress);
+        if let Some(point) = &point {
+            history.retain(|position| point.merged || !position.namespace.starts_with(&point.path));
+            // Only what runs again may find its entry: a loop could come by the node of any other one.
+            progress.retain(|entry| record.at.is_none() || (!point.merged && is_within(entry, &point.path)));
         }
         let outermost = states.remove(0);
         let from = point.map_or(From::Entry, |point| From::Pause(resume_point(point, states)));
-        Ok(Self { outermost, from, history, step })
+        Ok(Self { outermost, from, history, progress, step })
     }
 }
 
@@ -134,9 +142,19 @@ fn reachable(graph: &CompiledGraph, mut point: SavePoint) -> Result<SavePoint, S
     Ok(point)
 }
 
+/// Whether the fan-out of `entry` is the node at `path`, or inside of its instances.
+fn is_within(entry: &FanOutProgress, path: &[Arc<str>]) -> bool {
+    let outermost = entry.enclosing_fan_out_lineage.first();
+    let (namespace, name) = match outermost {
+        Some(around) => (&around.namespace, &around.fan_out_node_name),
+        None => (&entry.namespace, &entry.fan_out_node_name),
+    };
+    path.split_last().is_some_and(|(last, containing)| last == name && containing == namespace)
+}
+
 fn resume_point(point: SavePoint, inner_states: Vec<State>) -> ResumePoint {
     let (path, node_completed) = (point.path, point.merged);
-    ResumePoint { path, inner_states, node_completed, attempt_index: 0, step: ResumePoint::NEW_STEP }
+    ResumePoint { path, inner_states, node_completed, attempt_index: 0, step: None }
 }
 
 fn unreadable(error: &StoreError) -> EngineError {

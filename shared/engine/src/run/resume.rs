@@ -7,9 +7,10 @@ use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrit
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transient, registered};
 use super::finish::completed;
 use super::pause::{self, Before};
+use super::record::Run;
 use super::restore;
 use super::session::{SessionRun, save_failed};
-use super::walk::{End, From, ResumePoint, Run, Walk};
+use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::Identity;
 use crate::graph::Migrated;
 use crate::{CompiledGraph, EngineError, State};
@@ -112,7 +113,7 @@ async fn continue_walk(
         inner_states: states,
         node_completed: paused.node_completed(),
         attempt_index: paused.attempt_index,
-        step: paused.suspended_step,
+        step: Some(paused.suspended_step),
     };
     Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await
 }

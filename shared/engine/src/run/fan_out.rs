@@ -1,0 +1,280 @@
+//! Running a fan-out node: one instance per item, several at once, merged in order (pipeline-utilities §9).
+
+use std::sync::Arc;
+
+use dormouse_ports::{Category, InstanceProgress, InstanceState, Map};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use serde_json::Value;
+
+use super::child::{Child, PartEnd, PartWork, no_suspension};
+use super::dispatch::Dispatch;
+use super::pausing::{Contained, Pause, Refusal};
+use super::progress::{Contribution, FanOutKey, Ticket};
+use super::record::Boundary;
+use super::slot::Wish;
+use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
+use crate::observe::FanOutConfig;
+use crate::{NodeError, State, Update};
+
+/// How an instance ended.
+enum InstanceEnd {
+    Contributed(Contribution),
+    /// It failed, and the fan-out fails with it.
+    Failed(NodeError),
+    Paused(Arc<Pause>),
+    Refused(Arc<Refusal>),
+}
+
+/// A fan-out whose numbers are known.
+struct Resolved {
+    states: Vec<State>,
+    concurrency: Option<usize>,
+}
+
+impl Dispatch<'_> {
+    pub(super) async fn fan_out(&self, fan_out: &FanOut, state: State) -> Result<Update, NodeError> {
+        let resolved = resolve(fan_out, &state);
+        if let Ok(resolved) = &resolved {
+            let _ = self.fan_out.set(Arc::new(FanOutConfig {
+                item_count: resolved.states.len(),
+                concurrency: resolved.concurrency,
+                error_policy: fan_out.error_policy.as_str(),
+                parent_node_name: self.name.clone(),
+            }));
+        }
+        let work = async {
+            let resolved = resolved?;
+            if resolved.states.is_empty() && fan_out.on_empty == OnEmpty::Raise {
+                let message = format!("the fan-out `{}` has no instances", self.name);
+                return Err(NodeError::new(message).with_category(Category::FanOutEmpty));
+            }
+            let contributions = self.instances(fan_out, resolved, &state).await?;
+            Ok(fan_in(fan_out, contributions))
+        };
+        self.attempt(state.clone(), work).await
+    }
+
+    /// Runs all instances and returns their contributions in order.
+    async fn instances(
+        &self,
+        fan_out: &FanOut,
+        resolved: Resolved,
+        snapshot: &State,
+    ) -> Result<Vec<Contribution>, NodeError> {
+        let most = resolved.concurrency.unwrap_or(usize::MAX);
+        let (ticket, mut contributions) = match self.begin_instances(fan_out, resolved.states.len()) {
+            Ok(begun) => begun,
+            Err(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+        };
+        let start = |(index, state): (usize, State)| self.instance(fan_out, ticket, snapshot, index, state);
+        let waiting: Vec<_> =
+            resolved.states.into_iter().enumerate().filter(|(index, _)| contributions[*index].is_none()).collect();
+        let mut waiting = waiting.into_iter();
+        let mut running: FuturesUnordered<_> = waiting.by_ref().take(most).map(start).collect();
+        // Nothing may be awaited in this loop: an instance that is just being saved would wait for ever.
+        while let Some((index, end)) = running.next().await {
+            match end {
+                InstanceEnd::Contributed(contribution) => contributions[index] = Some(contribution),
+                InstanceEnd::Failed(error) => return Err(error.wrapped()),
+                InstanceEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+                InstanceEnd::Paused(pause) => {
+                    let partial = fan_in(fan_out, contributions.into_iter().flatten().collect());
+                    let contained = Contained { pause, partial, part: ("fan_out_index", index.into()) };
+                    return self.stop_by(Wish::Contained(Box::new(contained))).await;
+                }
+            }
+            running.extend(waiting.next().map(start));
+        }
+        Ok(contributions.into_iter().flatten().collect())
+    }
+
+    /// Runs one instance to its end, which is saved before anybody sees it.
+    async fn instance(
+        &self,
+        fan_out: &FanOut,
+        ticket: Option<Ticket>,
+        snapshot: &State,
+        index: usize,
+        state: State,
+    ) -> (usize, InstanceEnd) {
+        let contribution = |end: &State| contribution(fan_out, end);
+        let child = Child {
+            dispatch: self,
+            work: PartWork::Graph { graph: &fan_out.graph, contribution: &contribution },
+            middleware: &fan_out.middleware,
+            boundary: Boundary::Instance(number(index)),
+            snapshot,
+            no_suspension: no_suspension(fan_out.error_policy),
+            slot: Arc::default(),
+            ticket,
+        };
+        let contribution = match child.run(state).await {
+            PartEnd::Done(update) => Ok(update),
+            PartEnd::Failed(error) if fan_out.error_policy == ErrorPolicy::FailFast => {
+                return (index, InstanceEnd::Failed(error));
+            }
+            PartEnd::Failed(error) => Err(error_record("fan_out_index", index.to_string(), &error)),
+            PartEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
+            PartEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
+        };
+        match self.end_instance(fan_out, ticket, number(index), &contribution, snapshot).await {
+            Ok(()) => (index, InstanceEnd::Contributed(contribution)),
+            Err(refusal) => (index, InstanceEnd::Refused(refusal)),
+        }
+    }
+
+    /// What the instances have contributed before a crash; no entry has the place of each one that is to run.
+    fn begin_instances(&self, fan_out: &FanOut, count: usize) -> Result<Begun, Arc<Refusal>> {
+        let Some(checkpoints) = self.walk.run.checkpoints.as_ref().filter(|_| self.walk.is_saved()) else {
+            return Ok((None, vec![None; count]));
+        };
+        let (key, step) = (FanOutKey::of(self.walk, self.name), self.walk.run.next_step());
+        let (ticket, instances) = checkpoints.progress.begin(&key, count, step).map_err(|saved| {
+            let reason = format!("the fan-out `{}` has {count} instances, its checkpoint {saved}", self.name);
+            Arc::new(Refusal::new(Category::CheckpointRecordInvalid, reason))
+        })?;
+        Ok((Some(ticket), instances.into_iter().map(|saved| taken_up(fan_out, saved)).collect()))
+    }
+
+    async fn end_instance(
+        &self,
+        fan_out: &FanOut,
+        ticket: Option<Ticket>,
+        index: u32,
+        contribution: &Contribution,
+        snapshot: &State,
+    ) -> Result<(), Arc<Refusal>> {
+        let (Some(checkpoints), Some(ticket)) = (&self.walk.run.checkpoints, ticket) else { return Ok(()) };
+        checkpoints.progress.contributed(ticket, index, put_down(fan_out, contribution));
+        self.walk.save_contribution(self.name, snapshot).await
+    }
+}
+
+/// The execution of a fan-out as its progress knows it, and what is contributed already.
+type Begun = (Option<Ticket>, Vec<Option<Contribution>>);
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// `contribution` as it is saved.
+fn put_down(fan_out: &FanOut, contribution: &Contribution) -> InstanceProgress {
+    let completed = InstanceProgress { state: InstanceState::Completed, ..InstanceProgress::not_started() };
+    match contribution {
+        Err(record) => InstanceProgress { result: record.clone(), result_is_error: true, ..completed },
+        Ok(update) => {
+            let value = |field: &Arc<str>| update.get(field).cloned().unwrap_or_default();
+            let extras = fan_out.extra_outputs.iter().map(|(_, from)| (from.to_string(), value(from)));
+            let result = fan_out.collect_field.as_ref().map(value).unwrap_or_default();
+            InstanceProgress { result, extra_outputs: extras.collect(), ..completed }
+        }
+    }
+}
+
+/// What `saved` contributes, if it is completed.
+fn taken_up(fan_out: &FanOut, saved: InstanceProgress) -> Option<Contribution> {
+    match (saved.state, saved.result_is_error) {
+        (InstanceState::InFlight | InstanceState::NotStarted, _) => None,
+        (InstanceState::Completed, true) => Some(Err(saved.result)),
+        (InstanceState::Completed, false) => {
+            let extras = Update::from(saved.extra_outputs);
+            Some(Ok(fan_out
+                .collect_field
+                .iter()
+                .fold(extras, |update, field| update.with(field.clone(), saved.result.clone()))))
+        }
+    }
+}
+
+/// How many instances there are, in which states they start, and how many run at once (§9.1, §9.2).
+fn resolve(fan_out: &FanOut, parent: &State) -> Result<Resolved, NodeError> {
+    let items = match (&fan_out.items_field, &fan_out.count) {
+        (Some(field), _) => match parent.get(field) {
+            Some(Value::Array(items)) => items.iter().cloned().map(Some).collect(),
+            Some(_) | None => {
+                let message = format!("field `{field}` holds no list of items");
+                return Err(NodeError::new(message).with_category(Category::FanOutFieldNotList));
+            }
+        },
+        (None, count) => vec![None; instance_count(count.as_ref(), parent)?],
+    };
+    let states = items.into_iter().map(|item| entry_state(fan_out, parent, item)).collect();
+    Ok(Resolved { states, concurrency: concurrency(fan_out.concurrency.as_ref(), parent)? })
+}
+
+fn instance_count(count: Option<&Amount>, parent: &State) -> Result<usize, NodeError> {
+    let count = count.map_or(Ok(None), |count| count.resolve(parent))?;
+    count.and_then(|count| usize::try_from(count).ok()).ok_or_else(|| {
+        let message = format!("a fan-out's count must not be negative, and is {count:?}");
+        NodeError::new(message).with_category(Category::FanOutInvalidCount)
+    })
+}
+
+fn concurrency(amount: Option<&Amount>, parent: &State) -> Result<Option<usize>, NodeError> {
+    let Some(most) = amount.map_or(Ok(None), |amount| amount.resolve(parent))? else { return Ok(None) };
+    match usize::try_from(most) {
+        Ok(most) if most > 0 => Ok(Some(most)),
+        Ok(_) | Err(_) => {
+            let message = format!("a fan-out's concurrency must be positive, and is {most}");
+            Err(NodeError::new(message).with_category(Category::FanOutInvalidConcurrency))
+        }
+    }
+}
+
+fn entry_state(fan_out: &FanOut, parent: &State, item: Option<Value>) -> State {
+    let mut state = fan_out.graph.schema().defaults();
+    for (field, from) in &fan_out.inputs {
+        if let Some(value) = parent.shared(from) {
+            state.set(field, value.clone());
+        }
+    }
+    if let (Some(field), Some(item)) = (&fan_out.item_field, item) {
+        state.set(field, Arc::new(item));
+    }
+    state
+}
+
+/// What a finished instance contributes, by the names of its own fields.
+fn contribution(fan_out: &FanOut, end: &State) -> Update {
+    let fields = fan_out.collect_field.iter().chain(fan_out.extra_outputs.iter().map(|(_, from)| from));
+    fields.filter_map(|field| Some((field.clone(), end.get(field)?.clone()))).collect()
+}
+
+/// Merges the contributions in the order of their instances (§9.3, §9.4). A degraded instance that leaves a field out
+/// contributes null for it.
+fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
+    let count = contributions.len();
+    let (mut collected, mut errors, mut extras) = (Vec::new(), Vec::new(), Update::none());
+    for contribution in contributions {
+        match contribution {
+            Ok(update) => {
+                let value = |field: &Arc<str>| update.get(field).cloned().unwrap_or_default();
+                collected.extend(fan_out.collect_field.as_ref().map(value));
+                for (field, from) in &fan_out.extra_outputs {
+                    extras = extras.then(Update::none().with(field.clone(), value(from)));
+                }
+            }
+            Err(record) => errors.push(record),
+        }
+    }
+    let mut update = Update::none();
+    if let Some(target) = &fan_out.target_field {
+        update = update.with(target.clone(), collected);
+    }
+    if let (Some(field), false) = (&fan_out.errors_field, errors.is_empty()) {
+        update = update.with(field.clone(), errors);
+    }
+    if let Some(field) = &fan_out.count_field {
+        update = update.with(field.clone(), count);
+    }
+    update.then(extras)
+}
+
+/// How a failed part is recorded under the `collect` policy: its name, and the category under which it failed.
+pub(super) fn error_record(key: &str, part: String, error: &NodeError) -> Value {
+    let mut record = Map::new();
+    record.insert(key.to_owned(), part.into());
+    record.insert("category".to_owned(), error.surface().as_str().into());
+    record.into()
+}

@@ -1,0 +1,152 @@
+//! What all walks of an invocation share, and where a walk is among them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dormouse_ports::{FanOutInstance, NodePosition};
+
+use super::checkpoint::Checkpoints;
+use super::engine::Engine;
+use super::session::SessionRun;
+use crate::CompiledGraph;
+use crate::ambient::{Identity, Scope};
+use crate::observe::{EventQueue, Registered};
+
+/// What all walks of an invocation share.
+pub(crate) struct Run {
+    pub(super) identity: Arc<Identity>,
+    pub(super) session: Option<Arc<SessionRun>>,
+    pub(super) checkpoints: Option<Checkpoints>,
+    pub(super) scoped: Vec<Registered>,
+    pub(super) events: Option<EventQueue>,
+    step: AtomicU64,
+    positions: Mutex<Vec<Position>>,
+}
+
+/// A finished node, and what was between it and the graphs around it.
+pub(super) struct Position {
+    pub(super) recorded: NodePosition,
+    /// Empty for what finished before this run of the invocation.
+    pub(super) lineage: Lineage,
+}
+
+/// What is between a graph and the node around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Boundary {
+    /// A subgraph node.
+    Plain,
+    /// An instance of a fan-out node.
+    Instance(u32),
+    /// A branch of a parallel-branches node.
+    Branch(Arc<str>),
+}
+
+/// The boundaries around a graph, outermost first; as many as its namespace has names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lineage(Arc<[Boundary]>);
+
+impl Lineage {
+    pub(super) fn inside(&self, boundary: Boundary) -> Self {
+        Self(self.0.iter().cloned().chain([boundary]).collect())
+    }
+
+    /// The boundary inside of the node at `depth` of the namespace.
+    pub(super) fn at(&self, depth: usize) -> Option<&Boundary> {
+        self.0.get(depth)
+    }
+
+    /// The fan-out instances around a graph at `namespace`, outermost first.
+    pub(super) fn instances(&self, namespace: &[Arc<str>]) -> Vec<FanOutInstance> {
+        let instance = |(depth, boundary): (usize, &Boundary)| match boundary {
+            Boundary::Instance(index) => Some(FanOutInstance {
+                namespace: namespace[..depth].to_vec(),
+                fan_out_node_name: namespace[depth].clone(),
+                fan_out_index: *index,
+            }),
+            Boundary::Plain | Boundary::Branch(_) => None,
+        };
+        self.0.iter().take(namespace.len()).enumerate().filter_map(instance).collect()
+    }
+
+    /// Whether the graph is the whole of a fan-out instance.
+    pub(super) fn is_instance(&self) -> bool {
+        matches!(self.0.last(), Some(Boundary::Instance(_)))
+    }
+
+    pub(super) fn fan_out_indices(&self) -> Vec<Option<u32>> {
+        let index = |boundary: &Boundary| match boundary {
+            Boundary::Instance(index) => Some(*index),
+            Boundary::Plain | Boundary::Branch(_) => None,
+        };
+        self.0.iter().map(index).collect()
+    }
+
+    pub(super) fn branch_names(&self) -> Vec<Option<Arc<str>>> {
+        let name = |boundary: &Boundary| match boundary {
+            Boundary::Branch(name) => Some(name.clone()),
+            Boundary::Plain | Boundary::Instance(_) => None,
+        };
+        self.0.iter().map(name).collect()
+    }
+
+    /// The innermost fan-out instance.
+    pub(super) fn fan_out_index(&self) -> Option<u32> {
+        self.fan_out_indices().into_iter().rev().flatten().next()
+    }
+
+    /// Whether the graph is inside of any branch.
+    pub(super) fn is_in_branch(&self) -> bool {
+        self.0.iter().any(|boundary| matches!(boundary, Boundary::Branch(_)))
+    }
+
+    /// The innermost branch.
+    pub(super) fn branch_name(&self) -> Option<Arc<str>> {
+        self.branch_names().into_iter().rev().flatten().next()
+    }
+}
+
+impl Run {
+    pub(super) fn begin(
+        engine: &Engine,
+        graph: &CompiledGraph,
+        identity: Arc<Identity>,
+        session: Option<Arc<SessionRun>>,
+        scoped: Vec<Registered>,
+    ) -> Self {
+        let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
+        let watched = !scoped.is_empty() || graph.is_observed();
+        let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
+        let checkpoints = Checkpoints::of(engine, graph);
+        let (step, positions) = (AtomicU64::new(0), Mutex::default());
+        Self { identity, session, checkpoints, scoped, events, step, positions }
+    }
+
+    /// Takes up the history of a paused invocation.
+    pub(super) fn continuing(self, step: u64, positions: &[NodePosition]) -> Self {
+        let positions =
+            positions.iter().map(|position| Position { recorded: position.clone(), lineage: Lineage::default() });
+        Self { step: AtomicU64::new(step), positions: Mutex::new(positions.collect()), ..self }
+    }
+
+    /// The number of the next step, which is taken by asking.
+    pub(super) fn take_step(&self) -> u64 {
+        self.step.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number that the next step will have.
+    pub(super) fn next_step(&self) -> u64 {
+        self.step.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn complete(&self, position: Position) {
+        self.positions.lock().unwrap_or_else(PoisonError::into_inner).push(position);
+    }
+
+    pub(super) fn completed_positions(&self) -> Vec<NodePosition> {
+        self.with_positions(|positions| positions.iter().map(|position| position.recorded.clone()).collect())
+    }
+
+    pub(super) fn with_positions<T>(&self, look: impl FnOnce(&[Position]) -> T) -> T {
+        look(&self.positions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
