@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -145,23 +145,21 @@ impl Migrations {
 
     /// Every shortest path between two versions, breadth first.
     fn shortest(&self, from: &str, to: &str) -> Vec<Vec<Arc<str>>> {
-        let mut paths: VecDeque<Vec<Arc<str>>> = VecDeque::from([vec![from.into()]]);
+        let mut paths: Vec<Vec<Arc<str>>> = vec![vec![from.into()]];
         let mut settled: BTreeSet<Arc<str>> = BTreeSet::from([from.into()]);
         let mut found = Vec::new();
         while found.is_empty() && !paths.is_empty() {
-            let mut reached = BTreeSet::new();
-            for path in std::mem::take(&mut paths) {
+            let (mut longer_paths, mut reached) = (Vec::new(), BTreeSet::new());
+            for path in paths {
                 for next in self.next(path.last()).filter(|next| !settled.contains(*next)) {
                     let longer = path.iter().chain([next]).cloned().collect();
-                    if **next == *to {
-                        found.push(longer)
-                    } else {
-                        paths.push_back(longer)
-                    }
+                    let ends = if **next == *to { &mut found } else { &mut longer_paths };
+                    ends.push(longer);
                     reached.insert(next.clone());
                 }
             }
             settled.extend(reached);
+            paths = longer_paths;
         }
         found
     }

@@ -44,6 +44,16 @@ impl Checkpoints {
         })
     }
 
+    /// The present instant, but later than every save so far.
+    pub(super) async fn now(&self) -> Timestamp {
+        later(self.clock.now(), *self.last.lock().await)
+    }
+
+    /// Saves only after `instant`: the invocation has saved until then, maybe where the clock is ahead of this one.
+    pub(super) fn not_before(&mut self, instant: Timestamp) {
+        *self.last.get_mut() = Some(instant);
+    }
+
     async fn save(
         &self,
         run: &Run,

@@ -36,8 +36,11 @@ pub(super) async fn claimed(
         metadata: paused.metadata.clone(),
     });
     let session = SessionRun::of_pause(engine, graph, &paused);
-    let run = Run::begin(engine, graph, identity, session, registered(call.observers))
+    let mut run = Run::begin(engine, graph, identity, session, registered(call.observers))
         .continuing(paused.step, &paused.completed_positions);
+    if let Some(checkpoints) = &mut run.checkpoints {
+        checkpoints.not_before(paused.suspended_at);
+    }
     let ended = continue_walk(graph, &run, &paused, states).await;
     let terms = LeaseTerms { owner: claim.owner.clone(), duration: call.claim.duration };
     let finished = match ended {
