@@ -14,7 +14,7 @@ pub use branches::{Branch, ParallelBranches, When};
 pub use builder::GraphBuilder;
 pub use compiled::CompiledGraph;
 pub(crate) use compiled::{CompiledNode, Edge, Work};
-pub use fan_out::{Amount, ErrorPolicy, FanOut, OnEmpty};
+pub use fan_out::{Amount, Compute, ErrorPolicy, FanOut, OnEmpty};
 pub(crate) use migrations::Migrated;
 pub use migrations::{Migrate, Migrations};
 pub use session::{SessionConcurrency, SessionPolicy};
