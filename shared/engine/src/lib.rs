@@ -49,11 +49,14 @@ mod observe;
 mod run;
 mod state;
 
-pub use ambient::{Identity, current};
+pub use ambient::{Identity, Position, current, in_trace, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
 pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurrency, SessionPolicy, TypedGraph};
 pub use node::{END, Middleware, Next, Node, Route, Target};
-pub use observe::{DrainSummary, NodeEvent, ObservedError, Observer, ObserverHandle, Phase, Phases};
+pub use observe::{
+    DrainSummary, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Observer, ObserverHandle,
+    Phase, Phases, ResumedFrom,
+};
 pub use run::{
     AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,
     suspend, suspend_and_rerun,

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use super::Body;
 use super::slot::{Saver, Wish};
 use super::walk::{End, Execution, From, ResumePoint, Walk, observed};
-use crate::ambient::{self, Scope, Scoped};
+use crate::ambient::{self, Position, Scope, Scoped};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{Chain, Middleware, Next, Node};
 use crate::observe::{NodeEvent, Phase};
@@ -95,10 +95,15 @@ impl<'d> Dispatch<'d> {
     }
 
     fn scope(&self, body: Option<Arc<Body>>) -> Scope {
+        let position = body.is_some().then(|| {
+            let namespace = self.walk.namespace.iter().chain([self.name]).cloned().collect();
+            Arc::new(Position { namespace, step: self.step, attempt_index: self.attempt_index() })
+        });
         Scope {
             identity: self.walk.run.identity.clone(),
             slot: Some(self.walk.slot.clone()),
             body,
+            position,
             attempt_index: self.attempt_index(),
         }
     }

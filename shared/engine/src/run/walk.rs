@@ -3,16 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::{Category, NodePosition, SignalDescriptor};
+use dormouse_ports::{Category, Clock, NodePosition, SignalDescriptor};
 
-use super::engine::Engine;
+use super::engine::{Engine, Outcome};
 use super::session::SessionRun;
 use super::slot::{Ended, UntilSuspended, Wish};
 use super::{Slot, dispatch};
-use crate::ambient::{Identity, Scope};
+use crate::ambient::Identity;
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{EventQueue, NodeEvent, ObservedError, Phase, Registered, Registrations};
+use crate::observe::{
+    EventQueue, InvocationResult, InvocationStart, NodeEvent, ObservedError, Phase, Registered, Registrations,
+};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -24,6 +26,7 @@ pub(crate) struct Run {
     positions: Mutex<Vec<Position>>,
     scoped: Vec<Registered>,
     events: Option<EventQueue>,
+    clock: Arc<dyn Clock>,
 }
 
 struct Position {
@@ -92,14 +95,27 @@ impl Run {
     pub(super) fn begin(
         engine: &Engine,
         graph: &CompiledGraph,
-        identity: Arc<Identity>,
+        start: InvocationStart,
         session: Option<Arc<SessionRun>>,
         scoped: Vec<Registered>,
     ) -> Self {
-        let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
+        let (identity, clock) = (start.identity.clone(), engine.ports().clock.clone());
         let watched = !scoped.is_empty() || graph.is_observed();
-        let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
-        Self { identity, session, step: AtomicU64::new(0), positions: Mutex::default(), scoped, events }
+        let events = watched.then(|| {
+            let observers = graph.observers.snapshot().iter().chain(&scoped).cloned().collect();
+            EventQueue::open(graph, start, observers, clock.clone(), &*engine.ports().spawner)
+        });
+        Self { identity, session, step: AtomicU64::new(0), positions: Mutex::default(), scoped, events, clock }
+    }
+
+    /// Tells the observers how the call ended.
+    pub(super) fn end(&self, result: &Result<Outcome, EngineError>) {
+        let Some(events) = &self.events else { return };
+        events.end(match result {
+            Ok(Outcome::Completed(_)) => InvocationResult::Completed,
+            Ok(Outcome::Suspended(_)) => InvocationResult::Suspended,
+            Err(error) => InvocationResult::Errored(observed(error)),
+        });
     }
 
     /// Takes up the history of a paused invocation.
@@ -363,6 +379,7 @@ impl<'r> Walk<'r> {
         pre_state: State,
     ) -> NodeEvent {
         NodeEvent {
+            at: self.run.clock.now(),
             phase,
             node_name: name.clone(),
             namespace: self.namespace.iter().chain([name]).cloned().collect(),
