@@ -91,6 +91,12 @@ pub(crate) async fn within<T>(identity: &Arc<Identity>, work: impl Future<Output
     Scoped::new(scope, Box::pin(work)).instrument(identity.log_span()).await
 }
 
+/// Runs `work`, which is a body of its own without being a node's, at its position.
+pub(crate) async fn at<T>(position: Position, work: impl Future<Output = T> + Send) -> T {
+    let Some(around) = scope() else { return work.await };
+    Scoped::new(Scope { position: Some(Arc::new(position)), ..around }, Box::pin(work)).await
+}
+
 /// What is in scope at a point of the call tree.
 #[derive(Clone)]
 pub(crate) struct Scope {

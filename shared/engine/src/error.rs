@@ -16,17 +16,26 @@ pub struct NodeError {
     category: Option<Category>,
     message: String,
     cause: Option<Cause>,
+    /// The parallel branch that failed with it.
+    branch: Option<Arc<str>>,
 }
 
 enum Cause {
     Foreign(Box<dyn Error + Send + Sync>),
-    Engine(Box<EngineError>),
+    /// An error of an inner graph. A subgraph's passes through its node as it is; a fan-out and parallel branches wrap
+    /// it.
+    Engine {
+        error: Box<EngineError>,
+        passes: bool,
+    },
+    /// An error of a call in a branch.
+    Node(Box<NodeError>),
 }
 
 impl NodeError {
     /// An error without a category.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { category: None, message: message.into(), cause: None }
+        Self { category: None, message: message.into(), cause: None, branch: None }
     }
 
     /// Sets the category.
@@ -36,15 +45,48 @@ impl NodeError {
         self
     }
 
-    /// The error of an inner graph as a carrier around it.
-    pub(crate) fn carrying(error: EngineError) -> Self {
-        Self { category: None, message: error.to_string(), cause: Some(Cause::Engine(Box::new(error))) }
+    /// The error of a subgraph, which its node passes on.
+    pub(crate) fn passing(error: EngineError) -> Self {
+        Self {
+            message: error.to_string(),
+            cause: Some(Cause::Engine { error: Box::new(error), passes: true }),
+            ..Self::new("")
+        }
     }
 
-    pub(crate) fn into_carried(self) -> Result<EngineError, Self> {
+    /// This error as the reason for which a node with concurrent parts failed.
+    pub(crate) fn wrapped(self) -> Self {
         match self.cause {
-            Some(Cause::Engine(inner)) => Ok(*inner),
-            cause @ (Some(Cause::Foreign(_)) | None) => Err(Self { cause, ..self }),
+            Some(Cause::Engine { error, .. }) => {
+                Self { cause: Some(Cause::Engine { error, passes: false }), ..Self { cause: None, ..self } }
+            }
+            Some(Cause::Foreign(_) | Cause::Node(_)) | None => {
+                Self { message: self.message.clone(), cause: Some(Cause::Node(Box::new(self))), ..Self::new("") }
+            }
+        }
+    }
+
+    /// Names the parallel branch that failed with it.
+    pub(crate) fn of_branch(self, branch: &Arc<str>) -> Self {
+        Self { branch: Some(branch.clone()), ..self.wrapped() }
+    }
+
+    pub(crate) fn branch(&self) -> Option<&Arc<str>> {
+        self.branch.as_ref()
+    }
+
+    pub(crate) fn into_passed(self) -> Result<EngineError, Self> {
+        match self.cause {
+            Some(Cause::Engine { error, passes: true }) => Ok(*error),
+            cause @ (Some(_) | None) => Err(Self { cause, ..self }),
+        }
+    }
+
+    /// The category under which a node that raised this fails: `node_exception`, or what its inner graph failed with.
+    pub(crate) fn surface(&self) -> Category {
+        match &self.cause {
+            Some(Cause::Engine { error, .. }) => error.category().clone(),
+            Some(Cause::Foreign(_) | Cause::Node(_)) | None => Category::NodeException,
         }
     }
 
@@ -58,9 +100,10 @@ impl NodeError {
         &self.message
     }
 
-    fn derived(&self) -> Option<&Category> {
+    pub(crate) fn derived(&self) -> Option<&Category> {
         self.category.as_ref().or_else(|| match &self.cause {
-            Some(Cause::Engine(inner)) => Some(inner.derived_category()),
+            Some(Cause::Engine { error, .. }) => Some(error.derived_category()),
+            Some(Cause::Node(error)) => error.derived(),
             Some(Cause::Foreign(_)) | None => None,
         })
     }
@@ -69,7 +112,7 @@ impl NodeError {
 impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
     fn from(error: E) -> Self {
         let message = error.to_string();
-        Self { category: None, message, cause: Some(Cause::Foreign(Box::new(error))) }
+        Self { cause: Some(Cause::Foreign(Box::new(error))), ..Self::new(message) }
     }
 }
 
@@ -77,7 +120,7 @@ impl fmt::Debug for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let foreign = match &self.cause {
             Some(Cause::Foreign(error)) => Some(error),
-            Some(Cause::Engine(_)) | None => None,
+            Some(Cause::Engine { .. } | Cause::Node(_)) | None => None,
         };
         f.debug_struct("NodeError")
             .field("category", &self.category)
@@ -122,6 +165,14 @@ impl EngineError {
         }))
     }
 
+    /// Sets what stands behind it, where that is known by its category only.
+    pub(crate) fn derived_as(self, category: Option<Category>) -> Self {
+        match category {
+            Some(category) => self.caused_by(NodeError::new("").with_category(category)),
+            None => self,
+        }
+    }
+
     pub(crate) fn caused_by(mut self, cause: NodeError) -> Self {
         self.0.cause = Some(cause);
         self
@@ -156,7 +207,8 @@ impl EngineError {
     /// The outermost category of the cause chain that is not a mere carrier (pipeline-utilities §6.4): for a node
     /// that raised `provider_unavailable`, that.
     pub fn derived_category(&self) -> &Category {
-        let carrier = matches!(self.0.category, Category::NodeException | Category::EdgeException);
+        let carriers = [Category::NodeException, Category::EdgeException, Category::ParallelBranchesBranchFailed];
+        let carrier = carriers.contains(&self.0.category);
         let cause = self.0.cause.as_ref().filter(|_| carrier);
         cause.and_then(NodeError::derived).unwrap_or(&self.0.category)
     }

@@ -51,11 +51,14 @@ mod state;
 
 pub use ambient::{Identity, Position, current, in_trace, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
-pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurrency, SessionPolicy, TypedGraph};
+pub use graph::{
+    Amount, Branch, CompiledGraph, ErrorPolicy, FanOut, GraphBuilder, Migrate, OnEmpty, ParallelBranches, Projection,
+    SessionConcurrency, SessionPolicy, TypedGraph, When,
+};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    DrainSummary, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Observer, ObserverHandle,
-    Phase, Phases, ResumedFrom,
+    DrainSummary, FanOutConfig, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Observer,
+    ObserverHandle, ParallelBranchesConfig, Phase, Phases, ResumedFrom,
 };
 pub use run::{
     AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,

@@ -57,6 +57,12 @@ pub trait Middleware: Send + Sync {
     /// # Errors
     /// What it raises counts as raised by the node.
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError>;
+
+    /// The update by which it replaces a failure, where that is fixed: a fan-out checks that it fills the collected
+    /// field (pipeline-utilities §9.8).
+    fn static_degraded_update(&self) -> Option<&Update> {
+        None
+    }
 }
 
 /// Where an edge leads.

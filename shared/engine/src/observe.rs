@@ -7,7 +7,7 @@ mod observer;
 
 pub use delivery::DrainSummary;
 pub(crate) use delivery::{Deliveries, EventQueue};
-pub use event::{NodeEvent, ObservedError, Phase, Phases};
+pub use event::{FanOutConfig, NodeEvent, ObservedError, ParallelBranchesConfig, Phase, Phases};
 pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom};
 pub use observer::{Observer, ObserverHandle};
 pub(crate) use observer::{Observers, Registered, Registrations};

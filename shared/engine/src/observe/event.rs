@@ -103,4 +103,44 @@ pub struct NodeEvent {
     pub descriptor: Option<SignalDescriptor>,
     /// The states of the containing graphs, outermost first; one fewer than `namespace` has names.
     pub parent_states: Vec<State>,
+    /// The innermost fan-out instance that it ran in.
+    pub fan_out_index: Option<u32>,
+    /// The innermost parallel branch that it ran in.
+    pub branch_name: Option<Arc<str>>,
+    /// For each containing node, outermost first, the fan-out instance entered there.
+    pub fan_out_index_chain: Vec<Option<u32>>,
+    /// For each containing node, outermost first, the parallel branch entered there.
+    pub branch_name_chain: Vec<Option<Arc<str>>>,
+    /// What a fan-out node resolved; on its own events only.
+    pub fan_out_config: Option<Arc<FanOutConfig>>,
+    /// What a parallel-branches node resolved; on its own events only.
+    pub parallel_branches_config: Option<Arc<ParallelBranchesConfig>>,
+}
+
+/// The resolved configuration of a fan-out (graph-engine §6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FanOutConfig {
+    /// How many instances there are.
+    pub item_count: usize,
+    /// How many run at once; `None` means all of them.
+    pub concurrency: Option<usize>,
+    /// `fail_fast` or `collect`.
+    pub error_policy: &'static str,
+    /// The fan-out node's own name.
+    pub parent_node_name: Arc<str>,
+}
+
+/// The resolved configuration of a parallel-branches node (graph-engine §6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParallelBranchesConfig {
+    /// All declared branches, in order.
+    pub branch_names: Vec<Arc<str>>,
+    /// Those of them that are a plain call: their events tell of the branch itself, not of a node in it.
+    pub calls: Vec<Arc<str>>,
+    /// How many of them run.
+    pub branch_count: usize,
+    /// `fail_fast` or `collect`.
+    pub error_policy: &'static str,
+    /// The node's own name.
+    pub parent_node_name: Arc<str>,
 }

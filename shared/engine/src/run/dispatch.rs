@@ -2,40 +2,79 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use dormouse_ports::Category;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Body;
+use super::record::Boundary;
 use super::slot::{Saver, Wish};
-use super::walk::{End, Execution, From, ResumePoint, Walk, observed};
+use super::walk::{End, Execution, From, Inside, ResumePoint, Walk, observed};
 use crate::ambient::{self, Position, Scope, Scoped};
 use crate::graph::{CompiledNode, Work};
-use crate::node::{Chain, Middleware, Next, Node};
-use crate::observe::{NodeEvent, Phase};
+use crate::node::{Chain, Middleware, Next};
+use crate::observe::{FanOutConfig, NodeEvent, ParallelBranchesConfig, Phase};
 use crate::{CompiledGraph, EngineError, NodeError, Projection, State, Update};
 
 /// One dispatch of a node with all that wraps it.
 pub(super) struct Dispatch<'d> {
-    walk: &'d Walk<'d>,
-    name: &'d Arc<str>,
-    node: &'d CompiledNode,
+    pub(super) walk: &'d Walk<'d>,
+    pub(super) name: &'d Arc<str>,
+    pub(super) node: &'d CompiledNode,
     step: u64,
     attempt_index: AtomicU32,
     /// Taken by the first attempt: a later one starts afresh.
     resume: Mutex<Option<ResumePoint>>,
+    pub(super) fan_out: OnceLock<Arc<FanOutConfig>>,
+    pub(super) branches: OnceLock<Arc<ParallelBranchesConfig>>,
+}
+
+/// What is known of a dispatch besides its result.
+#[derive(Clone)]
+pub(super) struct Attempted {
+    pub(super) step: u64,
+    pub(super) attempt_index: u32,
+    /// Whether the node shows in events.
+    pub(super) emits: bool,
+    pub(super) fan_out: Option<Arc<FanOutConfig>>,
+    pub(super) branches: Option<Arc<ParallelBranchesConfig>>,
 }
 
 impl<'d> Dispatch<'d> {
-    pub(super) fn new(walk: &'d Walk<'d>, name: &'d Arc<str>, node: &'d CompiledNode, execution: &Execution) -> Self {
+    pub(super) fn new(
+        walk: &'d Walk<'d>,
+        name: &'d Arc<str>,
+        node: &'d CompiledNode,
+        step: u64,
+        execution: &Execution,
+    ) -> Self {
         let inherited = ambient::scope().map_or(0, |scope| scope.attempt_index);
-        let attempt_index = AtomicU32::new(execution.attempt_index.max(inherited));
-        Self { walk, name, node, step: execution.step, attempt_index, resume: Mutex::new(execution.resume.clone()) }
+        Self {
+            walk,
+            name,
+            node,
+            step,
+            attempt_index: AtomicU32::new(execution.attempt_index.max(inherited)),
+            resume: Mutex::new(execution.resume.clone()),
+            fan_out: OnceLock::new(),
+            branches: OnceLock::new(),
+        }
     }
 
-    pub(super) fn attempt_index(&self) -> u32 {
-        self.attempt_index.load(Ordering::Relaxed)
+    pub(super) fn attempted(&self) -> Attempted {
+        Attempted {
+            step: self.step,
+            attempt_index: self.attempt_index.load(Ordering::Relaxed),
+            emits: self.node.work.emits_events(),
+            fan_out: self.fan_out.get().cloned(),
+            branches: self.branches.get().cloned(),
+        }
+    }
+
+    pub(super) fn into_attempted(self) -> Attempted {
+        self.attempted()
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
@@ -51,24 +90,31 @@ impl<'d> Dispatch<'d> {
 
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         match &self.node.work {
-            Work::Node(node) => Box::pin(self.attempt(&**node, state)),
+            Work::Node(node) => {
+                let body = Arc::new(self.body(&state));
+                let work = Scoped::new(self.scope(Some(body)), node.run(state.clone()));
+                Box::pin(self.attempt(state, work))
+            }
             Work::Subgraph { graph, projection } => Box::pin(self.subgraph(graph, projection, state)),
+            Work::FanOut(fan_out) => Box::pin(self.fan_out(fan_out, state)),
+            Work::Branches(branches) => Box::pin(self.branches(branches, state)),
         }
     }
 
-    /// One attempt at the node's own body, between its events.
-    async fn attempt(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
-        let pre_state = self.walk.is_observed().then(|| state.clone());
+    /// One attempt at the node's own work, between its events.
+    pub(super) async fn attempt(
+        &self,
+        state: State,
+        work: impl Future<Output = Result<Update, NodeError>> + Send,
+    ) -> Result<Update, NodeError> {
+        let pre_state = self.walk.is_observed().then_some(state);
         if let Some(pre_state) = &pre_state {
             self.walk.emit(self.event(Phase::Started, pre_state.clone()));
         }
-        let body = Arc::new(Body { state: state.clone(), saver: self.saver(), unsupported: None });
-        let result = Scoped::new(self.scope(Some(body)), node.run(state)).await;
+        let result = work.await;
         if let (Err(error), Some(pre_state)) = (&result, pre_state) {
-            let failure = EngineError::new(dormouse_ports::Category::NodeException, error.message());
-            let mut failure = observed(&failure);
-            failure.derived_category = error.category().cloned().unwrap_or(failure.derived_category);
-            self.walk.emit(NodeEvent { error: Some(failure), ..self.event(Phase::Completed, pre_state) });
+            let failure = self.walk.failure_of(error);
+            self.walk.emit(NodeEvent { error: Some(observed(&failure)), ..self.event(Phase::Completed, pre_state) });
         }
         result
     }
@@ -84,40 +130,58 @@ impl<'d> Dispatch<'d> {
             None => (projection.enter(&state, graph), From::Entry),
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
-        let inner = self.walk.inside(graph, self.name, state);
-        match inner.walk(inner_state, from).await.map_err(NodeError::carrying)? {
-            End::Completed(end) => Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
-            End::Paused(pause) => {
-                self.walk.slot.put(Wish::Nested(pause));
-                futures::future::pending().await
-            }
-        }
+        let inside = Inside { graph, name: self.name, state, boundary: Boundary::Plain, no_suspension: None };
+        let wish = match self.walk.inside(inside).walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
+            Ok(End::Completed(end)) => return Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
+            Ok(End::Paused(pause)) => Wish::Nested(pause),
+            Err(refusal) => Wish::Refused(refusal),
+        };
+        self.stop_by(wish).await
     }
 
-    fn scope(&self, body: Option<Arc<Body>>) -> Scope {
-        let position = body.is_some().then(|| {
-            let namespace = self.walk.namespace.iter().chain([self.name]).cloned().collect();
-            Arc::new(Position { namespace, step: self.step, attempt_index: self.attempt_index() })
+    /// Stops the whole chain: what wraps this point does not see it.
+    pub(super) async fn stop_by<T>(&self, wish: Wish) -> T {
+        self.walk.slot.put(wish);
+        futures::future::pending().await
+    }
+
+    pub(super) fn scope(&self, body: Option<Arc<Body>>) -> Scope {
+        let position = body.is_some().then(|| Position {
+            namespace: self.walk.path_to(self.name),
+            step: self.step,
+            attempt_index: self.attempt_index.load(Ordering::Relaxed),
         });
         Scope {
             identity: self.walk.run.identity.clone(),
             slot: Some(self.walk.slot.clone()),
             body,
-            position,
-            attempt_index: self.attempt_index(),
+            position: position.map(Arc::new),
+            attempt_index: self.attempt_index.load(Ordering::Relaxed),
         }
     }
 
-    fn saver(&self) -> Saver {
-        match (&self.walk.run.session, self.walk.namespace.is_empty()) {
+    fn body(&self, state: &State) -> Body {
+        let saver = match (&self.walk.run.session, self.walk.namespace.is_empty()) {
             (_, false) => Saver::Subgraph,
             (Some(session), true) => Saver::Session(session.clone()),
             (None, true) => Saver::Unbound,
-        }
+        };
+        Body { state: state.clone(), saver, unsupported: self.walk.no_suspension }
     }
 
     fn event(&self, phase: Phase, pre_state: State) -> NodeEvent {
-        self.walk.event(phase, self.name, self.step, self.attempt_index(), pre_state)
+        self.walk.event(phase, self.name, &self.attempted(), pre_state)
+    }
+}
+
+impl Walk<'_> {
+    /// What an attempt that raised `error` failed with, as observers see it.
+    pub(super) fn failure_of(&self, error: &NodeError) -> EngineError {
+        let category = match error.branch() {
+            Some(_) => Category::ParallelBranchesBranchFailed,
+            None => Category::NodeException,
+        };
+        EngineError::new(category, error.message()).derived_as(error.derived().cloned())
     }
 }
 
@@ -142,9 +206,9 @@ impl ResumePoint {
     }
 }
 
-fn flatten_panic(
-    result: Result<Result<Update, NodeError>, Box<dyn std::any::Any + Send>>,
-) -> Result<Update, NodeError> {
+pub(super) fn flatten_panic<T>(
+    result: Result<Result<T, NodeError>, Box<dyn std::any::Any + Send>>,
+) -> Result<T, NodeError> {
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

@@ -7,8 +7,9 @@ use dormouse_ports::{
     Owner, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
 };
 
+use super::record::Run;
 use super::session::SessionRun;
-use super::walk::{From, Run, Walk};
+use super::walk::{From, Walk};
 use super::{finish, resume};
 use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, Observer, Phases, Registered, ResumedFrom};

@@ -8,8 +8,9 @@ use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrit
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transient, registered};
 use super::finish::completed;
 use super::pause::{self, Before};
+use super::record::Run;
 use super::session::{SessionRun, save_failed};
-use super::walk::{End, From, ResumePoint, Run, Walk};
+use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::{self, Identity};
 use crate::observe::ResumedFrom;
 use crate::{CompiledGraph, EngineError, State};

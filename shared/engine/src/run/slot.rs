@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use dormouse_ports::{Category, SignalDescriptor};
 
+use super::pausing::{Contained, Pause, Refusal};
 use crate::{NodeError, State, ambient};
 
 /// Where a node puts down its wish to suspend. One per running graph: a graph runs one node at a time.
@@ -20,11 +21,11 @@ pub(crate) enum Wish {
         attempt_index: u32,
     },
     /// `suspend()` was called where it may not be.
-    Refused {
-        reason: &'static str,
-    },
-    /// A graph inside of the node is pausing.
-    Nested(Arc<super::walk::Pause>),
+    Refused(Arc<Refusal>),
+    /// The graph inside of a subgraph node is pausing.
+    Nested(Arc<Pause>),
+    /// A part of a fan-out or of parallel branches is pausing.
+    Contained(Box<Contained>),
 }
 
 /// What `save_session()` reaches from a body.
@@ -71,7 +72,7 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
     };
     let attempt_index = scope.attempt_index;
     slot.put(match refused {
-        Some(reason) => Wish::Refused { reason },
+        Some(reason) => Wish::Refused(Arc::new(Refusal { reason, node: None, state: None })),
         None => Wish::Suspend { descriptor, node_completed, attempt_index },
     });
     futures::future::pending().await
