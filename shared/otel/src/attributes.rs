@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Identity, InvocationStart, NodeEvent};
-use dormouse_ports::{Map, SignalDescriptor};
+use dormouse_engine::{Identity, InvocationStart, NodeEvent, ObservedError};
+use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
+
+use crate::place::{Entered, Place};
 
 /// What `openarmature.implementation.name` says (§5.1).
 pub const IMPLEMENTATION: &str = "openarmature-rust";
@@ -13,6 +15,8 @@ pub const IMPLEMENTATION: &str = "openarmature-rust";
 /// that it contains.
 pub const SPEC_VERSION: &str = "proposal-0115";
 
+const BRANCH_NAME: &str = "openarmature.node.branch_name";
+pub(crate) const SIGNAL_ID: &str = "openarmature.suspension.signal_id";
 pub(crate) const OUTCOME: &str = "openarmature.outcome";
 pub(crate) const ERROR_CATEGORY: &str = "openarmature.error.category";
 
@@ -20,16 +24,24 @@ pub(crate) const ERROR_CATEGORY: &str = "openarmature.error.category";
 pub(crate) fn cross_cutting(identity: &Identity) -> Vec<KeyValue> {
     let mut all = vec![KeyValue::new("openarmature.correlation_id", identity.correlation_id.clone())];
     if let Some(session_id) = &identity.session_id {
-        all.push(KeyValue::new("openarmature.session_id", session_id.as_str().to_owned()));
+        all.push(session(session_id));
     }
     all.extend(flattened("openarmature.user", &identity.metadata));
     all
 }
 
+pub(crate) fn session(session_id: &SessionId) -> KeyValue {
+    KeyValue::new("openarmature.session_id", session_id.as_str().to_owned())
+}
+
+pub(crate) fn invocation_id(invocation_id: &InvocationId) -> KeyValue {
+    KeyValue::new("openarmature.invocation_id", invocation_id.as_str().to_owned())
+}
+
 /// What the invocation span carries besides (§5.1).
 pub(crate) fn invocation(start: &InvocationStart) -> Vec<KeyValue> {
     vec![
-        KeyValue::new("openarmature.invocation_id", start.identity.invocation_id.as_str().to_owned()),
+        invocation_id(&start.identity.invocation_id),
         KeyValue::new("openarmature.graph.entry_node", start.entry_node.to_string()),
         KeyValue::new("openarmature.graph.spec_version", SPEC_VERSION),
         KeyValue::new("openarmature.implementation.name", IMPLEMENTATION),
@@ -37,21 +49,72 @@ pub(crate) fn invocation(start: &InvocationStart) -> Vec<KeyValue> {
     ]
 }
 
-/// What a node span carries besides (§5.2).
+/// What a node span carries besides (§5.2), and where it is in fan-outs and branches (§5.4, §5.7).
 pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
-    vec![
+    let mut all = vec![
         KeyValue::new("openarmature.node.name", event.node_name.to_string()),
         KeyValue::new("openarmature.node.namespace", names(&event.namespace)),
         KeyValue::new("openarmature.node.step", i64::try_from(event.step).unwrap_or(i64::MAX)),
         KeyValue::new("openarmature.node.attempt_index", i64::from(event.attempt_index)),
-    ]
+    ];
+    all.extend(event.fan_out_index.map(fan_out_index));
+    all.extend(event.branch_name.as_ref().map(|name| KeyValue::new(BRANCH_NAME, name.to_string())));
+    all
+}
+
+/// What the span of a subgraph, a fan-out instance or a branch carries besides (§5.3, §5.4, §5.7).
+pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
+    let node = entered.node.to_string();
+    match (entered.fan_out_index, &entered.branch) {
+        (Some(index), _) => {
+            vec![fan_out_index(index), KeyValue::new("openarmature.fan_out.parent_node_name", node)]
+        }
+        (None, Some(branch)) => vec![
+            KeyValue::new(BRANCH_NAME, branch.to_string()),
+            KeyValue::new("openarmature.parallel_branches.parent_node_name", node),
+        ],
+        (None, None) => vec![KeyValue::new("openarmature.node.name", node)],
+    }
+}
+
+/// What the span of a fan-out node or a parallel-branches node carries besides (§5.4, §5.7).
+pub(crate) fn dispatcher(event: &NodeEvent) -> Vec<KeyValue> {
+    let mut all = Vec::new();
+    if let Some(config) = &event.fan_out_config {
+        let concurrency = config.concurrency.map_or(0, count);
+        all.push(KeyValue::new("openarmature.fan_out.item_count", count(config.item_count)));
+        all.push(KeyValue::new("openarmature.fan_out.concurrency", concurrency));
+        all.push(KeyValue::new("openarmature.fan_out.error_policy", config.error_policy));
+    }
+    if let Some(config) = &event.parallel_branches_config {
+        all.push(KeyValue::new("openarmature.parallel_branches.branch_count", count(config.branch_count)));
+        all.push(KeyValue::new("openarmature.parallel_branches.error_policy", config.error_policy));
+    }
+    all
+}
+
+/// The category that a failed node is filed under (§5.2): what its body raised, where it said so; of a branch that is
+/// a plain call and of everything else the category of graph-engine §4.
+pub(crate) fn category<'e>(place: &Place, error: &'e ObservedError) -> &'e Category {
+    match place {
+        Place::Node { .. } if error.category == Category::NodeException => &error.derived_category,
+        Place::Node { .. } | Place::Inside(_) => &error.category,
+    }
+}
+
+fn fan_out_index(index: u32) -> KeyValue {
+    KeyValue::new("openarmature.node.fan_out_index", i64::from(index))
+}
+
+fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// What the span of a suspending node carries besides (§5.8).
 pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
     let signal_id = descriptor.signal_id.as_str().to_owned();
     let metadata = descriptor.metadata.iter().flat_map(|map| flattened("openarmature.suspension.metadata", map));
-    [KeyValue::new("openarmature.suspension.signal_id", signal_id)].into_iter().chain(metadata).collect()
+    [KeyValue::new(SIGNAL_ID, signal_id)].into_iter().chain(metadata).collect()
 }
 
 /// An array of names.
@@ -79,12 +142,13 @@ fn value(value: &serde_json::Value) -> Option<Value> {
 }
 
 fn array(items: &[serde_json::Value]) -> Option<Array> {
-    let strings = || items.iter().map(|item| item.as_str().map(|text| text.to_owned().into())).collect();
-    let flags = || items.iter().map(serde_json::Value::as_bool).collect();
-    let integers = || items.iter().map(serde_json::Value::as_i64).collect();
-    let numbers = || items.iter().map(serde_json::Value::as_f64).collect();
-    let array = strings().map(Array::String).or_else(|| flags().map(Array::Bool));
-    array.or_else(|| integers().map(Array::I64)).or_else(|| numbers().map(Array::F64))
+    fn all<'j, T>(items: &'j [serde_json::Value], one: impl Fn(&'j serde_json::Value) -> Option<T>) -> Option<Vec<T>> {
+        items.iter().map(one).collect()
+    }
+    let strings = || all(items, |item| item.as_str().map(|text| StringValue::from(text.to_owned())));
+    let array = strings().map(Array::String).or_else(|| all(items, serde_json::Value::as_bool).map(Array::Bool));
+    let array = array.or_else(|| all(items, serde_json::Value::as_i64).map(Array::I64));
+    array.or_else(|| all(items, serde_json::Value::as_f64).map(Array::F64))
 }
 
 #[cfg(test)]

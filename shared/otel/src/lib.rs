@@ -16,7 +16,10 @@
 mod attributes;
 mod logs;
 mod observer;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod outbox;
+mod place;
 mod telemetry;
 mod trace;
 mod tree;
