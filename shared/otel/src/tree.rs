@@ -1,5 +1,6 @@
 //! The open spans of one call of `invoke()`, and what opens and closes them (observability §4.1 to §4.3, §6).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -22,6 +23,8 @@ pub(crate) struct Tree {
     everywhere: Vec<KeyValue>,
     /// In the order in which they were opened: what contains comes before what is contained.
     open: Vec<Open>,
+    /// The ids of node spans so far.
+    used: BTreeSet<[u8; 8]>,
 }
 
 struct Open {
@@ -46,7 +49,15 @@ impl Tree {
             .with_attributes(attributes::invocation(start).into_iter().chain(everywhere.iter().cloned()))
             .with_links(suspended.map(|context| Link::new(context, Vec::new(), 0)).into_iter().collect());
         let root = ChosenIds::choose(&at, || tracer.build_with_context(builder, &inside(parent.as_ref())));
-        Self { identity: start.identity.clone(), tracer: tracer.clone(), root, at, everywhere, open: Vec::new() }
+        Self {
+            identity: start.identity.clone(),
+            tracer: tracer.clone(),
+            root,
+            at,
+            everywhere,
+            open: Vec::new(),
+            used: BTreeSet::new(),
+        }
     }
 
     /// Takes in one event of a node.
@@ -117,7 +128,11 @@ impl Tree {
         if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
             own.extend(path.last().map(attributes::entered).unwrap_or_default());
         }
-        let ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
+        let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
+        // A middleware that calls on twice makes two spans of one position.
+        if !self.used.insert(ids.span_id().to_bytes()) {
+            ids = trace::fresh(Some(&self.at));
+        }
         let open = self.open(place, &event.node_name, ids, own, at);
         open.branches = event.parallel_branches_config.clone();
     }
