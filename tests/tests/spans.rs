@@ -424,3 +424,80 @@ async fn a_turn_is_a_span_around_its_invocation_where_somebody_asks_for_it() {
         ("s-9".into(), "suspended".into())
     );
 }
+
+/// A collector that keeps what it is sent, by path.
+async fn collector() -> (String, tokio::sync::mpsc::UnboundedReceiver<(String, String)>) {
+    let (seen, kept) = tokio::sync::mpsc::unbounded_channel();
+    let take = move |uri: axum::http::Uri, body: axum::body::Bytes| async move {
+        seen.send((uri.path().to_owned(), String::from_utf8_lossy(&body).into_owned())).unwrap();
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(axum::serve(listener, axum::Router::new().fallback(take)).into_future());
+    (address, kept)
+}
+
+#[tokio::test]
+async fn what_is_finished_goes_to_the_collector_when_it_is_flushed() {
+    let (address, mut kept) = collector().await;
+    let traced = Traced { stage: Stage::default(), telemetry: Telemetry::otlp(&address, "night-shift").unwrap() };
+    traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
+    assert_eq!(traced.telemetry.spans().len(), 3);
+    traced.telemetry.flush().await.unwrap();
+    assert!(traced.telemetry.spans().is_empty() && traced.telemetry.logs().is_empty());
+    let (path, spans) = kept.recv().await.unwrap();
+    assert!(path == "/v1/traces" && spans.contains("openarmature.invocation") && spans.contains("night-shift"));
+    let (path, logs) = kept.recv().await.unwrap();
+    assert!(path == "/v1/logs" && logs.contains("node b") && logs.contains("openarmature.correlation_id"));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_is_an_error_and_nothing_more() {
+    let telemetry = Telemetry::otlp("http://127.0.0.1:1", "dormouse").unwrap();
+    telemetry.flush().await.expect("there was nothing to send");
+    let traced = Traced { stage: Stage::default(), telemetry };
+    traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
+    traced.telemetry.flush().await.unwrap_err();
+    Telemetry::otlp("https://collector.example.com", "dormouse").unwrap_err();
+}
+
+/// Log lines as a process writes them.
+#[derive(Clone, Default)]
+struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn plain_log_lines_carry_the_ids_too() {
+    let (traced, lines) = (Traced::new(), Lines::default());
+    let writer = lines.clone();
+    let json = tracing_subscriber::fmt::layer().json().flatten_event(true).with_span_list(true);
+    let subscriber = tracing_subscriber::registry().with(json.with_writer(move || writer.clone()));
+    let of = |session: Option<&str>| Invocation {
+        invocation_id: Some("i-1".into()),
+        session_id: session.map(Into::into),
+        ..Invocation::default()
+    };
+    let graph = compiled(line("g"));
+    let work = async {
+        traced.stage.engine().invoke(&graph, of(Some("s-1"))).await.unwrap();
+        traced.stage.engine().invoke(&graph, of(None)).await.unwrap();
+    };
+    work.with_subscriber(subscriber).await;
+    let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let said = written.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ids: Vec<_> = said.map(|line| line["spans"][0].clone()).collect();
+    let unbound = json!({ "name": "invocation", "invocation_id": "i-1", "correlation_id": "i-1" });
+    let mut bound = unbound.clone();
+    bound["session_id"] = json!("s-1");
+    assert_eq!(ids, [bound.clone(), bound, unbound.clone(), unbound]);
+}

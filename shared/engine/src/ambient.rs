@@ -12,6 +12,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::thread::LocalKey;
 
 use dormouse_ports::{InvocationId, Map, SessionId};
+use futures::future::BoxFuture;
 use tracing::Instrument;
 
 use crate::run::{Body, Slot};
@@ -86,9 +87,9 @@ pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -
 }
 
 /// Runs the whole of a call: whatever it does and logs knows whose it is.
-pub(crate) async fn within<T>(identity: &Arc<Identity>, work: impl Future<Output = T> + Send) -> T {
+pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
     let scope = Scope::outside_nodes(identity.clone());
-    Scoped::new(scope, Box::pin(work)).instrument(identity.log_span()).await
+    Scoped::new(scope, work).instrument(identity.log_span()).await
 }
 
 /// Runs `work`, which is a body of its own without being a node's, at its position.

@@ -85,7 +85,7 @@ impl Harness {
                 }
             }
         };
-        Turn { path: Some(path), outcome: self.in_span(&transmission, path, work).await }
+        Turn { path: Some(path), outcome: self.in_span(&transmission, path, Box::pin(work)).await }
     }
 
     /// Waits until the observers of all graphs have been told everything, at most for `timeout`. A function calls it

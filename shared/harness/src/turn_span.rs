@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dormouse_engine::in_trace;
+use futures::future::BoxFuture;
 
 use crate::{DispatchPath, Harness, Transmission, TurnError, TurnOutcome};
 
@@ -27,7 +28,7 @@ impl Harness {
         &self,
         transmission: &Transmission,
         path: DispatchPath,
-        turn: impl Future<Output = Result<TurnOutcome, TurnError>> + Send,
+        turn: BoxFuture<'_, Result<TurnOutcome, TurnError>>,
     ) -> TurnOutcome {
         let Some(tracer) = &self.config().turn_tracer else {
             return turn.await.unwrap_or_else(TurnOutcome::from);

@@ -12,6 +12,9 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 /// How much waits at most; what comes later is dropped until there is room again.
 const ROOM: usize = 16 * 1024;
 
+/// Whose log records are about sending: sent, they would make new ones for ever.
+const OF_SENDING: &[&str] = &["hyper", "opentelemetry", "reqwest"];
+
 /// Spans or log records did not reach the collector; they are gone.
 #[derive(Debug)]
 pub struct ExportError(pub(crate) String);
@@ -87,7 +90,10 @@ impl SpanProcessor for Outbox<SpanData> {
 
 impl LogProcessor for Outbox<(SdkLogRecord, InstrumentationScope)> {
     fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
-        self.put((record.clone(), scope.clone()));
+        let target = record.target().map_or("", |target| target.as_ref());
+        if !OF_SENDING.iter().any(|sender| target.starts_with(sender)) {
+            self.put((record.clone(), scope.clone()));
+        }
     }
 
     fn force_flush(&self) -> OTelSdkResult {

@@ -83,7 +83,7 @@ impl EventQueue {
         let owner = identity.clone();
         spawner.spawn(
             async move {
-                if ambient::within(&owner, work).await.is_err() {
+                if ambient::within(&owner, Box::pin(work)).await.is_err() {
                     tracing::warn!("observer delivery was cancelled by a drain timeout");
                 }
                 let _ = finished.send(());

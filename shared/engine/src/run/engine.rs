@@ -215,7 +215,7 @@ impl Engine {
             run.end(&result);
             result
         };
-        ambient::within(&identity, work).await
+        ambient::within(&identity, Box::pin(work)).await
     }
 
     /// What observers are told of a call that begins now.

@@ -41,15 +41,15 @@ pub(super) async fn claimed(
     let start = engine.start_of(graph, &identity, Some(from));
     let session = SessionRun::of_pause(engine, graph, &paused);
     let run = Run::begin(engine, graph, start, session, observers).continuing(paused.step, &paused.completed_positions);
-    let work = go_on(engine, graph, &run, &paused, &claim, call.claim.duration, states);
-    let finished = ambient::within(&identity, async {
-        let finished = work.await;
+    let going_on = go_on(engine, graph, &run, &paused, &claim, call.claim.duration, states);
+    let work = Box::pin(async {
+        let finished = going_on.await;
         if let Err(error) = &finished {
             end_badly(engine, &paused, &claim, error, (call.after_error)(error)).await;
         }
         finished
-    })
-    .await;
+    });
+    let finished = ambient::within(&identity, work).await;
     run.end(&finished);
     finished
 }

@@ -59,7 +59,7 @@ impl ChatHarness {
             ..Transmission::start(self.graph.clone(), state)
         };
         let work = self.harness.start_carrying(transmission.clone(), Some(Arc::new(carry)));
-        match self.harness.in_span(&transmission, DispatchPath::ExistingSession, work).await {
+        match self.harness.in_span(&transmission, DispatchPath::ExistingSession, Box::pin(work)).await {
             TurnOutcome::Errored(error) => (None, ChatTurnOutcome::errored(&error)),
             outcome @ (TurnOutcome::Completed(_)
             | TurnOutcome::Suspended(_)
