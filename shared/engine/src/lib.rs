@@ -52,8 +52,8 @@ mod state;
 pub use ambient::{Identity, Position, current, in_trace, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
 pub use graph::{
-    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, OnEmpty, ParallelBranches,
-    Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
+    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
+    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
 };
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
@@ -61,7 +61,7 @@ pub use observe::{
     ObserverHandle, ParallelBranchesConfig, Phase, Phases, ResumedFrom,
 };
 pub use run::{
-    AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,
-    suspend, suspend_and_rerun,
+    AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,
+    save_session, suspend, suspend_and_rerun,
 };
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

@@ -1,6 +1,8 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
+mod batched;
 mod branches;
+mod checkpoint;
 mod child;
 mod dispatch;
 mod engine;
@@ -8,12 +10,16 @@ mod fan_out;
 mod finish;
 mod pause;
 mod pausing;
+mod progress;
 mod record;
+mod recover;
+mod restore;
 mod resume;
 mod session;
 mod slot;
 mod walk;
 
+pub use batched::BatchedSaves;
 pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
 pub use session::save_session;
 pub(crate) use slot::{Body, Slot};

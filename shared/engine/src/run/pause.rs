@@ -32,7 +32,10 @@ pub(super) async fn persist(
     pause: &Arc<Pause>,
     before: Before,
 ) -> Result<Suspended, EngineError> {
-    let paused = describe(engine, graph, run, pause, &before)?;
+    let mut paused = describe(engine, graph, run, pause, &before)?;
+    if let Some(checkpoints) = &run.checkpoints {
+        paused.suspended_at = checkpoints.now().await;
+    }
     let from = match &before.previous {
         None => SuspendFrom::Fresh,
         Some(previous) => {

@@ -1,0 +1,206 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dormouse_engine::{
+    AfterError, END, EngineError, Field, FieldType, GraphBuilder, Invocation, LeaseTerms, Migrate, Migrations, Outcome,
+    Projection, Resume, State, StateSchema, Update, suspend,
+};
+use dormouse_ports::{
+    Category, CheckpointRecord, Clock, InvocationStatus, Map, NodePosition, SignalDescriptor, StateStore,
+};
+use dormouse_tests::map;
+use serde_json::{Value, json};
+
+use super::world::{World, compiled, end, first, int};
+
+type Applied = Arc<Mutex<Vec<String>>>;
+
+/// A migration that adds field `name` and notes that it was asked.
+fn adds(applied: &Applied, name: &'static str) -> Migrate {
+    let applied = applied.clone();
+    Arc::new(move |mut state: Map| {
+        applied.lock().unwrap().push(name.to_owned());
+        state.insert(name.to_owned(), name.into());
+        Ok(state)
+    })
+}
+
+fn raises() -> Migrate {
+    Arc::new(|_| Err("KeyError: x".to_owned()))
+}
+
+fn schema(version: &str, fields: &[&str]) -> StateSchema {
+    let schema = StateSchema::new().field("x", int(0)).with_version(version);
+    // Null is no string: the field must be there.
+    fields.iter().fold(schema, |schema, field| schema.field(*field, Field::new(FieldType::Str, Value::Null)))
+}
+
+fn graph(version: &str, fields: &[&str]) -> GraphBuilder {
+    GraphBuilder::new("g", schema(version, fields))
+        .entry("a")
+        .function("a", |state: State| {
+            let x = state.get("x").and_then(Value::as_i64).unwrap_or_default();
+            std::future::ready(Ok(Update::none().with("x", x + 1)))
+        })
+        .edge("a", END)
+}
+
+fn record(world: &World, version: &str, state: Value) -> CheckpointRecord {
+    CheckpointRecord {
+        invocation_id: "first".into(),
+        correlation_id: "c".to_owned(),
+        graph: "g".to_owned(),
+        state: map(state),
+        parent_states: Vec::new(),
+        at: None,
+        completed_positions: Vec::new(),
+        fan_out_progress: Vec::new(),
+        last_saved_at: world.stage.clock.now(),
+        schema_version: version.to_owned(),
+    }
+}
+
+async fn resumed(graph: GraphBuilder, version: &str, state: Value) -> Result<Value, EngineError> {
+    let world = World::default();
+    world.memory.seed(record(&world, version, state));
+    world.resume(&world.graph(graph)).await
+}
+
+fn versions(error: &EngineError) -> (&str, &str) {
+    let detail = |name: &str| error.details()[name].as_str().unwrap();
+    (detail("from_version"), detail("to_version"))
+}
+
+#[tokio::test]
+async fn the_shortest_chain_is_applied_in_order() {
+    let applied = Applied::default();
+    let graph = graph("3", &["two", "three"])
+        .migration("2", "3", adds(&applied, "three"))
+        .migration("1", "2", adds(&applied, "two"))
+        .migration("3", "1", raises());
+    let state = resumed(graph, "1", json!({ "x": 5 })).await.unwrap();
+    assert_eq!(state, json!({ "x": 6, "two": "two", "three": "three" }));
+    assert_eq!(*applied.lock().unwrap(), ["two", "three"]);
+}
+
+#[tokio::test]
+async fn equal_versions_consult_nothing() {
+    let state = resumed(graph("2", &[]).migration("2", "3", raises()), "2", json!({ "x": 5 })).await.unwrap();
+    assert_eq!(state["x"], 6);
+}
+
+#[test]
+fn ambiguity_is_a_compile_error() {
+    let twice = graph("2", &[]).migration("1", "2", raises()).migration("1", "2", raises());
+    let error = twice.compile().unwrap_err();
+    assert_eq!(error.category(), &Category::CheckpointStateMigrationChainAmbiguous);
+    assert_eq!(versions(&error), ("1", "2"));
+    let diamond = Migrations::new().with("1", "2", raises()).with("1", "3", raises());
+    let diamond = diamond.with("2", "4", raises()).with("3", "4", raises());
+    let error = graph("4", &[]).migrations(diamond.clone()).compile().unwrap_err();
+    assert_eq!(error.category(), &Category::CheckpointStateMigrationChainAmbiguous);
+    assert_eq!(versions(&error), ("1", "4"));
+    let direct = graph("4", &[]).migrations(diamond.with("1", "4", raises())).compile();
+    assert!(direct.is_ok(), "a shorter chain leaves no choice");
+}
+
+#[tokio::test]
+async fn a_missing_chain_says_what_there_is() {
+    let error = resumed(graph("2", &[]).migration("3", "4", raises()), "1", json!({})).await.unwrap_err();
+    assert_eq!(error.category(), &Category::CheckpointStateMigrationMissing);
+    assert_eq!(versions(&error), ("1", "2"));
+    assert_eq!(error.details()["registered_migrations_count"], 1);
+    assert_eq!(error.details()["registry_description"], "3 -> 4");
+    let none = resumed(graph("2", &[]), "1", json!({ "x": "no number" })).await.unwrap_err();
+    assert_eq!(none.category(), &Category::CheckpointStateMigrationMissing, "before anybody looks at the state");
+}
+
+#[tokio::test]
+async fn a_migration_that_raises_ends_the_chain() {
+    let applied = Applied::default();
+    let graph = graph("3", &[]).migration("1", "2", raises()).migration("2", "3", adds(&applied, "three"));
+    let error = resumed(graph, "1", json!({})).await.unwrap_err();
+    assert_eq!(error.category(), &Category::CheckpointStateMigrationFailed);
+    assert_eq!((versions(&error), error.cause().unwrap().message()), (("1", "2"), "KeyError: x"));
+    assert!(applied.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_does_not_fit_after_the_chain_is_an_invalid_record() {
+    let applied = Applied::default();
+    let graph = graph("2", &["required"]).migration("1", "2", adds(&applied, "another"));
+    let error = resumed(graph, "1", json!({ "x": 5 })).await.unwrap_err();
+    assert_eq!(error.category(), &Category::CheckpointRecordInvalid);
+    assert!(error.message().contains("`required`"), "{error}");
+}
+
+#[tokio::test]
+async fn states_of_containing_graphs_take_the_same_chain() {
+    let (world, applied) = (World::default(), Applied::default());
+    let inner = compiled(graph("ignored", &["two"]));
+    let outer = GraphBuilder::new("outer", schema("2", &["two"]))
+        .entry("sub")
+        .subgraph("sub", inner, Projection { outputs: Some(Vec::new()), ..Projection::default() })
+        .edge("sub", END)
+        .migration("1", "2", adds(&applied, "two"));
+    let position = NodePosition {
+        namespace: vec!["sub".into()],
+        node_name: "a".into(),
+        step: 1,
+        attempt_index: 0,
+        fan_out_index: None,
+    };
+    let mut saved = record(&world, "1", json!({ "x": 3 }));
+    (saved.graph, saved.parent_states, saved.completed_positions) =
+        ("outer".to_owned(), vec![map(json!({ "x": 5 }))], vec![position]);
+    world.memory.seed(saved);
+    let state = world.resume(&world.graph(outer)).await.unwrap();
+    assert_eq!(state, json!({ "x": 5, "two": "two" }));
+    assert_eq!(applied.lock().unwrap().len(), 2);
+}
+
+fn asking(version: &str, fields: &[&str]) -> GraphBuilder {
+    GraphBuilder::new("g", schema(version, fields))
+        .entry("ask")
+        .function("ask", |_| async { Err(suspend(SignalDescriptor::new("s")).await) })
+        .edge("ask", END)
+}
+
+fn signal() -> Resume {
+    Resume {
+        payload: map(json!({ "x": 9 })),
+        generation: None,
+        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5) },
+        observers: Vec::new(),
+        after_error: |_| AfterError::End,
+    }
+}
+
+#[tokio::test]
+async fn a_pause_of_an_older_version_is_migrated_when_its_signal_comes() {
+    let (world, applied) = (World::default(), Applied::default());
+    let engine = world.stage.engine();
+    engine.invoke(&compiled(asking("1", &[])), first(json!({ "x": 5 }))).await.unwrap();
+    let unfit = [asking("2", &["two"]), asking("2", &["two"]).migration("1", "2", raises()), {
+        asking("2", &["two", "three"]).migration("1", "2", adds(&applied, "two"))
+    }];
+    for graph in unfit {
+        let error = engine.resume(&compiled(graph), &"first".into(), signal()).await.unwrap_err();
+        assert_eq!(error.category(), &Category::SuspensionRecordInvalid, "{error}");
+        let stored = world.stage.store.load_invocation(&"first".into()).await.unwrap().unwrap();
+        assert_eq!(stored.status, InvocationStatus::Suspended, "it sleeps on");
+    }
+    let graph = compiled(asking("2", &["two"]).migration("1", "2", adds(&applied, "two")));
+    let done: Outcome = engine.resume(&graph, &"first".into(), signal()).await.unwrap();
+    assert_eq!(end(done), json!({ "x": 9, "two": "two" }));
+}
+
+#[tokio::test]
+async fn a_resumed_invocation_saves_in_the_present_version() {
+    let (world, applied) = (World::default(), Applied::default());
+    world.memory.seed(record(&world, "1", json!({ "x": 5 })));
+    let graph = world.graph(graph("2", &["two"]).migration("1", "2", adds(&applied, "two")));
+    world.stage.engine().resume_checkpoint(&graph, &"first".into(), Invocation::default()).await.unwrap();
+    let (saved, _) = world.memory.saves().pop().unwrap();
+    assert_eq!((&*saved.schema_version, &saved.state["two"]), ("2", &json!("two")));
+}
