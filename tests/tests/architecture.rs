@@ -13,10 +13,22 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     ("dormouse-aws", &["dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-ports"]),
-    ("dormouse-lambda", &["dormouse-app", "dormouse-harness", "dormouse-engine", "dormouse-ports", "dormouse-aws"]),
+    ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
+    (
+        "dormouse-lambda",
+        &["dormouse-app", "dormouse-otel", "dormouse-harness", "dormouse-engine", "dormouse-ports", "dormouse-aws"],
+    ),
     (
         "dormouse-local",
-        &["dormouse-lambda", "dormouse-app", "dormouse-harness", "dormouse-engine", "dormouse-ports", "dormouse-aws"],
+        &[
+            "dormouse-lambda",
+            "dormouse-app",
+            "dormouse-otel",
+            "dormouse-harness",
+            "dormouse-engine",
+            "dormouse-ports",
+            "dormouse-aws",
+        ],
     ),
     ("dormouse-inbound", &["dormouse-lambda"]),
     ("dormouse-signal", &["dormouse-lambda"]),
@@ -28,8 +40,21 @@ const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance"];
 
 /// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
 const PURE: &[&str] = &["dormouse-ports", "dormouse-engine", "dormouse-harness", "dormouse-app"];
-const IMPURE: &[&str] =
-    &["aws", "tokio", "async-std", "smol", "axum", "hyper", "http", "reqwest", "lambda", "uuid", "rand", "getrandom"];
+const IMPURE: &[&str] = &[
+    "aws",
+    "opentelemetry",
+    "tokio",
+    "async-std",
+    "smol",
+    "axum",
+    "hyper",
+    "http",
+    "reqwest",
+    "lambda",
+    "uuid",
+    "rand",
+    "getrandom",
+];
 
 fn workspace() -> Metadata {
     MetadataCommand::new().no_deps().exec().expect("cargo metadata runs")

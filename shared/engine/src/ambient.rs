@@ -5,12 +5,15 @@
 //! again. It needs no runtime, and it does not cross a task that a node spawns by itself.
 
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::thread::LocalKey;
 
 use dormouse_ports::{InvocationId, Map, SessionId};
+use futures::future::BoxFuture;
+use tracing::Instrument;
 
 use crate::run::{Body, Slot};
 
@@ -25,11 +28,74 @@ pub struct Identity {
     pub session_id: Option<SessionId>,
     /// Caller-supplied metadata (observability §3.4).
     pub metadata: Map,
+    /// Where the root span of this call is in its trace, as a W3C `traceparent`; absent when nobody traces.
+    pub trace_context: Option<String>,
+}
+
+impl Identity {
+    /// The span around everything that this call logs: it gives each line the ids (observability §7).
+    fn log_span(&self) -> tracing::Span {
+        // Whatever is logged at all, the ids go with it: a span is switched off by the level that is given to it.
+        let span = tracing::error_span!(
+            "invocation",
+            invocation_id = %self.invocation_id,
+            correlation_id = self.correlation_id,
+            session_id = tracing::field::Empty,
+        );
+        if let Some(session_id) = &self.session_id {
+            span.record("session_id", session_id.as_str());
+        }
+        span
+    }
+}
+
+/// One execution of a node's body, as its events identify it (observability §4.1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// Path from the outermost graph to the node, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// Position in the order of executions of the invocation, from 0.
+    pub step: u64,
+    /// Which attempt among retries, from 0.
+    pub attempt_index: u32,
 }
 
 /// The current invocation, or `None` outside of one.
 pub fn current() -> Option<Arc<Identity>> {
     CURRENT.with_borrow(|scope| scope.as_ref().map(|scope| scope.identity.clone()))
+}
+
+/// The body that runs here, or `None` outside of one: in middleware, in observers, between nodes.
+pub fn position() -> Option<Arc<Position>> {
+    CURRENT.with_borrow(|scope| scope.as_ref().and_then(|scope| scope.position.clone()))
+}
+
+/// The span that surrounds this place from outside of any invocation, as [`in_trace`] has said.
+pub fn surrounding_trace() -> Option<Arc<str>> {
+    TRACE.with_borrow(Clone::clone)
+}
+
+/// Runs `work` inside the span that the W3C `traceparent` names: invocations that begin there become its children
+/// (observability §4.6).
+pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -> T {
+    let (mut own, mut work) = (Some(traceparent), pin!(work));
+    poll_fn(move |cx| {
+        let _entered = Entered::new(&TRACE, &mut own);
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Runs the whole of a call: whatever it does and logs knows whose it is.
+pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
+    let scope = Scope::outside_nodes(identity.clone());
+    Scoped::new(scope, work).instrument(identity.log_span()).await
+}
+
+/// Runs `work`, which is a body of its own without being a node's, at its position.
+pub(crate) async fn at<T>(position: Position, work: impl Future<Output = T> + Send) -> T {
+    let Some(around) = scope() else { return work.await };
+    Scoped::new(Scope { position: Some(Arc::new(position)), ..around }, Box::pin(work)).await
 }
 
 /// What is in scope at a point of the call tree.
@@ -40,10 +106,19 @@ pub(crate) struct Scope {
     pub(crate) slot: Option<Arc<Slot>>,
     /// Set around the innermost call only: the node's own body.
     pub(crate) body: Option<Arc<Body>>,
+    pub(crate) position: Option<Arc<Position>>,
     pub(crate) attempt_index: u32,
 }
 
+impl Scope {
+    /// The scope of everything in an invocation that is no part of a node.
+    pub(crate) fn outside_nodes(identity: Arc<Identity>) -> Self {
+        Self { identity, slot: None, body: None, position: None, attempt_index: 0 }
+    }
+}
+
 thread_local! {
+    static TRACE: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
     static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
@@ -68,23 +143,26 @@ impl<F: Future + Unpin> Future for Scoped<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        let _entered = Entered::new(&mut this.scope);
+        let _entered = Entered::new(&CURRENT, &mut this.scope);
         Pin::new(&mut this.future).poll(cx)
     }
 }
 
-/// Swaps the scope in, and back out when dropped, also by a panic.
-struct Entered<'a>(&'a mut Option<Scope>);
+/// Swaps a value in, and back out when dropped, also by a panic.
+struct Entered<'a, T: 'static> {
+    place: &'static LocalKey<RefCell<Option<T>>>,
+    own: &'a mut Option<T>,
+}
 
-impl<'a> Entered<'a> {
-    fn new(own: &'a mut Option<Scope>) -> Self {
-        CURRENT.with_borrow_mut(|current| std::mem::swap(current, own));
-        Self(own)
+impl<'a, T> Entered<'a, T> {
+    fn new(place: &'static LocalKey<RefCell<Option<T>>>, own: &'a mut Option<T>) -> Self {
+        place.with_borrow_mut(|current| std::mem::swap(current, own));
+        Self { place, own }
     }
 }
 
-impl Drop for Entered<'_> {
+impl<T> Drop for Entered<'_, T> {
     fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| std::mem::swap(current, self.0));
+        self.place.with_borrow_mut(|current| std::mem::swap(current, self.own));
     }
 }

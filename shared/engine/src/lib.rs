@@ -49,7 +49,7 @@ mod observe;
 mod run;
 mod state;
 
-pub use ambient::{Identity, current};
+pub use ambient::{Identity, Position, current, in_trace, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
 pub use graph::{
     Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
@@ -57,8 +57,8 @@ pub use graph::{
 };
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    DrainSummary, FanOutConfig, NodeEvent, ObservedError, Observer, ObserverHandle, ParallelBranchesConfig, Phase,
-    Phases,
+    DrainSummary, FanOutConfig, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Observer,
+    ObserverHandle, ParallelBranchesConfig, Phase, Phases, ResumedFrom,
 };
 pub use run::{
     AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,

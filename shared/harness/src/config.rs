@@ -1,4 +1,7 @@
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::TurnTracer;
 
 /// Whether turns belong to sessions; fixed when the harness is made (harness §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct HarnessConfig {
     /// How long a signal that nobody waits for yet is kept. `None` refuses it with
     /// `harness_signal_correlation_failed`.
     pub early_signals: Option<Duration>,
+    /// Opens a span around each turn; without it the invocation spans are roots.
+    pub turn_tracer: Option<Arc<dyn TurnTracer>>,
 }
 
 impl HarnessConfig {
@@ -34,6 +39,7 @@ impl HarnessConfig {
             lease_margin: Duration::from_secs(5),
             poll_interval: Duration::from_millis(50),
             early_signals: Some(Duration::from_secs(7 * 24 * 3600)),
+            turn_tracer: None,
         }
     }
 }

@@ -75,14 +75,17 @@ impl Harness {
             Ok(path) => path,
             Err(error) => return Turn { path: None, outcome: TurnError::from(error).into() },
         };
-        let outcome = match path {
-            DispatchPath::SignalResume => self.resume(transmission).await,
-            DispatchPath::Stateless if transmission.is_signal() => self.resume(transmission).await,
-            DispatchPath::Stateless | DispatchPath::NewSession | DispatchPath::ExistingSession => {
-                self.start(transmission).await
+        let work = async {
+            let transmission = transmission.clone();
+            match path {
+                DispatchPath::SignalResume => self.resume(transmission).await,
+                DispatchPath::Stateless if transmission.is_signal() => self.resume(transmission).await,
+                DispatchPath::Stateless | DispatchPath::NewSession | DispatchPath::ExistingSession => {
+                    self.start(transmission).await
+                }
             }
         };
-        Turn { path: Some(path), outcome: outcome.unwrap_or_else(TurnOutcome::from) }
+        Turn { path: Some(path), outcome: self.in_span(&transmission, path, Box::pin(work)).await }
     }
 
     /// Waits until the observers of all graphs have been told everything, at most for `timeout`. A function calls it

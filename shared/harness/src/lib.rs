@@ -23,6 +23,7 @@ mod registry;
 mod signal;
 mod sweep;
 mod transmission;
+mod turn_span;
 mod wake;
 
 pub use bucket::{Bucket, bucket_of};
@@ -33,4 +34,5 @@ pub use outcome::{CompletedTurn, SuspendedTurn, Turn, TurnError, TurnOutcome};
 pub use registry::GraphRegistry;
 pub use sweep::{SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
+pub use turn_span::{TurnSpan, TurnTracer};
 pub use wake::DescriptorWakes;

@@ -3,8 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_aws::{BearerKey, CallbackSigner};
-use dormouse_engine::{CompiledGraph, DrainSummary, Engine};
-use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, SweepSummary, TurnError};
+use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases, in_trace};
+use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, SweepSummary, TurnError, TurnTracer};
+use dormouse_otel::Telemetry;
 use dormouse_ports::{Category, SignalSubscriptions};
 use futures::future::{Either, select};
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub struct Parts {
     pub base_url: Option<String>,
     /// How much is taken in.
     pub limits: Limits,
+    /// Where spans of turns and invocations go; nowhere when absent.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl fmt::Debug for Parts {
@@ -49,7 +52,7 @@ pub struct Limits {
     pub turn: Duration,
     /// How long a signal that nobody waits for yet is kept; `None` refuses it.
     pub early_signals: Option<Duration>,
-    /// The longest wait for observers after a turn.
+    /// The longest wait after a turn, for observers and for the collector of spans together.
     pub drain: Duration,
 }
 
@@ -77,6 +80,7 @@ struct Shared {
     signal_key: BearerKey,
     base_url: String,
     limits: Limits,
+    telemetry: Option<Telemetry>,
 }
 
 impl fmt::Debug for App {
@@ -88,18 +92,23 @@ impl fmt::Debug for App {
 impl App {
     /// Serves the graphs of `parts`: those that persist sessions in sessioned mode, the others in stateless mode.
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, graphs, subscriptions, callbacks, signal_key, base_url, limits } = parts;
+        let Parts { engine, graphs, subscriptions, callbacks, signal_key, base_url, limits, telemetry } = parts;
+        for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
+            graph.attach_observer(Arc::new(telemetry.observer()), Phases::default());
+        }
+        let turn_tracer = || telemetry.as_ref().map(|telemetry| Arc::new(telemetry.turns()) as Arc<dyn TurnTracer>);
         let harness = |mode| {
             let config = HarnessConfig {
                 turn_budget: limits.turn,
                 early_signals: limits.early_signals,
+                turn_tracer: turn_tracer(),
                 ..HarnessConfig::new(mode)
             };
             Harness::new(engine.clone(), graphs.clone(), subscriptions.clone(), config)
         };
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
         let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));
-        Self(Arc::new(Shared { sessioned, stateless, callbacks, signal_key, base_url, limits }))
+        Self(Arc::new(Shared { sessioned, stateless, callbacks, signal_key, base_url, limits, telemetry }))
     }
 
     /// Serves one HTTP request of any route.
@@ -107,6 +116,7 @@ impl App {
         let ports = self.engine().ports();
         let given = request.header("x-request-id").filter(|id| body::is_id(id)).map(str::to_owned);
         let request_id = given.unwrap_or_else(|| ports.ids.fresh());
+        let request_trace = request.header("traceparent").map(Arc::from);
         let (method, began) = (request.method.clone(), ports.clock.monotonic());
         let span = tracing::info_span!("request", request_id, method, route = tracing::field::Empty);
         let answer = async {
@@ -120,7 +130,11 @@ impl App {
             telemetry::answered(answer.status, took);
             answer
         };
-        let answer = answer.instrument(span).await;
+        let answer = Box::pin(answer.instrument(span));
+        let answer = match request_trace {
+            Some(traceparent) => in_trace(traceparent, answer).await,
+            None => answer.await,
+        };
         let answer = answer.header("content-type", "application/json").header("cache-control", "no-store");
         answer.header("x-request-id", request_id)
     }
@@ -158,11 +172,27 @@ impl App {
         }
     }
 
-    /// Waits until the observers of all turns have been told everything, within the limit and `time_left`. Who is told
-    /// late is cut off: only a process that is frozen between requests calls it after each of them.
+    /// Waits until the observers of all turns have been told everything and the spans have left, within the limit and
+    /// `time_left`. Who is told late is cut off: only a process that is frozen between requests calls it after each of
+    /// them.
     pub async fn drain(&self, time_left: Option<Duration>) -> DrainSummary {
-        let limit = self.0.limits.drain;
-        self.harness().drain(time_left.map_or(limit, |left| left.min(limit))).await
+        let (limit, clock) = (self.0.limits.drain, &self.engine().ports().clock);
+        let limit = time_left.map_or(limit, |left| left.min(limit));
+        let began = clock.monotonic();
+        let summary = self.harness().drain(limit).await;
+        self.flush(limit.saturating_sub(clock.monotonic().saturating_sub(began))).await;
+        summary
+    }
+
+    /// Sends spans and log records that are finished, for at most `time_left`. What does not get through is lost.
+    pub async fn flush(&self, time_left: Duration) {
+        let Some(telemetry) = &self.0.telemetry else { return };
+        let expired = self.engine().ports().clock.sleep(time_left);
+        match select(Box::pin(telemetry.flush()), expired).await {
+            Either::Left((Ok(()), _)) => {}
+            Either::Left((Err(error), _)) => tracing::warn!(%error, "spans and log records are lost"),
+            Either::Right(((), _)) => tracing::warn!("the collector of spans took too long"),
+        }
     }
 
     /// The graphs that it serves.

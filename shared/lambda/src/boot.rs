@@ -9,6 +9,7 @@ use dormouse_aws::{
 };
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::DescriptorWakes;
+use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus};
 
 use crate::config::{Config, ConfigError};
@@ -25,17 +26,18 @@ pub enum BootError {
     Graph(#[from] EngineError),
 }
 
-/// The application on AWS, as the environment describes it. Clients connect when they are first used.
+/// The application on AWS, as the environment describes it, with spans and log records for `telemetry`. Clients connect
+/// when they are first used.
 ///
 /// # Errors
 /// [`BootError`], before anything was asked of AWS.
-pub async fn boot() -> Result<App, BootError> {
+pub async fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
     let config = Config::from_env()?;
     let aws = aws_config::load_defaults(BehaviorVersion::latest()).await;
-    compose(config, &aws)
+    compose(config, &aws, telemetry)
 }
 
-fn compose(config: Config, aws: &aws_config::SdkConfig) -> Result<App, BootError> {
+fn compose(config: Config, aws: &aws_config::SdkConfig, telemetry: Option<Telemetry>) -> Result<App, BootError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let events = aws_sdk_eventbridge::Client::new(aws);
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(events.clone(), config.bus.clone()));
@@ -68,5 +70,6 @@ fn compose(config: Config, aws: &aws_config::SdkConfig) -> Result<App, BootError
         signal_key: config.signal_key,
         base_url: config.base_url,
         limits: Limits::default(),
+        telemetry,
     }))
 }

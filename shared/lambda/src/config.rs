@@ -22,8 +22,8 @@ const KEY: usize = 16;
 /// | `DORMOUSE_SIGNAL_ARN` | the function that takes events |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 ///
-/// Region, credentials and `AWS_ENDPOINT_URL` are read by the SDK; `DORMOUSE_LOG` or `RUST_LOG` by
-/// [`telemetry`](crate::telemetry). Secrets are not shown when a configuration is printed.
+/// Region, credentials and `AWS_ENDPOINT_URL` are read by the SDK; `DORMOUSE_LOG` or `RUST_LOG`, and the collector of
+/// spans, by [`telemetry`](crate::telemetry). Secrets are not shown when a configuration is printed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The table that holds all state.

@@ -25,8 +25,13 @@ pub enum Function {
 
 /// Boots once, then serves events as `function` until Lambda ends the process.
 pub async fn serve(function: Function) -> ExitCode {
-    telemetry::init();
-    let app = match boot().await {
+    let exporter = telemetry::exporter();
+    telemetry::init(exporter.as_ref().ok().and_then(Option::as_ref));
+    let exporter = exporter.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the function goes on without a collector");
+        None
+    });
+    let app = match boot(exporter).await {
         Ok(app) => app,
         Err(error) => {
             tracing::error!(%error, "the function cannot start");

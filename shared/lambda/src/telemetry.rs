@@ -5,16 +5,40 @@ use std::time::Duration;
 
 use dormouse_harness::chat::ChatTurnOutcome;
 use dormouse_harness::{Bucket, DispatchPath, Turn, TurnError, TurnOutcome};
+use dormouse_otel::{ExportError, Telemetry};
 use dormouse_ports::SessionId;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// What sends spans and log records to the collector that the environment names; `None` when it names none.
+///
+/// | variable | meaning |
+/// |---|---|
+/// | `OTEL_EXPORTER_OTLP_ENDPOINT` | base address of OTLP over HTTP, for example `http://127.0.0.1:4318` |
+/// | `OTEL_EXPORTER_OTLP_HEADERS` | headers of each request, `name=value`, with commas between |
+/// | `OTEL_SERVICE_NAME` | the name of this service; without it the name of the function, or `dormouse` |
+///
+/// # Errors
+/// When the address cannot be used.
+pub fn exporter() -> Result<Option<Telemetry>, ExportError> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let Some(endpoint) = variable("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
+    let service = variable("OTEL_SERVICE_NAME").or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME"));
+    Telemetry::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse")).map(Some)
+}
 
 /// Begins to log to standard output: what `DORMOUSE_LOG` or else `RUST_LOG` asks for, in the syntax of
-/// `tracing-subscriber`; without them what is worth a line in production. A second call changes nothing.
-pub fn init() {
+/// `tracing-subscriber`; without them what is worth a line in production. The same lines go to `exporter` as log
+/// records. A second call changes nothing.
+pub fn init(exporter: Option<&Telemetry>) {
     let directives = std::env::var("DORMOUSE_LOG").or_else(|_| std::env::var("RUST_LOG"));
     let filter = EnvFilter::try_new(directives.as_deref().unwrap_or("info")).unwrap_or_else(|_| EnvFilter::new("info"));
-    let json = tracing_subscriber::fmt().json().flatten_event(true).with_current_span(true).with_span_list(false);
-    if json.with_env_filter(filter).try_init().is_err() {
+    // All spans around a line belong to it: the request, and the invocation with its ids.
+    let json =
+        tracing_subscriber::fmt::layer().json().flatten_event(true).with_current_span(false).with_span_list(true);
+    let log = tracing_subscriber::registry().with(filter).with(json).with(exporter.map(Telemetry::log_bridge));
+    if log.try_init().is_err() {
         tracing::debug!("somebody else decides already where the log goes");
     }
 }

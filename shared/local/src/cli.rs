@@ -6,7 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use dormouse_lambda::telemetry;
+use dormouse_otel::Telemetry;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::dev::{DevOptions, dev};
 
@@ -56,10 +60,15 @@ enum Log {
 }
 
 /// Runs the command of this process's arguments. The log goes to the standard error stream and is filtered by
-/// `RUST_LOG`.
+/// `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main() -> ExitCode {
     let Command::Dev(arguments) = Cli::parse().command;
-    start_log(arguments.log);
+    let exporter = telemetry::exporter();
+    start_log(arguments.log, exporter.as_ref().ok().and_then(Option::as_ref));
+    let exporter = match exporter {
+        Ok(exporter) => exporter,
+        Err(error) => return complain(&error.to_string()),
+    };
     let options = DevOptions {
         port: arguments.port,
         data: arguments.data,
@@ -70,20 +79,21 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
-    match runtime.block_on(dev(options)) {
+    match runtime.block_on(dev(options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }
 }
 
-fn start_log(log: Log) {
+fn start_log(log: Log, exporter: Option<&Telemetry>) {
     // The embedded store warns of every condition that did not hold, which is how races end here.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,dynoxide=error"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    match log {
-        Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).init(),
-        Log::Json => lines.json().flatten_event(true).init(),
-    }
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = match log {
+        Log::Text => lines.compact().with_ansi(std::io::stderr().is_terminal()).boxed(),
+        Log::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(lines).with(exporter.map(Telemetry::log_bridge)).init();
 }
 
 fn complain(message: &str) -> ExitCode {

@@ -13,6 +13,7 @@ use dormouse_aws::{
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
 use dormouse_lambda::{App, Limits, Parts, TriggerError};
+use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, StateStore, StoreError};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -32,6 +33,8 @@ use crate::{sweeper, tour};
 const TABLE: &str = "dormouse";
 /// How often the store forgets what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
+/// How often spans and log records are sent.
+const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
 /// How local mode runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,11 +72,11 @@ pub enum DevError {
     Graph(#[from] EngineError),
 }
 
-/// Runs until SIGINT or SIGTERM, then ends in order: no new requests, running turns finished, observers told.
+/// Runs, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new requests, running turns finished, observers told.
 ///
 /// # Errors
 /// [`DevError`] when it cannot start.
-pub async fn dev(options: DevOptions) -> Result<(), DevError> {
+pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<(), DevError> {
     let started = Instant::now();
     let folder = DataFolder::open(&options.data)?;
     let listener = listen(options.port).await?;
@@ -100,6 +103,7 @@ pub async fn dev(options: DevOptions) -> Result<(), DevError> {
         signal_key: BearerKey::new(&key),
         base_url: Some(address.clone()),
         limits: limits.clone(),
+        telemetry: telemetry.clone(),
     });
 
     let lifetime = Lifetime::new();
@@ -109,6 +113,9 @@ pub async fn dev(options: DevOptions) -> Result<(), DevError> {
     start_triggers(&app, deliveries, scheduler, &clock, options.lease, &lifetime);
     let store = Arc::new(store);
     tokio::spawn(forget(store.clone(), lifetime.running()));
+    if telemetry.is_some() {
+        tokio::spawn(send_spans(app.clone(), lifetime.running()));
+    }
     announce(&address, &key, options.tour, started)?;
 
     asked_to_end().await?;
@@ -176,6 +183,16 @@ async fn forget(store: Arc<EmbeddedDynamoDb>, running: Running) {
         }
         tokio::select! {
             () = tokio::time::sleep(FORGET_EVERY) => {}
+            () = running.stopping() => return,
+        }
+    }
+}
+
+/// Sends spans now and then: nothing freezes this process after a request.
+async fn send_spans(app: App, running: Running) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SEND_SPANS_EVERY) => app.flush(SEND_SPANS_EVERY).await,
             () = running.stopping() => return,
         }
     }

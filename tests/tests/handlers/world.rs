@@ -61,6 +61,7 @@ impl World {
             signal_key: BearerKey::new(KEY),
             base_url: Some("https://agents.example.com/".to_owned()),
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
+            telemetry: None,
         });
         Self { app, store, clock, subscriptions, continuations, broken }
     }

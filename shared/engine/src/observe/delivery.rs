@@ -1,7 +1,8 @@
 //! The delivery queue: one per invocation of an outermost graph, strictly serial, beside the execution.
 
+use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use futures::channel::{mpsc, oneshot};
 use futures::future::{AbortHandle, Abortable, Shared, join_all};
 use futures::{FutureExt, StreamExt, select_biased};
 
-use super::{NodeEvent, Registrations};
-use crate::CompiledGraph;
-use crate::ambient::{Scope, Scoped};
+use super::observer::Registered;
+use super::{InvocationEnd, InvocationResult, InvocationStart, NodeEvent, Registrations};
+use crate::ambient::{self, Identity};
+use crate::{CompiledGraph, NodeError};
 
 /// What a `drain` left undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,13 +44,30 @@ impl Delivery {
 
 /// The sending end. Dropping it lets the worker finish what is queued and end.
 pub(crate) struct EventQueue {
-    sender: mpsc::UnboundedSender<(Registrations, NodeEvent)>,
+    sender: mpsc::UnboundedSender<(Registrations, Message)>,
     delivery: Arc<Delivery>,
+    /// Those who hear how the call ends.
+    observers: Registrations,
+    identity: Arc<Identity>,
+    clock: Arc<dyn Clock>,
+    ended: AtomicBool,
+}
+
+enum Message {
+    Started(Box<InvocationStart>),
+    Node(Box<NodeEvent>),
+    Ended(Box<InvocationEnd>),
 }
 
 impl EventQueue {
-    /// Starts the worker of one invocation of `graph`.
-    pub(crate) fn open(graph: &CompiledGraph, scope: Scope, spawner: &dyn Spawner) -> Self {
+    /// Starts the worker of one call of `graph` and tells `observers` that it begins.
+    pub(crate) fn open(
+        graph: &CompiledGraph,
+        start: InvocationStart,
+        observers: Registrations,
+        clock: Arc<dyn Clock>,
+        spawner: &dyn Spawner,
+    ) -> Self {
         let (sender, receiver) = mpsc::unbounded();
         let (finished, done) = oneshot::channel();
         let (abort, registration) = AbortHandle::new_pair();
@@ -59,39 +78,80 @@ impl EventQueue {
             abort,
         });
         graph.deliveries.add(delivery.clone());
-        let work = Scoped::new(scope, Box::pin(deliver_all(receiver, delivery.clone())));
-        let work = Abortable::new(work, registration);
+        let identity = start.identity.clone();
+        let work = Abortable::new(deliver_all(receiver, delivery.clone()), registration);
+        let owner = identity.clone();
         spawner.spawn(
             async move {
-                if work.await.is_err() {
+                if ambient::within(&owner, Box::pin(work)).await.is_err() {
                     tracing::warn!("observer delivery was cancelled by a drain timeout");
                 }
                 let _ = finished.send(());
             }
             .boxed(),
         );
-        Self { sender, delivery }
+        let queue = Self { sender, delivery, observers, identity, clock, ended: AtomicBool::new(false) };
+        queue.send(&queue.observers, Message::Started(Box::new(start)));
+        queue
     }
 
     pub(crate) fn dispatch(&self, observers: &Registrations, event: NodeEvent) {
         self.delivery.sent.fetch_add(1, Ordering::AcqRel);
-        if self.sender.unbounded_send((observers.clone(), event)).is_err() {
+        self.send(observers, Message::Node(Box::new(event)));
+    }
+
+    /// Tells how the call ended. Only the first word counts.
+    pub(crate) fn end(&self, result: InvocationResult) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            let end = InvocationEnd { identity: self.identity.clone(), at: self.clock.now(), result };
+            self.send(&self.observers, Message::Ended(Box::new(end)));
+        }
+    }
+
+    fn send(&self, observers: &Registrations, message: Message) {
+        if self.sender.unbounded_send((observers.clone(), message)).is_err() {
             tracing::debug!("an event came after its delivery was cancelled");
         }
     }
 }
 
-async fn deliver_all(mut queue: mpsc::UnboundedReceiver<(Registrations, NodeEvent)>, delivery: Arc<Delivery>) {
-    while let Some((observers, event)) = queue.next().await {
-        for registered in observers.iter().filter(|registered| registered.phases.contains(event.phase)) {
-            let observed = AssertUnwindSafe(registered.observer.observe(&event)).catch_unwind().await;
-            match observed {
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        self.end(InvocationResult::Abandoned);
+    }
+}
+
+async fn deliver_all(mut queue: mpsc::UnboundedReceiver<(Registrations, Message)>, delivery: Arc<Delivery>) {
+    while let Some((observers, message)) = queue.next().await {
+        for registered in observers.iter() {
+            match AssertUnwindSafe(tell(registered, &message)).catch_unwind().await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, node = %event.node_name, "an observer failed"),
-                Err(_) => tracing::warn!(node = %event.node_name, "an observer panicked"),
+                Ok(Err(error)) => tracing::warn!(%error, event = %message, "an observer failed"),
+                Err(_) => tracing::warn!(event = %message, "an observer panicked"),
             }
         }
-        delivery.delivered.fetch_add(1, Ordering::AcqRel);
+        if let Message::Node(_) = message {
+            delivery.delivered.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+async fn tell(registered: &Registered, message: &Message) -> Result<(), NodeError> {
+    match message {
+        Message::Started(start) => registered.observer.invocation_started(start).await,
+        Message::Node(event) if !registered.phases.contains(event.phase) => Ok(()),
+        Message::Node(event) => registered.observer.observe(event).await,
+        Message::Ended(end) => registered.observer.invocation_ended(end).await,
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started(_) => f.write_str("the start of the call"),
+            Self::Node(event) => write!(f, "{} of node `{}`", event.phase.as_str(), event.node_name),
+            Self::Ended(_) => f.write_str("the end of the call"),
+        }
     }
 }
 

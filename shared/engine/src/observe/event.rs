@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use dormouse_ports::{Category, SignalDescriptor};
+use jiff::Timestamp;
 
 use crate::State;
 
@@ -80,6 +81,8 @@ pub struct ObservedError {
 /// One transition of one node (graph-engine §6).
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeEvent {
+    /// When it happened; observers hear of it later.
+    pub at: Timestamp,
     /// What it tells of.
     pub phase: Phase,
     /// The node's name in its own graph.
@@ -132,6 +135,8 @@ pub struct FanOutConfig {
 pub struct ParallelBranchesConfig {
     /// All declared branches, in order.
     pub branch_names: Vec<Arc<str>>,
+    /// Those of them that are a plain call: their events tell of the branch itself, not of a node in it.
+    pub calls: Vec<Arc<str>>,
     /// How many of them run.
     pub branch_count: usize,
     /// `fail_fast` or `collect`.

@@ -3,7 +3,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 
-use super::{NodeEvent, Phases};
+use super::{InvocationEnd, InvocationStart, NodeEvent, Phases};
 use crate::NodeError;
 
 /// Looks at executions as they happen; it cannot change them.
@@ -14,6 +14,32 @@ pub trait Observer: Send + Sync {
     /// # Errors
     /// An error is logged and changes nothing else.
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError>;
+
+    /// Hears that a call begins; of the observers of the outermost graph and of the call only.
+    ///
+    /// # Errors
+    /// An error is logged and changes nothing else.
+    async fn invocation_started(&self, start: &InvocationStart) -> Result<(), NodeError> {
+        let _ = start;
+        Ok(())
+    }
+
+    /// Hears how a call ended; of the same observers, after all their events.
+    ///
+    /// # Errors
+    /// An error is logged and changes nothing else.
+    async fn invocation_ended(&self, end: &InvocationEnd) -> Result<(), NodeError> {
+        let _ = end;
+        Ok(())
+    }
+
+    /// Says where the root span of a call that is about to begin shall be: a W3C `traceparent`, inside of the span
+    /// `surrounding` if there is one. Called once, in the caller's own task. The first answer counts: it becomes
+    /// [`Identity::trace_context`](crate::Identity::trace_context) and is kept with a pause.
+    fn trace_context(&self, surrounding: Option<&str>) -> Option<String> {
+        let _ = surrounding;
+        None
+    }
 }
 
 /// An observer with what it wants to see.
@@ -74,6 +100,13 @@ impl crate::CompiledGraph {
     /// Attaches `observer` for every later invocation, also those in which this graph runs as a subgraph.
     pub fn attach_observer(&self, observer: Arc<dyn Observer>, phases: Phases) -> ObserverHandle {
         self.observers.attach(observer, phases)
+    }
+
+    /// Where the root span of a call shall be, by the first observer that has an opinion.
+    pub(crate) fn trace_context(&self, of_the_call: &[Registered]) -> Option<String> {
+        let surrounding = crate::ambient::surrounding_trace();
+        let attached = self.observers.snapshot();
+        attached.iter().chain(of_the_call).find_map(|one| one.observer.trace_context(surrounding.as_deref()))
     }
 
     /// Takes an attached observer off again; invocations that run already keep it.

@@ -13,6 +13,7 @@ use super::pausing::Contained;
 use super::record::Boundary;
 use super::slot::Wish;
 use super::walk::observed;
+use crate::ambient::{self, Position};
 use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
 use crate::observe::{NodeEvent, ParallelBranchesConfig, Phase};
 use crate::{NodeError, State, Update};
@@ -26,6 +27,12 @@ impl Dispatch<'_> {
         let chosen: Vec<_> = chosen.collect();
         let _ = self.branches.set(Arc::new(ParallelBranchesConfig {
             branch_names: node.branches.iter().map(|(name, _)| name.clone()).collect(),
+            calls: node
+                .branches
+                .iter()
+                .filter(|(_, branch)| branch.call.is_some())
+                .map(|(name, _)| name.clone())
+                .collect(),
             branch_count: chosen.len(),
             error_policy: node.error_policy.as_str(),
             parent_node_name: self.name.clone(),
@@ -98,7 +105,12 @@ impl Dispatch<'_> {
     }
 
     /// A call has no nodes of its own: the branch itself is what observers see, as one pair of events.
-    async fn observed_call(&self, name: &Arc<str>, state: &State, run: impl Future<Output = PartEnd>) -> PartEnd {
+    async fn observed_call(
+        &self,
+        name: &Arc<str>,
+        state: &State,
+        run: impl Future<Output = PartEnd> + Send,
+    ) -> PartEnd {
         if !self.walk.is_observed() {
             return run.await;
         }
@@ -117,8 +129,11 @@ impl Dispatch<'_> {
                 ..self.walk.event(phase, name, &attempted, state.clone())
             }
         };
-        self.walk.emit(event(Phase::Started));
-        let end = run.await;
+        let started = event(Phase::Started);
+        let position =
+            Position { namespace: started.namespace.clone(), step: started.step, attempt_index: started.attempt_index };
+        self.walk.emit(started);
+        let end = ambient::at(position, run).await;
         match &end {
             PartEnd::Done(update) => {
                 let mut post_state = state.clone();

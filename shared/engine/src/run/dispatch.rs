@@ -12,7 +12,7 @@ use super::Body;
 use super::record::Boundary;
 use super::slot::{Saver, Wish};
 use super::walk::{End, Execution, From, Inside, ResumePoint, Walk, observed};
-use crate::ambient::{self, Scope, Scoped};
+use crate::ambient::{self, Position, Scope, Scoped};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{Chain, Middleware, Next};
 use crate::observe::{FanOutConfig, NodeEvent, ParallelBranchesConfig, Phase};
@@ -149,10 +149,16 @@ impl<'d> Dispatch<'d> {
     }
 
     pub(super) fn scope(&self, body: Option<Arc<Body>>) -> Scope {
+        let position = body.is_some().then(|| Position {
+            namespace: self.walk.path_to(self.name),
+            step: self.step,
+            attempt_index: self.attempt_index.load(Ordering::Relaxed),
+        });
         Scope {
             identity: self.walk.run.identity.clone(),
             slot: Some(self.walk.slot.clone()),
             body,
+            position: position.map(Arc::new),
             attempt_index: self.attempt_index.load(Ordering::Relaxed),
         }
     }

@@ -11,8 +11,8 @@ use super::record::Run;
 use super::session::SessionRun;
 use super::walk::{From, Walk};
 use super::{finish, resume};
-use crate::ambient::Identity;
-use crate::observe::{Observer, Phases, Registered};
+use crate::ambient::{self, Identity};
+use crate::observe::{InvocationStart, Observer, Phases, Registered, ResumedFrom};
 use crate::{CompiledGraph, EngineError, State};
 
 /// Everything that the engine needs from outside.
@@ -190,23 +190,50 @@ impl Engine {
     /// The runtime categories of graph-engine §4, sessions §10 and suspension §9. An errored invocation saves nothing.
     pub async fn invoke(&self, graph: &Arc<CompiledGraph>, call: Invocation) -> Result<Outcome, EngineError> {
         let invocation_id = call.invocation_id.clone().unwrap_or_else(|| self.ports.ids.fresh().into());
+        let observers = registered(call.observers);
         let identity = Arc::new(Identity {
+            trace_context: graph.trace_context(&observers),
             correlation_id: call.correlation_id.clone().unwrap_or_else(|| invocation_id.to_string()),
             invocation_id,
             session_id: call.session_id.clone(),
             metadata: call.metadata,
         });
-        let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
-        let run = Run::begin(self, graph, identity, session, registered(call.observers));
-        let mut carried = Map::new();
-        let ended = match initial_state(graph, &run, call.state) {
-            Ok(state) => {
-                carried = call.carry.map_or_else(Map::new, |carry| carry(&state));
-                Walk::outermost(&run, graph).walk(state, From::Entry).await
-            }
-            Err(error) => Err(error),
+        let start = self.start_of(graph, &identity, None);
+        let work = async {
+            let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await;
+            let (session, refused) = match session {
+                // The caller asks again soon; only the call that gets the session is told of.
+                Err(error) if *error.category() == Category::SessionLeaseHeld => return Err(error),
+                Err(error) => (None, Some(error)),
+                Ok(session) => (session, None),
+            };
+            let run = Run::begin(self, graph, start, session, observers);
+            let result = match refused {
+                Some(error) => Err(error),
+                None => run_fresh(self, graph, &run, call.state, call.carry, call.lease).await,
+            };
+            run.end(&result);
+            result
         };
-        finish::fresh(self, graph, &run, ended, carried, call.lease).await
+        ambient::within(&identity, Box::pin(work)).await
+    }
+
+    /// What observers are told of a call that begins now.
+    pub(super) fn start_of(
+        &self,
+        graph: &CompiledGraph,
+        identity: &Arc<Identity>,
+        resumed: Option<ResumedFrom>,
+    ) -> InvocationStart {
+        let entry_node = graph.node_at(graph.entry()).map_or_else(|| "".into(), |(name, _)| name.clone());
+        InvocationStart {
+            identity: identity.clone(),
+            graph: graph.name().to_owned(),
+            entry_node,
+            at: self.ports.clock.now(),
+            surrounding_trace: ambient::surrounding_trace(),
+            resumed,
+        }
     }
 
     /// Claims a paused invocation of `graph` and continues it (suspension §7).
@@ -262,6 +289,25 @@ impl Engine {
         };
         resume::claimed(self, graph, record.paused, claim, call).await
     }
+}
+
+async fn run_fresh(
+    engine: &Engine,
+    graph: &Arc<CompiledGraph>,
+    run: &Run,
+    given: Map,
+    carry: Option<Carry>,
+    lease: Option<LeaseTerms>,
+) -> Result<Outcome, EngineError> {
+    let mut carried = Map::new();
+    let ended = match initial_state(graph, run, given) {
+        Ok(state) => {
+            carried = carry.map_or_else(Map::new, |carry| carry(&state));
+            Walk::outermost(run, graph).walk(state, From::Entry).await
+        }
+        Err(error) => Err(error),
+    };
+    finish::fresh(engine, graph, run, ended, carried, lease).await
 }
 
 fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {

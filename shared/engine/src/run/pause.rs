@@ -90,7 +90,7 @@ fn describe(
         session_version: None,
         metadata: run.identity.metadata.clone(),
         carried: before.carried.clone(),
-        trace_context: None,
+        trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
     })
 }

@@ -3,14 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::{FanOutInstance, NodePosition};
+use dormouse_ports::{Clock, FanOutInstance, NodePosition};
 
 use super::checkpoint::Checkpoints;
-use super::engine::Engine;
+use super::engine::{Engine, Outcome};
 use super::session::SessionRun;
-use crate::CompiledGraph;
-use crate::ambient::{Identity, Scope};
-use crate::observe::{EventQueue, Registered};
+use super::walk::observed;
+use crate::ambient::Identity;
+use crate::observe::{EventQueue, InvocationResult, InvocationStart, Registered};
+use crate::{CompiledGraph, EngineError};
 
 /// What all walks of an invocation share.
 pub(crate) struct Run {
@@ -19,6 +20,7 @@ pub(crate) struct Run {
     pub(super) checkpoints: Option<Checkpoints>,
     pub(super) scoped: Vec<Registered>,
     pub(super) events: Option<EventQueue>,
+    pub(super) clock: Arc<dyn Clock>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
 }
@@ -109,16 +111,29 @@ impl Run {
     pub(super) fn begin(
         engine: &Engine,
         graph: &CompiledGraph,
-        identity: Arc<Identity>,
+        start: InvocationStart,
         session: Option<Arc<SessionRun>>,
         scoped: Vec<Registered>,
     ) -> Self {
-        let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
+        let (identity, clock) = (start.identity.clone(), engine.ports().clock.clone());
         let watched = !scoped.is_empty() || graph.is_observed();
-        let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
+        let events = watched.then(|| {
+            let observers = graph.observers.snapshot().iter().chain(&scoped).cloned().collect();
+            EventQueue::open(graph, start, observers, clock.clone(), &*engine.ports().spawner)
+        });
         let checkpoints = Checkpoints::of(engine, graph);
         let (step, positions) = (AtomicU64::new(0), Mutex::default());
-        Self { identity, session, checkpoints, scoped, events, step, positions }
+        Self { identity, session, checkpoints, scoped, events, clock, step, positions }
+    }
+
+    /// Tells the observers how the call ended.
+    pub(super) fn end(&self, result: &Result<Outcome, EngineError>) {
+        let Some(events) = &self.events else { return };
+        events.end(match result {
+            Ok(Outcome::Completed(_)) => InvocationResult::Completed,
+            Ok(Outcome::Suspended(_)) => InvocationResult::Suspended,
+            Err(error) => InvocationResult::Errored(observed(error)),
+        });
     }
 
     /// Takes up the history of a paused invocation.

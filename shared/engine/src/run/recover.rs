@@ -12,7 +12,7 @@ use super::record::Run;
 use super::session::SessionRun;
 use super::walk::{From, ResumePoint, Walk};
 use super::{finish, restore};
-use crate::ambient::Identity;
+use crate::ambient::{self, Identity};
 use crate::graph::Migrated;
 use crate::{CompiledGraph, EngineError, State};
 
@@ -34,22 +34,29 @@ impl Engine {
         call: Invocation,
     ) -> Result<Outcome, EngineError> {
         let record = load(self, graph, invocation_id).await?;
+        let observers = registered(call.observers);
         let identity = Arc::new(Identity {
+            trace_context: graph.trace_context(&observers),
             invocation_id: self.ports().ids.fresh().into(),
             correlation_id: record.correlation_id.clone(),
             session_id: call.session_id.clone(),
             metadata: call.metadata,
         });
+        let beginning = self.start_of(graph, &identity, None);
         let start = Start::of(graph, record)?;
-        let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
-        let run = Run::begin(self, graph, identity, session, registered(call.observers))
-            .continuing(start.step, &start.history);
-        if let Some(checkpoints) = &run.checkpoints {
-            checkpoints.progress.restore(start.progress);
-        }
-        let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
-        let ended = Walk::outermost(&run, graph).walk(start.outermost, start.from).await;
-        finish::fresh(self, graph, &run, ended, carried, call.lease).await
+        let work = async {
+            let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
+            let run = Run::begin(self, graph, beginning, session, observers).continuing(start.step, &start.history);
+            if let Some(checkpoints) = &run.checkpoints {
+                checkpoints.progress.restore(start.progress);
+            }
+            let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
+            let ended = Walk::outermost(&run, graph).walk(start.outermost, start.from).await;
+            let result = finish::fresh(self, graph, &run, ended, carried, call.lease).await;
+            run.end(&result);
+            result
+        };
+        ambient::within(&identity, Box::pin(work)).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waking up: overlay the payload, go on where the pause was, and end the claim (suspension §6, §7).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation};
 
@@ -11,8 +12,9 @@ use super::record::Run;
 use super::restore;
 use super::session::{SessionRun, save_failed};
 use super::walk::{End, From, ResumePoint, Walk};
-use crate::ambient::Identity;
+use crate::ambient::{self, Identity};
 use crate::graph::Migrated;
+use crate::observe::ResumedFrom;
 use crate::{CompiledGraph, EngineError, State};
 
 pub(super) async fn claimed(
@@ -29,36 +31,59 @@ pub(super) async fn claimed(
             return Err(error);
         }
     };
+    let observers = registered(call.observers);
     let identity = Arc::new(Identity {
         invocation_id: paused.invocation_id.clone(),
         correlation_id: paused.correlation_id.clone(),
         session_id: paused.session_id.clone(),
         metadata: paused.metadata.clone(),
+        trace_context: graph.trace_context(&observers),
     });
+    let from = ResumedFrom { generation: paused.generation, trace_context: paused.trace_context.clone() };
+    let start = engine.start_of(graph, &identity, Some(from));
     let session = SessionRun::of_pause(engine, graph, &paused);
-    let mut run = Run::begin(engine, graph, identity, session, registered(call.observers))
-        .continuing(paused.step, &paused.completed_positions);
+    let mut run =
+        Run::begin(engine, graph, start, session, observers).continuing(paused.step, &paused.completed_positions);
     if let Some(checkpoints) = &mut run.checkpoints {
         checkpoints.not_before(paused.suspended_at);
     }
-    let ended = continue_walk(graph, &run, &paused, states).await;
-    let terms = LeaseTerms { owner: claim.owner.clone(), duration: call.claim.duration };
-    let finished = match ended {
-        Ok(End::Completed(state)) => complete(engine, &run, &paused, &claim, state).await,
+    let going_on = go_on(engine, graph, &run, &paused, &claim, call.claim.duration, states);
+    let work = Box::pin(async {
+        let finished = going_on.await;
+        if let Err(error) = &finished {
+            end_badly(engine, &paused, &claim, error, (call.after_error)(error)).await;
+        }
+        finished
+    });
+    let finished = ambient::within(&identity, work).await;
+    run.end(&finished);
+    finished
+}
+
+/// Walks on from the pause and ends the claim with what came of it.
+async fn go_on(
+    engine: &Engine,
+    graph: &Arc<CompiledGraph>,
+    run: &Run,
+    paused: &PausedInvocation,
+    claim: &Claim,
+    claimed_for: Duration,
+    states: Vec<State>,
+) -> Result<Outcome, EngineError> {
+    let ended = continue_walk(graph, run, paused, states).await;
+    let terms = LeaseTerms { owner: claim.owner.clone(), duration: claimed_for };
+    match ended {
+        Ok(End::Completed(state)) => complete(engine, run, paused, claim, state).await,
         Ok(End::Paused(next)) => {
             let before = Before {
                 carried: paused.carried.clone(),
                 claim: Some(terms),
                 previous: Some(Box::new(paused.clone())),
             };
-            pause::persist(engine, graph, &run, &next, before).await.map(|s| Outcome::Suspended(Box::new(s)))
+            pause::persist(engine, graph, run, &next, before).await.map(|s| Outcome::Suspended(Box::new(s)))
         }
         Err(error) => Err(error),
-    };
-    if let Err(error) = &finished {
-        end_badly(engine, &paused, &claim, error, (call.after_error)(error)).await;
     }
-    finished
 }
 
 /// The pause in the present schema version, and the states of all active graphs, outermost first, with the payload laid

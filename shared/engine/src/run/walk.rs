@@ -278,6 +278,7 @@ impl<'r> Walk<'r> {
 
     pub(super) fn event(&self, phase: Phase, name: &Arc<str>, attempted: &Attempted, pre_state: State) -> NodeEvent {
         NodeEvent {
+            at: self.run.clock.now(),
             phase,
             node_name: name.clone(),
             namespace: self.path_to(name),

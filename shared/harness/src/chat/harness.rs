@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::outcome::carried_length;
 use super::{ChatMessage, ChatTurnOutcome, HISTORY_LENGTH, Listener, ListenerHandle, MESSAGES};
-use crate::{DispatchPath, Harness, Mode, Transmission, TurnError};
+use crate::{DispatchPath, Harness, Mode, Transmission, TurnError, TurnOutcome};
 
 /// A chat-shaped harness over one graph (harness-chat §1). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -58,13 +58,17 @@ impl ChatHarness {
             time_left,
             ..Transmission::start(self.graph.clone(), state)
         };
-        match self.harness.start_carrying(transmission, Some(Arc::new(carry))).await {
-            Ok(outcome) => {
+        let work = self.harness.start_carrying(transmission.clone(), Some(Arc::new(carry)));
+        match self.harness.in_span(&transmission, DispatchPath::ExistingSession, Box::pin(work)).await {
+            TurnOutcome::Errored(error) => (None, ChatTurnOutcome::errored(&error)),
+            outcome @ (TurnOutcome::Completed(_)
+            | TurnOutcome::Suspended(_)
+            | TurnOutcome::Buffered { .. }
+            | TurnOutcome::Stale { .. }) => {
                 let history = carried_length(&outcome);
                 let path = if history <= 1 { DispatchPath::NewSession } else { DispatchPath::ExistingSession };
                 (Some(path), ChatTurnOutcome::of(&outcome, history))
             }
-            Err(error) => (None, ChatTurnOutcome::errored(&error)),
         }
     }
 

@@ -1,0 +1,176 @@
+//! The attributes of the specification (observability §5).
+
+use std::sync::Arc;
+
+use dormouse_engine::{Identity, InvocationStart, NodeEvent, ObservedError};
+use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor};
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+
+use crate::place::{Entered, Place};
+
+/// What `openarmature.implementation.name` says (§5.1).
+pub const IMPLEMENTATION: &str = "openarmature-rust";
+
+/// Which specification is implemented (§5.1). Its text carries no version of its own, so this names the newest proposal
+/// that it contains.
+pub const SPEC_VERSION: &str = "proposal-0115";
+
+const BRANCH_NAME: &str = "openarmature.node.branch_name";
+pub(crate) const SIGNAL_ID: &str = "openarmature.suspension.signal_id";
+pub(crate) const OUTCOME: &str = "openarmature.outcome";
+pub(crate) const ERROR_CATEGORY: &str = "openarmature.error.category";
+
+/// What every span of an invocation carries (§5.6).
+pub(crate) fn cross_cutting(identity: &Identity) -> Vec<KeyValue> {
+    let mut all = vec![KeyValue::new("openarmature.correlation_id", identity.correlation_id.clone())];
+    if let Some(session_id) = &identity.session_id {
+        all.push(session(session_id));
+    }
+    all.extend(flattened("openarmature.user", &identity.metadata));
+    all
+}
+
+pub(crate) fn session(session_id: &SessionId) -> KeyValue {
+    KeyValue::new("openarmature.session_id", session_id.as_str().to_owned())
+}
+
+pub(crate) fn invocation_id(invocation_id: &InvocationId) -> KeyValue {
+    KeyValue::new("openarmature.invocation_id", invocation_id.as_str().to_owned())
+}
+
+/// What the invocation span carries besides (§5.1).
+pub(crate) fn invocation(start: &InvocationStart) -> Vec<KeyValue> {
+    vec![
+        invocation_id(&start.identity.invocation_id),
+        KeyValue::new("openarmature.graph.entry_node", start.entry_node.to_string()),
+        KeyValue::new("openarmature.graph.spec_version", SPEC_VERSION),
+        KeyValue::new("openarmature.implementation.name", IMPLEMENTATION),
+        KeyValue::new("openarmature.implementation.version", env!("CARGO_PKG_VERSION")),
+    ]
+}
+
+/// What a node span carries besides (§5.2), and where it is in fan-outs and branches (§5.4, §5.7).
+pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
+    let mut all = vec![
+        KeyValue::new("openarmature.node.name", event.node_name.to_string()),
+        KeyValue::new("openarmature.node.namespace", names(&event.namespace)),
+        KeyValue::new("openarmature.node.step", i64::try_from(event.step).unwrap_or(i64::MAX)),
+        KeyValue::new("openarmature.node.attempt_index", i64::from(event.attempt_index)),
+    ];
+    all.extend(event.fan_out_index.map(fan_out_index));
+    all.extend(event.branch_name.as_ref().map(|name| KeyValue::new(BRANCH_NAME, name.to_string())));
+    all
+}
+
+/// What the span of a subgraph, a fan-out instance or a branch carries besides (§5.3, §5.4, §5.7).
+pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
+    let node = entered.node.to_string();
+    match (entered.fan_out_index, &entered.branch) {
+        (Some(index), _) => {
+            vec![fan_out_index(index), KeyValue::new("openarmature.fan_out.parent_node_name", node)]
+        }
+        (None, Some(branch)) => vec![
+            KeyValue::new(BRANCH_NAME, branch.to_string()),
+            KeyValue::new("openarmature.parallel_branches.parent_node_name", node),
+        ],
+        (None, None) => vec![KeyValue::new("openarmature.node.name", node)],
+    }
+}
+
+/// What the span of a fan-out node or a parallel-branches node carries besides (§5.4, §5.7).
+pub(crate) fn dispatcher(event: &NodeEvent) -> Vec<KeyValue> {
+    let mut all = Vec::new();
+    if let Some(config) = &event.fan_out_config {
+        let concurrency = config.concurrency.map_or(0, count);
+        all.push(KeyValue::new("openarmature.fan_out.item_count", count(config.item_count)));
+        all.push(KeyValue::new("openarmature.fan_out.concurrency", concurrency));
+        all.push(KeyValue::new("openarmature.fan_out.error_policy", config.error_policy));
+    }
+    if let Some(config) = &event.parallel_branches_config {
+        all.push(KeyValue::new("openarmature.parallel_branches.branch_count", count(config.branch_count)));
+        all.push(KeyValue::new("openarmature.parallel_branches.error_policy", config.error_policy));
+    }
+    all
+}
+
+/// The category that a failed node is filed under (§5.2): what its body raised, where it said so; of a branch that is
+/// a plain call and of everything else the category of graph-engine §4.
+pub(crate) fn category<'e>(place: &Place, error: &'e ObservedError) -> &'e Category {
+    match place {
+        Place::Node { .. } if error.category == Category::NodeException => &error.derived_category,
+        Place::Node { .. } | Place::Inside(_) => &error.category,
+    }
+}
+
+fn fan_out_index(index: u32) -> KeyValue {
+    KeyValue::new("openarmature.node.fan_out_index", i64::from(index))
+}
+
+fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What the span of a suspending node carries besides (§5.8).
+pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
+    let signal_id = descriptor.signal_id.as_str().to_owned();
+    let metadata = descriptor.metadata.iter().flat_map(|map| flattened("openarmature.suspension.metadata", map));
+    [KeyValue::new(SIGNAL_ID, signal_id)].into_iter().chain(metadata).collect()
+}
+
+/// An array of names.
+fn names(names: &[Arc<str>]) -> Value {
+    Value::Array(Array::String(names.iter().map(|name| StringValue::from(name.to_string())).collect()))
+}
+
+/// Each entry of `map` as an attribute of its own. What is no scalar and no array of one type becomes its JSON; null
+/// is left out.
+fn flattened(prefix: &str, map: &Map) -> Vec<KeyValue> {
+    let attribute = |(key, value)| Some(KeyValue::new(format!("{prefix}.{key}"), self::value(value)?));
+    map.iter().filter_map(attribute).collect()
+}
+
+fn value(value: &serde_json::Value) -> Option<Value> {
+    use serde_json::Value as Json;
+    Some(match value {
+        Json::Null => return None,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => number.as_i64().map(Value::I64).or_else(|| number.as_f64().map(Value::F64))?,
+        Json::String(text) => Value::String(text.clone().into()),
+        Json::Array(items) => array(items).map_or_else(|| Value::String(value.to_string().into()), Value::Array),
+        Json::Object(_) => Value::String(value.to_string().into()),
+    })
+}
+
+fn array(items: &[serde_json::Value]) -> Option<Array> {
+    fn all<'j, T>(items: &'j [serde_json::Value], one: impl Fn(&'j serde_json::Value) -> Option<T>) -> Option<Vec<T>> {
+        items.iter().map(one).collect()
+    }
+    let strings = || all(items, |item| item.as_str().map(|text| StringValue::from(text.to_owned())));
+    let array = strings().map(Array::String).or_else(|| all(items, serde_json::Value::as_bool).map(Array::Bool));
+    let array = array.or_else(|| all(items, serde_json::Value::as_i64).map(Array::I64));
+    array.or_else(|| all(items, serde_json::Value::as_f64).map(Array::F64))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scalars_and_arrays_of_one_type_keep_their_type() {
+        let kept = |given: serde_json::Value| value(&given);
+        assert_eq!(kept(json!(true)), Some(Value::Bool(true)));
+        assert_eq!(kept(json!(7)), Some(Value::I64(7)));
+        assert_eq!(kept(json!(0.5)), Some(Value::F64(0.5)));
+        assert_eq!(kept(json!([1, 2])), Some(Value::Array(Array::I64(vec![1, 2]))));
+        assert_eq!(kept(json!([1, 0.5])), Some(Value::Array(Array::F64(vec![1.0, 0.5]))));
+    }
+
+    #[test]
+    fn what_does_not_flatten_is_json_and_null_is_nothing() {
+        assert_eq!(value(&json!({ "a": [1, "b"] })), Some(Value::String(r#"{"a":[1,"b"]}"#.into())));
+        assert_eq!(value(&json!([1, "b"])), Some(Value::String(r#"[1,"b"]"#.into())));
+        assert_eq!(value(&serde_json::Value::Null), None);
+    }
+}

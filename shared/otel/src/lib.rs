@@ -1,0 +1,32 @@
+//! The OpenTelemetry side of observability: spans, log records and how they leave the process.
+//!
+//! It turns what the engine tells its observers into spans (observability §4 to §6) and gives every log record of an
+//! invocation its ids (§7). It imports `dormouse-engine`, `dormouse-harness` and `dormouse-ports`; nothing below the
+//! composition roots imports it. It must not know AWS or HTTP routes, and it reads no configuration of its own.
+//!
+//! # Invariants
+//! - The providers are private: the global ones are neither set nor read (§6).
+//! - The id of a node's span follows from the invocation's root span and the node's position, so that a log record
+//!   names its span although observers hear of it later.
+//! - Nothing is exported in the background: what is finished waits in an outbox until [`Telemetry::flush`]. A process
+//!   that is frozen between requests therefore loses nothing that it was given time for.
+
+#![warn(missing_docs)]
+
+mod attributes;
+mod logs;
+mod observer;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod outbox;
+mod place;
+mod telemetry;
+mod trace;
+mod tree;
+mod turn;
+
+pub use attributes::{IMPLEMENTATION, SPEC_VERSION};
+pub use observer::SpanObserver;
+pub use outbox::ExportError;
+pub use telemetry::{LogBridge, LogRecord, Telemetry};
+pub use turn::TurnSpans;

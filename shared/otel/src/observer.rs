@@ -1,0 +1,73 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use dormouse_engine::{Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
+use opentelemetry_sdk::trace::SdkTracer;
+
+use crate::trace;
+use crate::tree::Tree;
+
+/// Turns what the engine tells into spans. Attach it to outermost graphs, or to a call: attached to an inner graph it
+/// hears of no beginning and makes no spans. Cheap to clone.
+#[derive(Clone)]
+pub struct SpanObserver(Arc<Shared>);
+
+struct Shared {
+    tracer: SdkTracer,
+    /// The calls that run, by the address of their identity, which each of them holds.
+    running: Mutex<BTreeMap<usize, Tree>>,
+}
+
+impl fmt::Debug for SpanObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpanObserver of {} running calls", self.running().len())
+    }
+}
+
+impl SpanObserver {
+    pub(crate) fn new(tracer: SdkTracer) -> Self {
+        Self(Arc::new(Shared { tracer, running: Mutex::default() }))
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<usize, Tree>> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(identity: &Arc<Identity>) -> usize {
+    Arc::as_ptr(identity).addr()
+}
+
+#[async_trait]
+impl Observer for SpanObserver {
+    async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
+        let Some(identity) = dormouse_engine::current() else { return Ok(()) };
+        if let Some(tree) = self.running().get_mut(&key(&identity)) {
+            tree.node(event);
+        }
+        Ok(())
+    }
+
+    async fn invocation_started(&self, start: &InvocationStart) -> Result<(), NodeError> {
+        let mut running = self.running();
+        // Nobody else knows a call whose delivery was cut off.
+        running.retain(|_, tree| Arc::strong_count(&tree.identity) > 1);
+        running.insert(key(&start.identity), Tree::begin(&self.0.tracer, start));
+        Ok(())
+    }
+
+    async fn invocation_ended(&self, end: &InvocationEnd) -> Result<(), NodeError> {
+        let ended = self.running().remove(&key(&end.identity));
+        if let Some(tree) = ended {
+            tree.end(end);
+        }
+        Ok(())
+    }
+
+    fn trace_context(&self, surrounding: Option<&str>) -> Option<String> {
+        let surrounding = surrounding.and_then(trace::parse);
+        Some(trace::format(&trace::fresh(surrounding.as_ref())))
+    }
+}

@@ -1,0 +1,88 @@
+//! Where a span is in the tree of one call (observability §4.1, §4.3).
+
+use std::sync::Arc;
+
+use dormouse_engine::NodeEvent;
+
+/// A node on the way from the outermost graph inwards, and what was entered at it: an instance, a branch, or neither
+/// in a plain subgraph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entered {
+    pub(crate) node: Arc<str>,
+    pub(crate) fan_out_index: Option<u32>,
+    pub(crate) branch: Option<Arc<str>>,
+}
+
+impl Entered {
+    pub(crate) fn is_plain(&self) -> bool {
+        self.fan_out_index.is_none() && self.branch.is_none()
+    }
+}
+
+/// What a span stands for. Of two open spans of a call no two have the same place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// An attempt at a node.
+    Node { around: Vec<Entered>, name: Arc<str>, attempt_index: u32 },
+    /// What was entered last: a subgraph, a fan-out instance or a branch. Never empty.
+    Inside(Vec<Entered>),
+}
+
+impl Place {
+    /// The place of the node that `event` tells of.
+    pub(crate) fn of_node(event: &NodeEvent) -> Self {
+        let containing = event.namespace.len().saturating_sub(1);
+        let around = event.namespace.iter().take(containing).enumerate().map(|(depth, node)| Entered {
+            node: node.clone(),
+            fan_out_index: event.fan_out_index_chain.get(depth).copied().flatten(),
+            branch: event.branch_name_chain.get(depth).cloned().flatten(),
+        });
+        Self::Node { around: around.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
+    }
+
+    /// What was entered on the way.
+    pub(crate) fn around(&self) -> &[Entered] {
+        match self {
+            Self::Node { around, .. } => around,
+            Self::Inside(path) => path.split_last().map_or(&[], |(_, around)| around),
+        }
+    }
+
+    /// Whether `other` is somewhere inside.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Inside(path), Self::Node { around, .. }) => around.starts_with(path),
+            (Self::Inside(path), Self::Inside(deeper)) => deeper.len() > path.len() && deeper.starts_with(path),
+            (Self::Node { .. }, Self::Node { around, .. }) => self.is_entered_by(around),
+            (Self::Node { .. }, Self::Inside(path)) => self.is_entered_by(path),
+        }
+    }
+
+    /// Whether the way `path` leads through this node.
+    fn is_entered_by(&self, path: &[Entered]) -> bool {
+        let Self::Node { around, name, .. } = self else { return false };
+        path.starts_with(around) && path.get(around.len()).is_some_and(|entered| entered.node == *name)
+    }
+
+    /// Whether this is a plain subgraph that is over when execution comes to `next`: both are in one serial flow, and
+    /// `next` is outside.
+    pub(crate) fn is_left_at(&self, next: &Self) -> bool {
+        let Self::Inside(path) = self else { return false };
+        let plain = path.last().is_some_and(Entered::is_plain);
+        plain && next.around().starts_with(self.around()) && !next.around().starts_with(path) && self != next
+    }
+
+    /// Whether a span here is the parent of one at `child`.
+    pub(crate) fn is_parent_of(&self, child: &Self) -> bool {
+        match (self, child) {
+            (Self::Inside(path), Self::Node { around, .. }) => path == around,
+            (Self::Inside(path), Self::Inside(deeper)) => {
+                deeper.last().is_some_and(Entered::is_plain) && path == child.around()
+            }
+            (Self::Node { around, .. }, Self::Inside(deeper)) => {
+                around.len() + 1 == deeper.len() && self.is_entered_by(deeper)
+            }
+            (Self::Node { .. }, Self::Node { .. }) => false,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+use std::fmt;
+use std::sync::Arc;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, SpanData};
+
+use crate::logs::Correlation;
+use crate::outbox::Outbox;
+use crate::trace::ChosenIds;
+use crate::{ExportError, SpanObserver, TurnSpans};
+
+/// A layer for `tracing-subscriber` that makes a log record of every event.
+pub type LogBridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
+
+/// A log record and who made it.
+pub type LogRecord = (SdkLogRecord, InstrumentationScope);
+
+/// Spans and log records of this process, on providers of their own (observability §6). Cheap to clone.
+#[derive(Clone)]
+pub struct Telemetry(Arc<Parts>);
+
+struct Parts {
+    observer: SpanObserver,
+    tracer: SdkTracer,
+    logger: SdkLoggerProvider,
+    spans: Outbox<SpanData>,
+    logs: Outbox<LogRecord>,
+    #[cfg(feature = "otlp")]
+    collector: Option<crate::otlp::Collector>,
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").field("spans", &self.0.spans).field("logs", &self.0.logs).finish_non_exhaustive()
+    }
+}
+
+impl Telemetry {
+    /// Keeps everything, for tests.
+    pub fn in_memory() -> Self {
+        Self::new(
+            #[cfg(feature = "otlp")]
+            None,
+        )
+    }
+
+    /// Sends everything to the collector at `endpoint`, the base address of OTLP over HTTP, for example
+    /// `http://127.0.0.1:4318`. The `OTEL_EXPORTER_OTLP_HEADERS` of the process are added to each request.
+    ///
+    /// # Errors
+    /// When the address is none, or is not plain `http`: the collector runs beside the process.
+    #[cfg(feature = "otlp")]
+    pub fn otlp(endpoint: &str, service_name: &str) -> Result<Self, ExportError> {
+        Ok(Self::new(Some(crate::otlp::Collector::new(endpoint, service_name)?)))
+    }
+
+    fn new(#[cfg(feature = "otlp")] collector: Option<crate::otlp::Collector>) -> Self {
+        let (spans, logs) = (Outbox::default(), Outbox::default());
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(spans.clone())
+            .with_id_generator(ChosenIds::default())
+            // Whether a trace is wanted is decided where it begins; what begins here is wanted.
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+            .build();
+        let logger =
+            SdkLoggerProvider::builder().with_log_processor(Correlation).with_log_processor(logs.clone()).build();
+        let tracer = provider.tracer("dormouse");
+        Self(Arc::new(Parts {
+            observer: SpanObserver::new(tracer.clone()),
+            tracer,
+            logger,
+            spans,
+            logs,
+            #[cfg(feature = "otlp")]
+            collector,
+        }))
+    }
+
+    /// Makes the spans of invocations; attach it to graphs or to a call.
+    pub fn observer(&self) -> SpanObserver {
+        self.0.observer.clone()
+    }
+
+    /// Makes the spans of turns; give it to a harness.
+    pub fn turns(&self) -> TurnSpans {
+        TurnSpans::new(self.0.tracer.clone())
+    }
+
+    /// Makes log records of `tracing` events; add it to the subscriber of the process or of a test.
+    pub fn log_bridge(&self) -> LogBridge {
+        OpenTelemetryTracingBridge::new(&self.0.logger)
+    }
+
+    /// The spans that have ended and wait, in the order in which they ended.
+    pub fn spans(&self) -> Vec<SpanData> {
+        self.0.spans.snapshot()
+    }
+
+    /// The log records that wait, in order.
+    pub fn logs(&self) -> Vec<LogRecord> {
+        self.0.logs.snapshot()
+    }
+
+    /// Forgets what waits.
+    pub fn clear(&self) {
+        self.0.spans.take();
+        self.0.logs.take();
+    }
+
+    /// Sends what waits. Without a collector it keeps waiting. The caller bounds the time; what is on its way when the
+    /// future is dropped is gone.
+    ///
+    /// # Errors
+    /// When the collector did not take it.
+    pub async fn flush(&self) -> Result<(), ExportError> {
+        #[cfg(feature = "otlp")]
+        if let Some(collector) = &self.0.collector {
+            return collector.send(self.0.spans.take(), self.0.logs.take()).await;
+        }
+        Ok(())
+    }
+}

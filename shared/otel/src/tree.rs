@@ -1,0 +1,230 @@
+//! The open spans of one call of `invoke()`, and what opens and closes them (observability §4.1 to §4.3, §6).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dormouse_engine::{Identity, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Phase};
+use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{SdkTracer, Span};
+
+use crate::attributes::{self, OUTCOME};
+use crate::place::{Entered, Place};
+use crate::trace::{self, ChosenIds};
+
+/// The spans of one call. Dropped, it ends those that are open.
+pub(crate) struct Tree {
+    /// Whose call it is.
+    pub(crate) identity: Arc<Identity>,
+    tracer: SdkTracer,
+    root: Span,
+    at: SpanContext,
+    everywhere: Vec<KeyValue>,
+    /// In the order in which they were opened: what contains comes before what is contained.
+    open: Vec<Open>,
+    /// The ids of node spans so far.
+    used: BTreeSet<[u8; 8]>,
+}
+
+struct Open {
+    place: Place,
+    span: Span,
+    /// When something inside ended last, and how.
+    last: Option<(SystemTime, Option<ObservedError>)>,
+    /// The branches of a parallel-branches node, in order, and those of them that are a plain call.
+    branches: Option<Arc<dormouse_engine::ParallelBranchesConfig>>,
+}
+
+impl Tree {
+    /// Opens the invocation span (§5.1), linked to the one that suspended (§4.3).
+    pub(crate) fn begin(tracer: &SdkTracer, start: &InvocationStart) -> Self {
+        let parent = start.surrounding_trace.as_deref().and_then(trace::parse);
+        let at = start.identity.trace_context.as_deref().and_then(trace::parse);
+        let at = at.unwrap_or_else(|| trace::fresh(parent.as_ref()));
+        let suspended = start.resumed.as_ref().and_then(|resumed| trace::parse(resumed.trace_context.as_deref()?));
+        let everywhere = attributes::cross_cutting(&start.identity);
+        let builder = SpanBuilder::from_name("openarmature.invocation")
+            .with_start_time(SystemTime::from(start.at))
+            .with_attributes(attributes::invocation(start).into_iter().chain(everywhere.iter().cloned()))
+            .with_links(suspended.map(|context| Link::new(context, Vec::new(), 0)).into_iter().collect());
+        let root = ChosenIds::choose(&at, || tracer.build_with_context(builder, &inside(parent.as_ref())));
+        Self {
+            identity: start.identity.clone(),
+            tracer: tracer.clone(),
+            root,
+            at,
+            everywhere,
+            open: Vec::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in one event of a node.
+    pub(crate) fn node(&mut self, event: &NodeEvent) {
+        let (place, at) = (self.place_of(event), SystemTime::from(event.at));
+        match event.phase {
+            Phase::Started => {
+                self.leave_for(&place);
+                for depth in 1..=place.around().len() {
+                    self.enter(&place.around()[..depth], at);
+                }
+                self.start(place, event, at);
+            }
+            Phase::Completed | Phase::Suspended => self.finish(&place, event, at),
+        }
+    }
+
+    /// Closes everything, the invocation span last.
+    pub(crate) fn end(mut self, end: &InvocationEnd) {
+        let at = SystemTime::from(end.at);
+        while !self.open.is_empty() {
+            self.close_with_contents(0, at);
+        }
+        let outcome = match &end.result {
+            InvocationResult::Completed => "completed",
+            InvocationResult::Suspended => "suspended",
+            InvocationResult::Errored(_) => "errored",
+            InvocationResult::Abandoned => "abandoned",
+        };
+        self.root.set_attribute(KeyValue::new(OUTCOME, outcome));
+        match &end.result {
+            InvocationResult::Completed | InvocationResult::Suspended => self.root.set_status(Status::Ok),
+            InvocationResult::Errored(error) => fail(&mut self.root, error.category.as_str(), error, at),
+            InvocationResult::Abandoned => self.root.set_status(Status::error("the call was dropped")),
+        }
+        self.root.end_with_timestamp(at);
+    }
+
+    /// The place that `event` tells of: a node, or a branch that is a plain call.
+    fn place_of(&self, event: &NodeEvent) -> Place {
+        let node = Place::of_node(event);
+        let branch = Place::Inside(node.around().to_vec());
+        let calls = |open: &Open| open.branches.as_ref().is_some_and(|config| config.calls.contains(&event.node_name));
+        let of_call = self.open.iter().any(|open| open.place.is_parent_of(&branch) && calls(open));
+        let last = node.around().last().and_then(|entered| entered.branch.as_ref());
+        if of_call && last == Some(&event.node_name) { branch } else { node }
+    }
+
+    /// Closes the subgraphs that execution has left when it comes to `next`.
+    fn leave_for(&mut self, next: &Place) {
+        while let Some(index) = self.open.iter().position(|open| open.place.is_left_at(next)) {
+            let at = self.open[index].last.as_ref().map_or(SystemTime::UNIX_EPOCH, |(at, _)| *at);
+            self.close_with_contents(index, at);
+        }
+    }
+
+    /// Opens the span of what was entered last on the way `path`, unless it is open.
+    fn enter(&mut self, path: &[Entered], at: SystemTime) {
+        let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
+        if self.open.iter().all(|open| open.place != place) {
+            let name = entered.branch.as_ref().unwrap_or(&entered.node).clone();
+            self.open(place, &name, trace::fresh(Some(&self.at)), attributes::entered(entered), at);
+        }
+    }
+
+    fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
+        let mut own = attributes::node(event);
+        if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
+            own.extend(path.last().map(attributes::entered).unwrap_or_default());
+        }
+        let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
+        // A middleware that calls on twice makes two spans of one position.
+        if !self.used.insert(ids.span_id().to_bytes()) {
+            ids = trace::fresh(Some(&self.at));
+        }
+        let open = self.open(place, &event.node_name, ids, own, at);
+        open.branches = event.parallel_branches_config.clone();
+    }
+
+    fn open(&mut self, place: Place, name: &str, ids: SpanContext, own: Vec<KeyValue>, at: SystemTime) -> &mut Open {
+        let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(&place));
+        let parent = parent.map_or_else(|| &self.root, |open| &open.span).span_context();
+        let builder = SpanBuilder::from_name(name.to_owned())
+            .with_start_time(at)
+            .with_attributes(own.into_iter().chain(self.everywhere.iter().cloned()));
+        let span = ChosenIds::choose(&ids, || self.tracer.build_with_context(builder, &inside(Some(parent))));
+        self.open.push_mut(Open { place, span, last: None, branches: None })
+    }
+
+    /// Ends the span of an attempt as its event says (§4.2), after everything inside of it.
+    fn finish(&mut self, place: &Place, event: &NodeEvent, at: SystemTime) {
+        let Some(index) = self.open.iter().rposition(|open| open.place == *place) else { return };
+        self.close_contents(index, at);
+        let mut open = self.open.remove(index);
+        open.span.set_attributes(attributes::dispatcher(event));
+        match (&event.error, &event.descriptor) {
+            (Some(error), _) => fail(&mut open.span, attributes::category(place, error).as_str(), error, at),
+            (None, Some(descriptor)) => {
+                open.span.set_status(Status::Ok);
+                open.span.set_attribute(KeyValue::new(OUTCOME, "suspended"));
+                open.span.set_attributes(attributes::suspension(descriptor));
+            }
+            (None, None) => open.span.set_status(Status::Ok),
+        }
+        open.span.end_with_timestamp(at);
+        for around in self.open.iter_mut().filter(|around| around.place.contains(place)) {
+            around.last = Some((at, event.error.clone()));
+        }
+    }
+
+    /// Closes what is inside of the span at `index`: branches in the order in which they are declared, everything else
+    /// in the opposite order of opening.
+    fn close_contents(&mut self, index: usize, at: SystemTime) {
+        let outer = self.open[index].place.clone();
+        let branches = self.open[index].branches.clone();
+        for name in branches.iter().flat_map(|config| &config.branch_names) {
+            let is_branch = |place: &Place| match place {
+                Place::Inside(path) => path.last().and_then(|entered| entered.branch.as_ref()) == Some(name),
+                Place::Node { .. } => false,
+            };
+            let branch = self.open.iter().position(|open| outer.is_parent_of(&open.place) && is_branch(&open.place));
+            if let Some(branch) = branch {
+                self.close_with_contents(branch, at);
+            }
+        }
+        while let Some(inner) = self.open.iter().rposition(|open| outer.contains(&open.place)) {
+            self.close(inner, at);
+        }
+    }
+
+    fn close_with_contents(&mut self, index: usize, at: SystemTime) {
+        self.close_contents(index, at);
+        self.close(index, at);
+    }
+
+    /// Ends a span that no event ends: of what was entered, or of a node that was dropped while it ran.
+    fn close(&mut self, index: usize, at: SystemTime) {
+        let mut open = self.open.remove(index);
+        let is_branch = |path: &[Entered]| path.last().is_some_and(|entered| entered.branch.is_some());
+        let ended = match (&open.place, &open.last) {
+            // A branch lasts as long as its node (§6); everything else until its last node ended.
+            (Place::Inside(path), Some((last, _))) if !is_branch(path) => *last,
+            (Place::Inside(_) | Place::Node { .. }, _) => at,
+        };
+        match (&open.place, &open.last) {
+            (Place::Inside(_), Some((_, Some(error)))) => fail(&mut open.span, error.category.as_str(), error, ended),
+            (Place::Inside(_), Some((_, None))) => open.span.set_status(Status::Ok),
+            (Place::Inside(_), None) | (Place::Node { .. }, _) => {
+                open.span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
+            }
+        }
+        open.span.end_with_timestamp(ended);
+    }
+}
+
+/// Marks `span` as failed (§4.2): what happened is described by the category of graph-engine §4, `category` is the one
+/// that it is filed under.
+fn fail(span: &mut Span, category: &str, error: &ObservedError, at: SystemTime) {
+    span.set_status(Status::error(error.category.as_str().to_owned()));
+    span.set_attribute(KeyValue::new(attributes::ERROR_CATEGORY, category.to_owned()));
+    let exception = vec![
+        KeyValue::new("exception.type", error.derived_category.as_str().to_owned()),
+        KeyValue::new("exception.message", error.message.clone()),
+    ];
+    span.add_event_with_timestamp("exception", at, exception);
+}
+
+fn inside(parent: Option<&SpanContext>) -> Context {
+    parent.map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent.clone()))
+}
