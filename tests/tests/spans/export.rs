@@ -1,0 +1,90 @@
+//! Turns, providers and the way out.
+
+use std::sync::Arc;
+
+use crate::world::{Traced, asks, compiled, line, says, schema, text};
+use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
+use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission};
+use dormouse_otel::Telemetry;
+use dormouse_tests::{Stage, map};
+use opentelemetry::global;
+use opentelemetry::trace::{TraceContextExt, Tracer};
+use serde_json::json;
+
+#[tokio::test]
+async fn the_global_provider_is_neither_set_nor_used() {
+    let traced = Traced::new();
+    let seen = move |_: State| async {
+        assert!(!opentelemetry::Context::current().has_active_span());
+        Ok(Update::none())
+    };
+    let graph = GraphBuilder::new("g", schema()).entry("look").function("look", seen).edge("look", END);
+    traced.run(&compiled(graph), Invocation::default()).await.unwrap();
+    let span = global::tracer("somebody else").start("theirs");
+    assert!(!opentelemetry::trace::Span::span_context(&span).is_valid(), "there is no provider but the empty one");
+    assert_eq!(traced.trees(), ["invocation[look]"]);
+}
+
+#[tokio::test]
+async fn a_turn_is_a_span_around_its_invocation_where_somebody_asks_for_it() {
+    let traced = Traced::new();
+    let ask = GraphBuilder::new("ask", schema()).entry("ask").function("ask", asks).function("then", says("then"));
+    let graph = compiled(ask.edge("ask", "then").edge("then", END));
+    graph.attach_observer(Arc::new(traced.telemetry.observer()), Phases::default());
+    let config =
+        HarnessConfig { turn_tracer: Some(Arc::new(traced.telemetry.turns())), ..HarnessConfig::new(Mode::Sessioned) };
+    let harness = Harness::new(
+        traced.stage.engine(),
+        GraphRegistry::new([graph.clone()]),
+        traced.stage.subscriptions.clone(),
+        config,
+    );
+    let start = Transmission { session_id: Some("s-9".into()), ..Transmission::start("ask", map(json!({}))) };
+    harness.turn(start).await;
+    harness.turn(Transmission::signal("sig-7", map(json!({ "answer": 3 })))).await;
+    graph.drain(&*traced.stage.clock, None).await;
+    let mut trees = traced.trees();
+    trees.sort();
+    assert_eq!(trees, ["dormouse.turn[invocation[ask]]", "dormouse.turn[invocation[then]]"]);
+    let turn = traced.span("dormouse.turn");
+    assert_eq!(
+        (text(&turn, "openarmature.session_id"), text(&turn, "openarmature.outcome")),
+        ("s-9".into(), "suspended".into())
+    );
+}
+
+/// A collector that keeps what it is sent, by path.
+async fn collector() -> (String, tokio::sync::mpsc::UnboundedReceiver<(String, String)>) {
+    let (seen, kept) = tokio::sync::mpsc::unbounded_channel();
+    let take = move |uri: axum::http::Uri, body: axum::body::Bytes| async move {
+        seen.send((uri.path().to_owned(), String::from_utf8_lossy(&body).into_owned())).unwrap();
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(axum::serve(listener, axum::Router::new().fallback(take)).into_future());
+    (address, kept)
+}
+
+#[tokio::test]
+async fn what_is_finished_goes_to_the_collector_when_it_is_flushed() {
+    let (address, mut kept) = collector().await;
+    let traced = Traced { stage: Stage::default(), telemetry: Telemetry::otlp(&address, "night-shift").unwrap() };
+    traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
+    assert_eq!(traced.telemetry.spans().len(), 3);
+    traced.telemetry.flush().await.unwrap();
+    assert!(traced.telemetry.spans().is_empty() && traced.telemetry.logs().is_empty());
+    let (path, spans) = kept.recv().await.unwrap();
+    assert!(path == "/v1/traces" && spans.contains("openarmature.invocation") && spans.contains("night-shift"));
+    let (path, logs) = kept.recv().await.unwrap();
+    assert!(path == "/v1/logs" && logs.contains("node b") && logs.contains("openarmature.correlation_id"));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_is_an_error_and_nothing_more() {
+    let telemetry = Telemetry::otlp("http://127.0.0.1:1", "dormouse").unwrap();
+    telemetry.flush().await.expect("there was nothing to send");
+    let traced = Traced { stage: Stage::default(), telemetry };
+    traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
+    traced.telemetry.flush().await.unwrap_err();
+    Telemetry::otlp("https://collector.example.com", "dormouse").unwrap_err();
+}
