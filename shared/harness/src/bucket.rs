@@ -56,6 +56,10 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SessionStateMigrationMissing
         | C::SessionStateMigrationChainAmbiguous
         | C::SessionStateMigrationFailed
+        | C::CheckpointRecordInvalid
+        | C::CheckpointStateMigrationMissing
+        | C::CheckpointStateMigrationFailed
+        | C::CheckpointStateMigrationChainAmbiguous
         | C::SuspensionPersistenceFailed
         | C::SuspensionInUnsupportedContext
         | C::SuspensionTimedOut => SessionTerminating,
@@ -63,6 +67,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::ParallelBranchesBranchFailed
         | C::SessionSaveFailed
         | C::SessionWriteConflict
+        | C::CheckpointSaveFailed
         | C::HarnessSignalSubscriptionFailed
         | C::ProviderUnavailable
         | C::ProviderModelNotLoaded
@@ -70,7 +75,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SessionLeaseHeld
         | C::ResumeInProgress
         | C::TurnDeadlineExceeded => RetryableTransient,
-        C::SuspensionRecordInvalid
+        C::CheckpointNotFound
+        | C::SuspensionRecordInvalid
         | C::SuspensionResumePayloadInvalid
         | C::HarnessSessionIdUnresolved
         | C::HarnessSignalCorrelationFailed

@@ -5,7 +5,7 @@
 //! | 503, `retry-after` | whatever is retryable: the same request may succeed later |
 //! | 400 | the request cannot be read, or is ambiguous |
 //! | 401 | the key is missing or wrong |
-//! | 404 | no such graph, invocation or signal; a wrong token |
+//! | 404 | no such graph, invocation, checkpoint or signal; a wrong token |
 //! | 409 | the invocation is not asleep |
 //! | 410 | the pause ended by its own deadline |
 //! | 413 | the body, or the state that it makes, is too large |
@@ -39,7 +39,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
     match category {
         C::RequestInvalid | C::HarnessPathClassificationAmbiguous => 400,
         C::Unauthorized => 401,
-        C::NotFound | C::GraphUnknown | C::HarnessSignalCorrelationFailed => 404,
+        C::NotFound | C::GraphUnknown | C::CheckpointNotFound | C::HarnessSignalCorrelationFailed => 404,
         C::SuspensionRecordInvalid => 409,
         C::SuspensionTimedOut => 410,
         C::RequestTooLarge => 413,
@@ -73,6 +73,11 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::SessionStateMigrationChainAmbiguous
         | C::SessionStateMigrationFailed
         | C::SessionWriteConflict
+        | C::CheckpointSaveFailed
+        | C::CheckpointRecordInvalid
+        | C::CheckpointStateMigrationMissing
+        | C::CheckpointStateMigrationFailed
+        | C::CheckpointStateMigrationChainAmbiguous
         | C::SuspensionPersistenceFailed
         | C::SuspensionInUnsupportedContext
         | C::HarnessSignalSubscriptionFailed

@@ -97,6 +97,19 @@ categories! {
     SessionStateMigrationFailed = "session_state_migration_failed",
     /// The session was changed meanwhile.
     SessionWriteConflict = "session_write_conflict",
+    // pipeline-utilities §10.10
+    /// There is no checkpoint of that invocation, or nobody to ask for it.
+    CheckpointNotFound = "checkpoint_not_found",
+    /// The checkpoint could not be saved.
+    CheckpointSaveFailed = "checkpoint_save_failed",
+    /// The checkpoint does not fit the graph.
+    CheckpointRecordInvalid = "checkpoint_record_invalid",
+    /// No migration leads from the checkpoint's version to the declared one.
+    CheckpointStateMigrationMissing = "checkpoint_state_migration_missing",
+    /// A migration of a checkpoint raised.
+    CheckpointStateMigrationFailed = "checkpoint_state_migration_failed",
+    /// More than one shortest migration path, or a pair registered twice.
+    CheckpointStateMigrationChainAmbiguous = "checkpoint_state_migration_chain_ambiguous",
     // suspension §9
     /// The pause could not be stored.
     SuspensionPersistenceFailed = "suspension_persistence_failed",

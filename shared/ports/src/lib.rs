@@ -15,6 +15,7 @@
 
 mod bus;
 mod category;
+mod checkpoint;
 mod identity;
 mod invocation;
 mod runtime;
@@ -25,6 +26,10 @@ mod subscription;
 
 pub use bus::{BusError, Event, EventBus};
 pub use category::Category;
+pub use checkpoint::{
+    CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
+    InstanceProgress, InstanceState, SavePoint, SaveSource,
+};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
     Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, SignalDescriptor,
