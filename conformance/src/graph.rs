@@ -161,8 +161,9 @@ impl GraphSpec {
             for layer in &node.layers {
                 graph = graph.wrap(node_name, layer.middleware(stage)?);
             }
-            let (ledger, node) = (stage.ledger.clone(), node_name.clone());
-            graph = graph.wrap(node_name, Arc::new(trace::Body { ledger, depth: scope.depth(), node }));
+            let (ledger, holds_graph) = (stage.ledger.clone(), !matches!(node.work, Work::Actions(_)));
+            let body = trace::Body { ledger, depth: scope.depth(), node: node_name.clone(), holds_graph };
+            graph = graph.wrap(node_name, Arc::new(body));
         }
         for edge in &self.edges {
             graph = edge.add_to(graph);

@@ -14,6 +14,8 @@ pub(crate) struct Ran {
     pub(crate) depth: usize,
     pub(crate) node: String,
     pub(crate) pre_state: State,
+    /// Whether it runs graphs inside of it.
+    pub(crate) holds_graph: bool,
     /// The fan-out instances around it, the outermost first.
     pub(crate) instances: Vec<usize>,
 }

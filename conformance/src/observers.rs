@@ -12,6 +12,9 @@ use crate::directives::Directives;
 use crate::graph::BuiltGraph;
 use crate::ledger::{Delivered, Ledger};
 
+/// The name of the runner's own observer, which looks where a fixture declares none.
+pub(crate) const OWN: &str = "";
+
 /// An observer that is passed to a single call, with what it wants to see.
 pub(crate) type PerCall = (Arc<dyn Observer>, Phases);
 
@@ -27,6 +30,19 @@ pub(crate) struct ObserverSpec {
 }
 
 impl ObserverSpec {
+    /// One that records everything, for a case that declares none.
+    pub(crate) fn own() -> Self {
+        Self {
+            name: OWN.to_owned(),
+            target: "outer".to_owned(),
+            raises: false,
+            sleep_first: Duration::ZERO,
+            sleep_later: Duration::ZERO,
+            phases: Phases::default(),
+            for_one_call: false,
+        }
+    }
+
     pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let name = given.required_text("name")?.to_owned();
         let for_one_call = match given.text("attach")? {

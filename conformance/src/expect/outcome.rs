@@ -19,7 +19,7 @@ pub(super) fn kind(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
 pub(super) fn final_state(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     match &seen.end {
         End::Completed { state } => same(expected, &Value::Object(state.clone()), seen),
-        End::Suspended { .. } | End::Errored(_) | End::Idle(_) => Err(differs("a final state", seen.end.tell())),
+        End::Suspended { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => Err(differs("a final state", seen.end.tell())),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn suspending_node(expected: &Value, seen: &Evidence) -> Result<(), F
 fn pause(seen: &Evidence) -> Result<(&Map, &dormouse_ports::SignalDescriptor, &str), Failure> {
     match &seen.end {
         End::Suspended { state, descriptor, node } => Ok((state, descriptor, node)),
-        End::Completed { .. } | End::Errored(_) | End::Idle(_) => Err(differs("a suspension", seen.end.tell())),
+        End::Completed { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => Err(differs("a suspension", seen.end.tell())),
     }
 }
 

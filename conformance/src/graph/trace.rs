@@ -32,6 +32,7 @@ pub(super) struct Body {
     pub(super) ledger: Arc<Ledger>,
     pub(super) depth: usize,
     pub(super) node: String,
+    pub(super) holds_graph: bool,
 }
 
 #[async_trait]
@@ -40,7 +41,8 @@ impl Middleware for Body {
         let again = REACHED.try_with(|reached| reached.swap(true, Ordering::Relaxed)).unwrap_or_default();
         if !again {
             let (node, pre_state) = (self.node.clone(), state.clone());
-            let ran = Ran { depth: self.depth, node, pre_state, instances: instances() };
+            let ran =
+                Ran { depth: self.depth, node, pre_state, holds_graph: self.holds_graph, instances: instances() };
             self.ledger.write(|pages| pages.ran.push(ran));
         }
         next.run(state).await

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::StateStore;
+use dormouse_ports::{Checkpointer, StateStore};
 use dormouse_testkit::MemoryStore;
 
 /// On which implementation of the ports a case runs.
@@ -63,5 +63,10 @@ impl Backends {
                 Ok(Arc::new(DynamoDbStateStore::new(&client, table, StoreConfig::default())))
             }
         }
+    }
+
+    /// An empty checkpointer.
+    pub(crate) async fn checkpointer(&self, _kind: PortKind) -> Result<Arc<dyn Checkpointer>, String> {
+        Err("the engine keeps no checkpoints".to_owned())
     }
 }
