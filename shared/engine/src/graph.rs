@@ -13,7 +13,7 @@ pub use branches::{Branch, ParallelBranches, When};
 pub use builder::GraphBuilder;
 pub use compiled::CompiledGraph;
 pub(crate) use compiled::{CompiledNode, Edge, Work};
-pub use fan_out::{Amount, ErrorPolicy, FanOut, OnEmpty};
+pub use fan_out::{Amount, Compute, ErrorPolicy, FanOut, OnEmpty};
 pub use session::{Migrate, SessionConcurrency, SessionPolicy};
 pub use subgraph::Projection;
 pub use typed::TypedGraph;

@@ -37,13 +37,16 @@ pub enum OnEmpty {
     Noop,
 }
 
+/// Computes a number from the parent state; it must depend on nothing else.
+pub type Compute = Arc<dyn Fn(&State) -> Result<Option<i64>, NodeError> + Send + Sync>;
+
 /// A number that is fixed or computed from the parent state at entry.
 #[derive(Clone)]
 pub enum Amount {
     /// Always this.
     Fixed(i64),
     /// Computed once; `None` means unbounded, where that makes sense.
-    Computed(Arc<dyn Fn(&State) -> Result<Option<i64>, NodeError> + Send + Sync>),
+    Computed(Compute),
 }
 
 impl fmt::Debug for Amount {
