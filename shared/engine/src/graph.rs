@@ -5,6 +5,7 @@ mod builder;
 mod compile;
 mod compiled;
 mod fan_out;
+mod migrations;
 mod session;
 mod subgraph;
 mod typed;
@@ -14,7 +15,9 @@ pub use builder::GraphBuilder;
 pub use compiled::CompiledGraph;
 pub(crate) use compiled::{CompiledNode, Edge, Work};
 pub use fan_out::{Amount, Compute, ErrorPolicy, FanOut, OnEmpty};
-pub use session::{Migrate, SessionConcurrency, SessionPolicy};
+pub(crate) use migrations::Migrated;
+pub use migrations::{Migrate, Migrations};
+pub use session::{SessionConcurrency, SessionPolicy};
 pub use subgraph::Projection;
 pub use typed::TypedGraph;
 

@@ -52,8 +52,8 @@ mod state;
 pub use ambient::{Identity, current};
 pub use error::{EngineError, NodeError};
 pub use graph::{
-    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, OnEmpty, ParallelBranches,
-    Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
+    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
+    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
 };
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{

@@ -1,6 +1,7 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
 mod branches;
+mod checkpoint;
 mod child;
 mod dispatch;
 mod engine;
@@ -8,7 +9,10 @@ mod fan_out;
 mod finish;
 mod pause;
 mod pausing;
+mod progress;
 mod record;
+mod recover;
+mod restore;
 mod resume;
 mod session;
 mod slot;

@@ -158,8 +158,11 @@ pub struct InstanceProgress {
     /// What it is doing.
     pub state: InstanceState,
     /// What it contributes; meaningful when it is completed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Value>,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub result: Value,
+    /// What it contributes beside that, by the names of its own fields.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra_outputs: Map,
     /// Whether the contribution is an error that a collecting fan-out recorded; only a completed instance may say so.
     #[serde(default)]
     pub result_is_error: bool,
@@ -171,8 +174,13 @@ pub struct InstanceProgress {
 impl InstanceProgress {
     /// An instance that was not dispatched yet.
     pub fn not_started() -> Self {
-        let (result, completed_inner_positions) = (None, Vec::new());
-        Self { state: InstanceState::NotStarted, result, result_is_error: false, completed_inner_positions }
+        Self {
+            state: InstanceState::NotStarted,
+            result: Value::Null,
+            extra_outputs: Map::new(),
+            result_is_error: false,
+            completed_inner_positions: Vec::new(),
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
 use super::compile;
-use super::compiled::{CompiledGraph, Work};
-use super::{FanOut, ParallelBranches, Projection, SessionPolicy};
+use super::compiled::{Checkpoints, CompiledGraph, Work};
+use super::{FanOut, Migrate, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::node::{Middleware, Node, Route, Target};
 use crate::{EngineError, NodeError, State, StateSchema, Update};
 
@@ -19,6 +20,7 @@ pub struct GraphBuilder {
     pub(super) edges: Vec<(Arc<str>, DraftEdge)>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) sessions: Option<SessionPolicy>,
+    pub(super) checkpoints: Checkpoints,
 }
 
 impl std::fmt::Debug for GraphBuilder {
@@ -49,6 +51,7 @@ impl GraphBuilder {
             edges: Vec::new(),
             middleware: Vec::new(),
             sessions: None,
+            checkpoints: Checkpoints::default(),
         }
     }
 
@@ -132,10 +135,31 @@ impl GraphBuilder {
         self
     }
 
+    /// Saves progress with `checkpointer` at every completed node, for invocations of this graph as the outermost one
+    /// (pipeline-utilities §10.1.1). Without it nothing is saved; inside of another graph it has no effect.
+    pub fn checkpointer(mut self, checkpointer: Arc<dyn Checkpointer>) -> Self {
+        self.checkpoints.checkpointer = Some(checkpointer);
+        self
+    }
+
+    /// Registers a migration of stored state, from one schema version to another, for checkpoints and pauses of this
+    /// graph (pipeline-utilities §10.12.1). Those of sessions are registered with [`SessionPolicy::migration`].
+    pub fn migration(mut self, from: &str, to: &str, migrate: Migrate) -> Self {
+        self.checkpoints.migrations = std::mem::take(&mut self.checkpoints.migrations).with(from, to, migrate);
+        self
+    }
+
+    /// Registers `migrations` in place of those registered before.
+    pub fn migrations(mut self, migrations: Migrations) -> Self {
+        self.checkpoints.migrations = migrations;
+        self
+    }
+
     /// Checks the graph and makes it executable.
     ///
     /// # Errors
-    /// One of the compile error categories of graph-engine §2.
+    /// One of the compile error categories of graph-engine §2; `checkpoint_state_migration_chain_ambiguous` when
+    /// migrations leave a choice.
     pub fn compile(self) -> Result<CompiledGraph, EngineError> {
         compile::compile(self)
     }

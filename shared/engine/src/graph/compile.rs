@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::builder::{DraftEdge, GraphBuilder};
 use super::compiled::{CompiledGraph, CompiledNode, Edge, Work};
+use super::migrations::Migrated;
 use crate::node::Target;
 use crate::{EngineError, StateSchema};
 
@@ -25,6 +26,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     let edges = collect_edges(&draft)?;
     check_reachable(&draft, &entry, &edges)?;
     let warnings = check_projections(&draft)?;
+    check_migrations(&draft)?;
     let digest = digest(&draft, &entry, &edges);
     let nodes = assemble(draft.nodes, &edges);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
@@ -32,7 +34,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
         (draft.name, draft.schema, digest),
         (entry_index, nodes),
         draft.middleware,
-        draft.sessions,
+        (draft.sessions, draft.checkpoints),
         warnings,
     ))
 }
@@ -121,6 +123,13 @@ fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
         }));
     }
     Ok(warnings)
+}
+
+/// Ambiguity is found here rather than when a record of an old version comes (pipeline-utilities §10.12.2).
+fn check_migrations(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let migrations = &draft.checkpoints.migrations;
+    migrations.check_pairs(Migrated::Checkpoint)?;
+    migrations.check_chains(Migrated::Checkpoint, draft.schema.version())
 }
 
 fn assemble(drafts: IndexMap<Arc<str>, super::builder::Draft>, edges: &Edges) -> IndexMap<Arc<str>, CompiledNode> {

@@ -1,9 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
-use super::{FanOut, ParallelBranches, Projection, SessionPolicy};
+use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{Deliveries, Observers};
@@ -17,9 +18,17 @@ pub struct CompiledGraph {
     nodes: IndexMap<Arc<str>, CompiledNode>,
     middleware: Vec<Arc<dyn Middleware>>,
     sessions: Option<SessionPolicy>,
+    checkpoints: Checkpoints,
     warnings: Vec<String>,
     pub(crate) observers: Observers,
     pub(crate) deliveries: Deliveries,
+}
+
+/// What was registered for stored progress.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    pub(super) checkpointer: Option<Arc<dyn Checkpointer>>,
+    pub(super) migrations: Migrations,
 }
 
 pub(crate) struct CompiledNode {
@@ -79,7 +88,7 @@ impl CompiledGraph {
         (name, schema, digest): (Arc<str>, StateSchema, String),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
         middleware: Vec<Arc<dyn Middleware>>,
-        sessions: Option<SessionPolicy>,
+        (sessions, checkpoints): (Option<SessionPolicy>, Checkpoints),
         warnings: Vec<String>,
     ) -> Self {
         Self {
@@ -90,6 +99,7 @@ impl CompiledGraph {
             nodes,
             middleware,
             sessions,
+            checkpoints,
             warnings,
             observers: Observers::default(),
             deliveries: Deliveries::default(),
@@ -114,6 +124,16 @@ impl CompiledGraph {
     /// How it persists sessions, if it does.
     pub fn sessions(&self) -> Option<&SessionPolicy> {
         self.sessions.as_ref()
+    }
+
+    /// Where its progress is saved, if it is.
+    pub fn checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
+        self.checkpoints.checkpointer.as_ref()
+    }
+
+    /// The migrations of its checkpoints and pauses.
+    pub(crate) fn migrations(&self) -> &Migrations {
+        &self.checkpoints.migrations
     }
 
     /// What compiled but looks like a mistake, for example `projection_reducer_round_trip`.

@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::Category;
+use dormouse_ports::{Category, Checkpointer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CompiledGraph, GraphBuilder, Projection, SessionPolicy};
+use super::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionPolicy};
 use crate::node::{Middleware, Node, Target};
 use crate::state::Reducer;
 use crate::{EngineError, NodeError, State, StateSchema, Update};
@@ -119,6 +119,17 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     /// Registers session persistence.
     pub fn sessions(self, policy: SessionPolicy) -> Self {
         self.part(|graph| graph.sessions(policy))
+    }
+
+    /// Saves progress at every completed node; see [`GraphBuilder::checkpointer`].
+    pub fn checkpointer(self, checkpointer: Arc<dyn Checkpointer>) -> Self {
+        self.part(|graph| graph.checkpointer(checkpointer))
+    }
+
+    /// Registers a migration of checkpoints and pauses; see [`GraphBuilder::migration`].
+    pub fn migration(self, from: &str, to: &str, migrate: Migrate) -> Self {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.part(move |graph| graph.migration(&from, &to, migrate))
     }
 
     /// Checks the graph and makes it executable.

@@ -92,6 +92,7 @@ impl Dispatch<'_> {
             snapshot,
             no_suspension: no_suspension(node.error_policy),
             slot: Arc::default(),
+            ticket: None,
         };
         if is_call { self.observed_call(name, snapshot, child.run(state)).await } else { child.run(state).await }
     }

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use super::Body;
 use super::dispatch::{Dispatch, flatten_panic};
 use super::pausing::{Pause, Refusal};
+use super::progress::Ticket;
 use super::record::Boundary;
 use super::slot::{Ended, Saver, Slot, UntilSuspended, Wish};
 use super::walk::{End, From, Inside};
@@ -35,6 +36,8 @@ pub(super) struct Child<'c> {
     pub(super) snapshot: &'c State,
     pub(super) no_suspension: Option<&'static str>,
     pub(super) slot: Arc<Slot>,
+    /// The fan-out whose instance it is, where progress is saved.
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// How a part ended.
@@ -109,6 +112,7 @@ impl Child<'_> {
         contribution: &(dyn Fn(&State) -> Update + Send + Sync),
         state: State,
     ) -> Result<Update, NodeError> {
+        self.note_beginning();
         let inner = self.dispatch.walk.inside(Inside {
             graph,
             name: self.dispatch.name,
@@ -123,6 +127,14 @@ impl Child<'_> {
         };
         self.slot.put(wish);
         futures::future::pending().await
+    }
+
+    fn note_beginning(&self) {
+        let checkpoints = &self.dispatch.walk.run.checkpoints;
+        if let (Some(checkpoints), Some(ticket), Boundary::Instance(index)) = (checkpoints, self.ticket, &self.boundary)
+        {
+            checkpoints.progress.instance_begins(ticket, *index);
+        }
     }
 
     fn scope(&self, body: Option<Arc<Body>>) -> Scope {

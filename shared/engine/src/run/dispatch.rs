@@ -107,14 +107,17 @@ impl<'d> Dispatch<'d> {
         state: State,
         work: impl Future<Output = Result<Update, NodeError>> + Send,
     ) -> Result<Update, NodeError> {
-        let pre_state = self.walk.is_observed().then_some(state);
-        if let Some(pre_state) = &pre_state {
+        let pre_state = (self.walk.is_observed() || self.walk.is_saved()).then_some(state);
+        if let Some(pre_state) = pre_state.as_ref().filter(|_| self.walk.is_observed()) {
             self.walk.emit(self.event(Phase::Started, pre_state.clone()));
         }
         let result = work.await;
         if let (Err(error), Some(pre_state)) = (&result, pre_state) {
-            let failure = self.walk.failure_of(error);
-            self.walk.emit(NodeEvent { error: Some(observed(&failure)), ..self.event(Phase::Completed, pre_state) });
+            if self.walk.is_observed() {
+                let error = Some(observed(&self.walk.failure_of(error)));
+                self.walk.emit(NodeEvent { error, ..self.event(Phase::Completed, pre_state.clone()) });
+            }
+            self.walk.save_failure(self.name, self.node, &pre_state).await;
         }
         result
     }

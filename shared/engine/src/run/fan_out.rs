@@ -2,22 +2,29 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Category, Map};
+use dormouse_ports::{Category, InstanceProgress, InstanceState, Map};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
-use super::pausing::Contained;
+use super::pausing::{Contained, Pause, Refusal};
+use super::progress::{Contribution, FanOutKey, Ticket};
 use super::record::Boundary;
 use super::slot::Wish;
 use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
 use crate::{NodeError, State, Update};
 
-/// What an instance contributed: what came of it, or why it failed.
-type Contribution = Result<Update, NodeError>;
+/// How an instance ended.
+enum InstanceEnd {
+    Contributed(Contribution),
+    /// It failed, and the fan-out fails with it.
+    Failed(NodeError),
+    Paused(Arc<Pause>),
+    Refused(Arc<Refusal>),
+}
 
 /// A fan-out whose numbers are known.
 struct Resolved {
@@ -55,21 +62,23 @@ impl Dispatch<'_> {
         resolved: Resolved,
         snapshot: &State,
     ) -> Result<Vec<Contribution>, NodeError> {
-        let total = resolved.states.len();
         let most = resolved.concurrency.unwrap_or(usize::MAX);
-        let contribution = |end: &State| contribution(fan_out, end);
-        let start = |(index, state): (usize, State)| self.instance(fan_out, &contribution, snapshot, index, state);
-        let mut waiting = resolved.states.into_iter().enumerate();
+        let (ticket, mut contributions) = match self.begin_instances(fan_out, resolved.states.len()) {
+            Ok(begun) => begun,
+            Err(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+        };
+        let start = |(index, state): (usize, State)| self.instance(fan_out, ticket, snapshot, index, state);
+        let waiting: Vec<_> =
+            resolved.states.into_iter().enumerate().filter(|(index, _)| contributions[*index].is_none()).collect();
+        let mut waiting = waiting.into_iter();
         let mut running: FuturesUnordered<_> = waiting.by_ref().take(most).map(start).collect();
-        let mut contributions: Vec<Option<Contribution>> = Vec::new();
-        contributions.resize_with(total, || None);
+        // Nothing may be awaited in this loop: an instance that is just being saved would wait for ever.
         while let Some((index, end)) = running.next().await {
             match end {
-                PartEnd::Done(update) => contributions[index] = Some(Ok(update)),
-                PartEnd::Failed(error) if fan_out.error_policy == ErrorPolicy::FailFast => return Err(error.wrapped()),
-                PartEnd::Failed(error) => contributions[index] = Some(Err(error)),
-                PartEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
-                PartEnd::Paused(pause) => {
+                InstanceEnd::Contributed(contribution) => contributions[index] = Some(contribution),
+                InstanceEnd::Failed(error) => return Err(error.wrapped()),
+                InstanceEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+                InstanceEnd::Paused(pause) => {
                     let partial = fan_in(fan_out, contributions.into_iter().flatten().collect());
                     let contained = Contained { pause, partial, part: ("fan_out_index", index.into()) };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
@@ -80,24 +89,101 @@ impl Dispatch<'_> {
         Ok(contributions.into_iter().flatten().collect())
     }
 
+    /// Runs one instance to its end, which is saved before anybody sees it.
     async fn instance(
         &self,
         fan_out: &FanOut,
-        contribution: &(dyn Fn(&State) -> Update + Send + Sync),
+        ticket: Option<Ticket>,
         snapshot: &State,
         index: usize,
         state: State,
-    ) -> (usize, PartEnd) {
+    ) -> (usize, InstanceEnd) {
+        let contribution = |end: &State| contribution(fan_out, end);
         let child = Child {
             dispatch: self,
-            work: PartWork::Graph { graph: &fan_out.graph, contribution },
+            work: PartWork::Graph { graph: &fan_out.graph, contribution: &contribution },
             middleware: &fan_out.middleware,
-            boundary: Boundary::Instance(u32::try_from(index).unwrap_or(u32::MAX)),
+            boundary: Boundary::Instance(number(index)),
             snapshot,
             no_suspension: no_suspension(fan_out.error_policy),
             slot: Arc::default(),
+            ticket,
         };
-        (index, child.run(state).await)
+        let contribution = match child.run(state).await {
+            PartEnd::Done(update) => Ok(update),
+            PartEnd::Failed(error) if fan_out.error_policy == ErrorPolicy::FailFast => {
+                return (index, InstanceEnd::Failed(error));
+            }
+            PartEnd::Failed(error) => Err(error_record("fan_out_index", index.to_string(), &error)),
+            PartEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
+            PartEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
+        };
+        match self.end_instance(fan_out, ticket, number(index), &contribution, snapshot).await {
+            Ok(()) => (index, InstanceEnd::Contributed(contribution)),
+            Err(refusal) => (index, InstanceEnd::Refused(refusal)),
+        }
+    }
+
+    /// What the instances have contributed before a crash; no entry has the place of each one that is to run.
+    fn begin_instances(&self, fan_out: &FanOut, count: usize) -> Result<Begun, Arc<Refusal>> {
+        let Some(checkpoints) = self.walk.run.checkpoints.as_ref().filter(|_| self.walk.is_saved()) else {
+            return Ok((None, vec![None; count]));
+        };
+        let (key, step) = (FanOutKey::of(self.walk, self.name), self.walk.run.next_step());
+        let (ticket, instances) = checkpoints.progress.begin(&key, count, step).map_err(|saved| {
+            let reason = format!("the fan-out `{}` has {count} instances, its checkpoint {saved}", self.name);
+            Arc::new(Refusal::new(Category::CheckpointRecordInvalid, reason))
+        })?;
+        Ok((Some(ticket), instances.into_iter().map(|saved| taken_up(fan_out, saved)).collect()))
+    }
+
+    async fn end_instance(
+        &self,
+        fan_out: &FanOut,
+        ticket: Option<Ticket>,
+        index: u32,
+        contribution: &Contribution,
+        snapshot: &State,
+    ) -> Result<(), Arc<Refusal>> {
+        let (Some(checkpoints), Some(ticket)) = (&self.walk.run.checkpoints, ticket) else { return Ok(()) };
+        checkpoints.progress.contributed(ticket, index, put_down(fan_out, contribution));
+        self.walk.save_contribution(self.name, snapshot).await
+    }
+}
+
+/// The execution of a fan-out as its progress knows it, and what is contributed already.
+type Begun = (Option<Ticket>, Vec<Option<Contribution>>);
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// `contribution` as it is saved.
+fn put_down(fan_out: &FanOut, contribution: &Contribution) -> InstanceProgress {
+    let completed = InstanceProgress { state: InstanceState::Completed, ..InstanceProgress::not_started() };
+    match contribution {
+        Err(record) => InstanceProgress { result: record.clone(), result_is_error: true, ..completed },
+        Ok(update) => {
+            let value = |field: &Arc<str>| update.get(field).cloned().unwrap_or_default();
+            let extras = fan_out.extra_outputs.iter().map(|(_, from)| (from.to_string(), value(from)));
+            let result = fan_out.collect_field.as_ref().map(value).unwrap_or_default();
+            InstanceProgress { result, extra_outputs: extras.collect(), ..completed }
+        }
+    }
+}
+
+/// What `saved` contributes, if it is completed.
+fn taken_up(fan_out: &FanOut, saved: InstanceProgress) -> Option<Contribution> {
+    match (saved.state, saved.result_is_error) {
+        (InstanceState::InFlight | InstanceState::NotStarted, _) => None,
+        (InstanceState::Completed, true) => Some(Err(saved.result)),
+        (InstanceState::Completed, false) => {
+            let extras = Update::from(saved.extra_outputs);
+            Some(Ok(fan_out
+                .collect_field
+                .iter()
+                .fold(extras, |update, field| update.with(field.clone(), saved.result.clone()))))
+        }
     }
 }
 
@@ -160,7 +246,7 @@ fn contribution(fan_out: &FanOut, end: &State) -> Update {
 fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
     let count = contributions.len();
     let (mut collected, mut errors, mut extras) = (Vec::new(), Vec::new(), Update::none());
-    for (index, contribution) in contributions.into_iter().enumerate() {
+    for contribution in contributions {
         match contribution {
             Ok(update) => {
                 let value = |field: &Arc<str>| update.get(field).cloned().unwrap_or_default();
@@ -169,7 +255,7 @@ fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
                     extras = extras.then(Update::none().with(field.clone(), value(from)));
                 }
             }
-            Err(error) => errors.push(error_record("fan_out_index", index.to_string(), &error)),
+            Err(record) => errors.push(record),
         }
     }
     let mut update = Update::none();

@@ -26,17 +26,36 @@ pub(crate) struct Pause {
     pub(super) asked_by: Vec<Arc<str>>,
 }
 
-/// A suspension that was asked for where none may be (suspension §9).
+/// Why the invocation cannot go on, whoever would like to catch it: a suspension where none may be (suspension §9), or
+/// progress that cannot be saved or taken up (pipeline-utilities §10.10).
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
-    pub(super) reason: &'static str,
-    pub(super) node: Option<Arc<str>>,
-    pub(super) state: Option<State>,
+    category: Category,
+    reason: Arc<str>,
+    transient: bool,
+    node: Option<Arc<str>>,
+    state: Option<State>,
 }
 
 impl Refusal {
+    pub(super) fn new(category: Category, reason: impl Into<Arc<str>>) -> Self {
+        Self { category, reason: reason.into(), transient: false, node: None, state: None }
+    }
+
+    /// Whether the same may succeed a moment later.
+    pub(super) fn transient_if(self, transient: bool) -> Self {
+        Self { transient, ..self }
+    }
+
+    /// Where it happened, unless that is known already.
+    pub(super) fn at(mut self, node: &Arc<str>, state: &State) -> Self {
+        self.node.get_or_insert_with(|| node.clone());
+        self.state.get_or_insert_with(|| state.clone());
+        self
+    }
+
     pub(super) fn into_error(self: Arc<Self>) -> EngineError {
-        let error = EngineError::new(Category::SuspensionInUnsupportedContext, self.reason);
+        let error = EngineError::new(self.category.clone(), &*self.reason).transient_if(self.transient);
         match (&self.node, &self.state) {
             (Some(node), Some(state)) => error.at(node, state),
             (None, _) | (_, None) => error,
@@ -109,11 +128,7 @@ impl Walk<'_> {
     }
 
     fn refuse(&self, name: &Arc<str>, attempted: &Attempted, refusal: &Refusal, state: &State) -> Arc<Refusal> {
-        let refusal = Arc::new(Refusal {
-            reason: refusal.reason,
-            node: refusal.node.clone().or_else(|| Some(name.clone())),
-            state: refusal.state.clone().or_else(|| Some(state.clone())),
-        });
+        let refusal = Arc::new(refusal.clone().at(name, state));
         if self.is_observed() && attempted.emits {
             let error = refusal.clone().into_error();
             let event = self.event(Phase::Completed, name, attempted, state.clone());

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::NodePosition;
+use dormouse_ports::{FanOutInstance, NodePosition};
 
+use super::checkpoint::Checkpoints;
 use super::engine::Engine;
 use super::session::SessionRun;
 use crate::CompiledGraph;
@@ -15,19 +16,18 @@ use crate::observe::{EventQueue, Registered};
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
     pub(super) session: Option<Arc<SessionRun>>,
+    pub(super) checkpoints: Option<Checkpoints>,
     pub(super) scoped: Vec<Registered>,
     pub(super) events: Option<EventQueue>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
 }
 
-/// A finished node.
+/// A finished node, and what was between it and the graphs around it.
 pub(super) struct Position {
-    pub(super) namespace: Arc<[Arc<str>]>,
-    pub(super) node_name: Arc<str>,
-    pub(super) step: u64,
-    pub(super) attempt_index: u32,
-    pub(super) fan_out_index: Option<u32>,
+    pub(super) recorded: NodePosition,
+    /// Empty for what finished before this run of the invocation.
+    pub(super) lineage: Lineage,
 }
 
 /// What is between a graph and the node around it.
@@ -48,6 +48,29 @@ pub(crate) struct Lineage(Arc<[Boundary]>);
 impl Lineage {
     pub(super) fn inside(&self, boundary: Boundary) -> Self {
         Self(self.0.iter().cloned().chain([boundary]).collect())
+    }
+
+    /// The boundary inside of the node at `depth` of the namespace.
+    pub(super) fn at(&self, depth: usize) -> Option<&Boundary> {
+        self.0.get(depth)
+    }
+
+    /// The fan-out instances around a graph at `namespace`, outermost first.
+    pub(super) fn instances(&self, namespace: &[Arc<str>]) -> Vec<FanOutInstance> {
+        let instance = |(depth, boundary): (usize, &Boundary)| match boundary {
+            Boundary::Instance(index) => Some(FanOutInstance {
+                namespace: namespace[..depth].to_vec(),
+                fan_out_node_name: namespace[depth].clone(),
+                fan_out_index: *index,
+            }),
+            Boundary::Plain | Boundary::Branch(_) => None,
+        };
+        self.0.iter().take(namespace.len()).enumerate().filter_map(instance).collect()
+    }
+
+    /// Whether the graph is the whole of a fan-out instance.
+    pub(super) fn is_instance(&self) -> bool {
+        matches!(self.0.last(), Some(Boundary::Instance(_)))
     }
 
     pub(super) fn fan_out_indices(&self) -> Vec<Option<u32>> {
@@ -71,6 +94,11 @@ impl Lineage {
         self.fan_out_indices().into_iter().rev().flatten().next()
     }
 
+    /// Whether the graph is inside of any branch.
+    pub(super) fn is_in_branch(&self) -> bool {
+        self.0.iter().any(|boundary| matches!(boundary, Boundary::Branch(_)))
+    }
+
     /// The innermost branch.
     pub(super) fn branch_name(&self) -> Option<Arc<str>> {
         self.branch_names().into_iter().rev().flatten().next()
@@ -88,18 +116,15 @@ impl Run {
         let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
         let watched = !scoped.is_empty() || graph.is_observed();
         let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
-        Self { identity, session, step: AtomicU64::new(0), positions: Mutex::default(), scoped, events }
+        let checkpoints = Checkpoints::of(engine, graph);
+        let (step, positions) = (AtomicU64::new(0), Mutex::default());
+        Self { identity, session, checkpoints, scoped, events, step, positions }
     }
 
     /// Takes up the history of a paused invocation.
     pub(super) fn continuing(self, step: u64, positions: &[NodePosition]) -> Self {
-        let positions = positions.iter().map(|position| Position {
-            namespace: position.namespace.clone().into(),
-            node_name: position.node_name.clone(),
-            step: position.step,
-            attempt_index: position.attempt_index,
-            fan_out_index: position.fan_out_index,
-        });
+        let positions =
+            positions.iter().map(|position| Position { recorded: position.clone(), lineage: Lineage::default() });
         Self { step: AtomicU64::new(step), positions: Mutex::new(positions.collect()), ..self }
     }
 
@@ -118,14 +143,10 @@ impl Run {
     }
 
     pub(super) fn completed_positions(&self) -> Vec<NodePosition> {
-        let positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
-        let position = |p: &Position| NodePosition {
-            namespace: p.namespace.to_vec(),
-            node_name: p.node_name.clone(),
-            step: p.step,
-            attempt_index: p.attempt_index,
-            fan_out_index: p.fan_out_index,
-        };
-        positions.iter().map(position).collect()
+        self.with_positions(|positions| positions.iter().map(|position| position.recorded.clone()).collect())
+    }
+
+    pub(super) fn with_positions<T>(&self, look: impl FnOnce(&[Position]) -> T) -> T {
+        look(&self.positions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -8,9 +8,11 @@ use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transien
 use super::finish::completed;
 use super::pause::{self, Before};
 use super::record::Run;
+use super::restore;
 use super::session::{SessionRun, save_failed};
 use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::Identity;
+use crate::graph::Migrated;
 use crate::{CompiledGraph, EngineError, State};
 
 pub(super) async fn claimed(
@@ -20,8 +22,8 @@ pub(super) async fn claimed(
     claim: Claim,
     call: Resume,
 ) -> Result<Outcome, EngineError> {
-    let states = match prepare(graph, &paused, claim.payload.clone()) {
-        Ok(states) => states,
+    let (paused, states) = match prepare(graph, &paused, claim.payload.clone()) {
+        Ok(prepared) => prepared,
         Err(error) => {
             give_back(engine, &paused, &claim).await;
             return Err(error);
@@ -56,18 +58,15 @@ pub(super) async fn claimed(
     finished
 }
 
-/// The states of all active graphs, outermost first, with the payload laid over the innermost one.
-fn prepare(graph: &CompiledGraph, paused: &PausedInvocation, payload: Map) -> Result<Vec<State>, EngineError> {
-    let declared = graph.schema().version();
-    if paused.schema_version != declared {
-        let message = format!(
-            "the invocation sleeps with state of schema version `{}`, graph `{}` is at `{declared}`",
-            paused.schema_version,
-            graph.name()
-        );
-        return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
-    }
-    let innermost = innermost(graph, paused)?;
+/// The pause in the present schema version, and the states of all active graphs, outermost first, with the payload laid
+/// over the innermost one.
+fn prepare(
+    graph: &CompiledGraph,
+    paused: &PausedInvocation,
+    payload: Map,
+) -> Result<(PausedInvocation, Vec<State>), EngineError> {
+    let paused = migrated(graph, paused)?;
+    let innermost = innermost(graph, &paused)?;
     let mut state = paused.state.clone();
     state.extend(innermost.schema().only_declared(payload));
     let state = State::from(state);
@@ -75,17 +74,31 @@ fn prepare(graph: &CompiledGraph, paused: &PausedInvocation, payload: Map) -> Re
         .schema()
         .validate(&state)
         .map_err(|reason| EngineError::new(Category::SuspensionResumePayloadInvalid, reason))?;
-    Ok(paused.parent_states.iter().cloned().map(State::from).chain([state]).collect())
+    let states = paused.parent_states.iter().cloned().map(State::from).chain([state]).collect();
+    Ok((paused, states))
+}
+
+/// `paused` with its states brought to the declared schema version by the migrations of checkpoints.
+fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
+    let (mut paused, declared) = (paused.clone(), graph.schema().version());
+    if paused.schema_version == declared {
+        return Ok(paused);
+    }
+    let invalid = |reason| EngineError::new(Category::SuspensionRecordInvalid, reason);
+    let stored = paused.parent_states.into_iter().chain([paused.state]).collect();
+    let stored = graph.migrations().migrate(Migrated::Pause, stored, (&paused.schema_version, declared))?;
+    let graphs = restore::graphs(graph, &paused.namespace).map_err(invalid)?;
+    let mut states: Vec<Map> = restore::states(&graphs, stored).map_err(invalid)?.iter().map(State::to_map).collect();
+    paused.state = states.pop().unwrap_or_default();
+    paused.parent_states = states;
+    paused.schema_version = declared.to_owned();
+    Ok(paused)
 }
 
 fn innermost<'g>(graph: &'g CompiledGraph, paused: &PausedInvocation) -> Result<&'g CompiledGraph, EngineError> {
-    let containing = paused.namespace.split_last().map_or(&[][..], |(_, containing)| containing);
-    containing.iter().try_fold(graph, |graph, name| {
-        graph.inner(name).ok_or_else(|| {
-            let message = format!("the invocation sleeps inside node `{name}`, which is not a subgraph any more");
-            EngineError::new(Category::SuspensionRecordInvalid, message)
-        })
-    })
+    let graphs = restore::graphs(graph, &paused.namespace);
+    let graphs = graphs.map_err(|reason| EngineError::new(Category::SuspensionRecordInvalid, reason))?;
+    Ok(graphs.last().copied().unwrap_or(graph))
 }
 
 async fn continue_walk(
@@ -100,7 +113,7 @@ async fn continue_walk(
         inner_states: states,
         node_completed: paused.node_completed(),
         attempt_index: paused.attempt_index,
-        step: paused.suspended_step,
+        step: Some(paused.suspended_step),
     };
     Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await
 }

@@ -20,7 +20,7 @@ pub(crate) enum Wish {
         node_completed: bool,
         attempt_index: u32,
     },
-    /// `suspend()` was called where it may not be.
+    /// Nothing may go on.
     Refused(Arc<Refusal>),
     /// The graph inside of a subgraph node is pausing.
     Nested(Arc<Pause>),
@@ -72,7 +72,7 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
     };
     let attempt_index = scope.attempt_index;
     slot.put(match refused {
-        Some(reason) => Wish::Refused(Arc::new(Refusal { reason, node: None, state: None })),
+        Some(reason) => Wish::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason))),
         None => Wish::Suspend { descriptor, node_completed, attempt_index },
     });
     futures::future::pending().await

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::Category;
+use dormouse_ports::{Category, NodePosition};
 
 use super::dispatch::{Attempted, Dispatch};
 use super::pausing::{Pause, Refusal, Stop};
@@ -45,7 +45,8 @@ pub(crate) struct ResumePoint {
     pub(super) inner_states: Vec<State>,
     pub(super) node_completed: bool,
     pub(super) attempt_index: u32,
-    pub(super) step: u64,
+    /// The step under which the node runs again; a new one when absent.
+    pub(super) step: Option<u64>,
 }
 
 /// How a walk ended without an error.
@@ -159,7 +160,7 @@ impl<'r> Walk<'r> {
             (None, false) => self.run.next_step(),
         };
         let dispatch = Dispatch::new(self, name, node, step, &execution);
-        let pre_state = self.is_observed().then(|| state.clone());
+        let pre_state = (self.is_observed() || self.is_saved()).then(|| state.clone());
         let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
         let attempted = dispatch.into_attempted();
         let update = match ended {
@@ -169,7 +170,10 @@ impl<'r> Walk<'r> {
         };
         let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
         if node.work.emits_events() {
-            self.settle(name, &attempted, &moved, pre_state, state);
+            self.settle(name, &attempted, &moved, pre_state.as_ref(), state);
+            if let Err(refusal) = self.save_settled(name, node, &moved, pre_state.as_ref(), state).await {
+                return Ok(Err(Stop::Refusal(refusal)));
+            }
         }
         moved.map(Ok)
     }
@@ -180,14 +184,14 @@ impl<'r> Walk<'r> {
         name: &Arc<str>,
         attempted: &Attempted,
         moved: &Result<Option<usize>, EngineError>,
-        pre_state: Option<State>,
+        pre_state: Option<&State>,
         state: &State,
     ) {
         if moved.is_ok() {
             self.complete(name, attempted.step, attempted.attempt_index);
         }
-        if let Some(pre_state) = pre_state {
-            let event = self.event(Phase::Completed, name, attempted, pre_state);
+        if let Some(pre_state) = pre_state.filter(|_| self.is_observed()) {
+            let event = self.event(Phase::Completed, name, attempted, pre_state.clone());
             self.emit(match moved {
                 Ok(_) => NodeEvent { post_state: Some(state.clone()), ..event },
                 Err(error) => NodeEvent { error: Some(observed(error)), ..event },
@@ -196,13 +200,14 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
-        self.run.complete(Position {
-            namespace: self.namespace.clone(),
+        let recorded = NodePosition {
+            namespace: self.namespace.to_vec(),
             node_name: name.clone(),
             step,
             attempt_index,
             fan_out_index: self.lineage.fan_out_index(),
-        });
+        };
+        self.run.complete(Position { recorded, lineage: self.lineage.clone() });
     }
 
     fn raised(&self, name: &Arc<str>, state: &State, error: NodeError) -> EngineError {
@@ -306,7 +311,7 @@ fn again(index: usize, point: ResumePoint) -> Execution {
     let inside = point.path.len() > 1;
     Execution {
         index,
-        step: (!inside).then_some(point.step),
+        step: point.step.filter(|_| !inside),
         attempt_index: if inside { 0 } else { point.attempt_index },
         resume: inside.then_some(point),
     }

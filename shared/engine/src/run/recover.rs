@@ -1,0 +1,166 @@
+//! Going on from a checkpoint after a crash (pipeline-utilities §10.4).
+
+use std::sync::Arc;
+
+use dormouse_ports::{
+    Category, CheckpointRecord, FanOutProgress, InvocationId, InvocationStatus, Map, NodePosition, SavePoint,
+    StoreError,
+};
+
+use super::engine::{Engine, Invocation, Outcome, is_transient, registered};
+use super::record::Run;
+use super::session::SessionRun;
+use super::walk::{From, ResumePoint, Walk};
+use super::{finish, restore};
+use crate::ambient::Identity;
+use crate::graph::Migrated;
+use crate::{CompiledGraph, EngineError, State};
+
+impl Engine {
+    /// Goes on where the checkpoint of `invocation_id` was saved: under a fresh invocation id and the correlation id
+    /// of the record, with the attempts of every node counted from 0 (pipeline-utilities §10.4, §10.6). Of `call`, the
+    /// state and both ids are ignored. A session that `call` names is opened as by [`invoke`](Self::invoke), but the
+    /// state is that of the checkpoint (§10.14).
+    ///
+    /// A pause is no checkpoint: an invocation that sleeps is continued by [`resume`](Self::resume) only (§10.15).
+    ///
+    /// # Errors
+    /// `checkpoint_not_found`; `checkpoint_state_migration_missing`, `_failed` and `_chain_ambiguous`;
+    /// `checkpoint_record_invalid` when the record does not fit the graph; and those of [`invoke`](Self::invoke).
+    pub async fn resume_checkpoint(
+        &self,
+        graph: &Arc<CompiledGraph>,
+        invocation_id: &InvocationId,
+        call: Invocation,
+    ) -> Result<Outcome, EngineError> {
+        let record = load(self, graph, invocation_id).await?;
+        let identity = Arc::new(Identity {
+            invocation_id: self.ports().ids.fresh().into(),
+            correlation_id: record.correlation_id.clone(),
+            session_id: call.session_id.clone(),
+            metadata: call.metadata,
+        });
+        let start = Start::of(graph, record)?;
+        let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
+        let run = Run::begin(self, graph, identity, session, registered(call.observers))
+            .continuing(start.step, &start.history);
+        if let Some(checkpoints) = &run.checkpoints {
+            checkpoints.progress.restore(start.progress);
+        }
+        let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
+        let ended = Walk::outermost(&run, graph).walk(start.outermost, start.from).await;
+        finish::fresh(self, graph, &run, ended, carried, call.lease).await
+    }
+}
+
+async fn load(engine: &Engine, graph: &CompiledGraph, id: &InvocationId) -> Result<CheckpointRecord, EngineError> {
+    let missing = |why: &str| EngineError::new(Category::CheckpointNotFound, format!("invocation {id}: {why}"));
+    let checkpointer = graph.checkpointer().ok_or_else(|| missing("its graph has no checkpointer to ask"))?;
+    let record = checkpointer.load(id).await.map_err(|error| unreadable(&error))?;
+    let record = record.ok_or_else(|| missing("there is no checkpoint"))?;
+    if !record.graph.is_empty() && record.graph != graph.name() {
+        return Err(invalid(format!("it is one of graph `{}`, not of graph `{}`", record.graph, graph.name())));
+    }
+    let stored = engine.ports().store.load_invocation(id).await.map_err(|error| unreadable(&error))?;
+    match stored.map(|stored| stored.status) {
+        Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => {
+            Err(invalid(format!("invocation {id} sleeps: only its signal continues it")))
+        }
+        Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_)) | None => Ok(record),
+    }
+}
+
+/// Where a recovered invocation begins.
+struct Start {
+    outermost: State,
+    from: From,
+    /// What had finished and does not run again.
+    history: Vec<NodePosition>,
+    progress: Vec<FanOutProgress>,
+    step: u64,
+}
+
+impl Start {
+    fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
+        let point = save_point(&record)?;
+        let (declared, version) = (graph.schema().version(), record.schema_version);
+        let stored = record.parent_states.into_iter().chain([record.state]).collect();
+        let mut stored = graph.migrations().migrate(Migrated::Checkpoint, stored, (&version, declared))?;
+        let point = point.map(|point| reachable(graph, point)).transpose().map_err(invalid)?;
+        let path = point.as_ref().map_or(&[][..], |point| &point.path);
+        let graphs = restore::graphs(graph, path).map_err(invalid)?;
+        stored.truncate(graphs.len());
+        let mut states = restore::states(&graphs, stored).map_err(invalid)?;
+        let step = record.completed_positions.iter().map(|position| position.step + 1).max().unwrap_or(0);
+        let (mut history, mut progress) = (record.completed_positions, record.fan_out_progress);
+        if let Some(point) = &point {
+            history.retain(|position| point.merged || !position.namespace.starts_with(&point.path));
+            // Only what runs again may find its entry: a loop could come by the node of any other one.
+            progress.retain(|entry| record.at.is_none() || (!point.merged && is_within(entry, &point.path)));
+        }
+        let outermost = states.remove(0);
+        let from = point.map_or(From::Entry, |point| From::Pause(resume_point(point, states)));
+        Ok(Self { outermost, from, history, progress, step })
+    }
+}
+
+/// The save point of `record`: the one that it names, or the last completed node of the innermost active graph; none
+/// when nothing completed.
+fn save_point(record: &CheckpointRecord) -> Result<Option<SavePoint>, EngineError> {
+    let depth = record.parent_states.len();
+    if let Some(at) = &record.at {
+        return match at.path.len() == depth + 1 {
+            true => Ok(Some(at.clone())),
+            false => Err(invalid(format!("its save point is {} levels deep, its states {}", at.path.len(), depth + 1))),
+        };
+    }
+    let outside = |position: &&NodePosition| position.fan_out_index.is_none() && position.namespace.len() >= depth;
+    let Some(last) = record.completed_positions.iter().rev().find(outside) else {
+        return if depth == 0 { Ok(None) } else { Err(invalid("it does not say in which subgraph it was saved")) };
+    };
+    let path = last.namespace.iter().chain([&last.node_name]).take(depth + 1).cloned().collect();
+    Ok(Some(SavePoint { path, merged: true }))
+}
+
+/// `point`, or the first node on the way to it that is no subgraph: what ran inside of that starts over.
+fn reachable(graph: &CompiledGraph, mut point: SavePoint) -> Result<SavePoint, String> {
+    let mut around = graph;
+    for depth in 0..point.path.len() {
+        let name = &point.path[depth];
+        if around.index_of(name).is_none() {
+            return Err(format!("graph `{}` has no node `{name}` any more", around.name()));
+        }
+        match around.inner(name) {
+            Some(inner) => around = inner,
+            None if depth + 1 < point.path.len() => {
+                point.path.truncate(depth + 1);
+                return Ok(SavePoint { merged: false, ..point });
+            }
+            None => {}
+        }
+    }
+    Ok(point)
+}
+
+/// Whether the fan-out of `entry` is the node at `path`, or inside of its instances.
+fn is_within(entry: &FanOutProgress, path: &[Arc<str>]) -> bool {
+    let outermost = entry.enclosing_fan_out_lineage.first();
+    let (namespace, name) = match outermost {
+        Some(around) => (&around.namespace, &around.fan_out_node_name),
+        None => (&entry.namespace, &entry.fan_out_node_name),
+    };
+    path.split_last().is_some_and(|(last, containing)| last == name && containing == namespace)
+}
+
+fn resume_point(point: SavePoint, inner_states: Vec<State>) -> ResumePoint {
+    let (path, node_completed) = (point.path, point.merged);
+    ResumePoint { path, inner_states, node_completed, attempt_index: 0, step: None }
+}
+
+fn unreadable(error: &StoreError) -> EngineError {
+    invalid(error.to_string()).transient_if(is_transient(error))
+}
+
+fn invalid(reason: impl std::fmt::Display) -> EngineError {
+    EngineError::new(Category::CheckpointRecordInvalid, format!("the checkpoint cannot be resumed: {reason}"))
+}
