@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_aws::RandomIds;
-use dormouse_engine::{DrainSummary, Engine, Ports};
+use dormouse_engine::{DrainSummary, Engine, Migrate, Migrations, Ports};
 use dormouse_ports::{Checkpointer, InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
 use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;
@@ -78,6 +78,20 @@ impl<'c> Bench<'c> {
         }
     }
 
+    /// The migrations of checkpoints; each notes that it ran.
+    fn migrations(&self) -> Migrations {
+        self.case.checkpoints.migrations.iter().fold(Migrations::new(), |migrations, migration| {
+            let (own, ledger) = (migration.clone(), self.ledger.clone());
+            let (from, to) = migration.versions();
+            let migrate: Migrate = Arc::new(move |state| {
+                let (from, to) = own.versions();
+                ledger.write(|pages| pages.migrations.push(format!("{from}->{to}")));
+                own.apply(state)
+            });
+            migrations.with(from, to, migrate)
+        })
+    }
+
     /// Registers sessions and observers and compiles the graph.
     pub(crate) fn compile(&self) -> Result<Compiled, Refusal> {
         let refused =
@@ -90,7 +104,11 @@ impl<'c> Bench<'c> {
             round: self.round.clone(),
             graph: Arc::default(),
         };
-        let built = self.case.graph.build(&stage, sessions).map_err(|error| match error {
+        let checkpoints = self.checkpointer.as_ref().map(|checkpointer| graph::Checkpoints {
+            checkpointer: checkpointer.clone(),
+            migrations: self.migrations(),
+        });
+        let built = self.case.graph.build(&stage, sessions, checkpoints).map_err(|error| match error {
             BuildError::Refused(error) => refused(Stage::Compilation)(&error),
             BuildError::Broken(failure) => Refusal::Runner(failure),
         })?;

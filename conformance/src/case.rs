@@ -78,7 +78,7 @@ impl CaseSpec {
             Some(mut graph) => {
                 let spec = GraphSpec::read(&mut graph)?;
                 graph.done()?;
-                spec
+                spec.beside(&mut case)?
             }
         };
         let mut session_ids = Vec::new();
@@ -169,9 +169,13 @@ fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Pla
         return Ok((Plan::Invocations(vec![call]), Expectations::default()));
     }
     let mut calls = Vec::new();
+    let shared = case.mapping("initial_state")?.cloned().unwrap_or_default();
     for (index, (at, call)) in listed.into_iter().enumerate() {
         let mut given = Directives::new(at, call)?;
         let mut call = Call::read(&mut given)?;
+        if call.state.is_empty() {
+            call.state.clone_from(&shared);
+        }
         call.session_id = call.session_id.or_else(|| session_id.clone());
         if call.name.is_empty() {
             call.name = format!("invocation {}", index + 1);

@@ -15,8 +15,8 @@ mod trace;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 
-use dormouse_engine::{CompiledGraph, EngineError, GraphBuilder, SessionPolicy, StateSchema};
-use dormouse_ports::Clock;
+use dormouse_engine::{CompiledGraph, EngineError, GraphBuilder, Migrations, SessionPolicy, StateSchema};
+use dormouse_ports::{Checkpointer, Clock};
 use indexmap::IndexMap;
 
 pub(crate) use action::descriptor;
@@ -52,6 +52,12 @@ pub(crate) struct Stage {
     pub(crate) round: Arc<AtomicUsize>,
     /// The outermost graph, once it is compiled.
     pub(crate) graph: Arc<OnceLock<Weak<CompiledGraph>>>,
+}
+
+/// Where the outermost graph keeps its checkpoints.
+pub(crate) struct Checkpoints {
+    pub(crate) checkpointer: Arc<dyn Checkpointer>,
+    pub(crate) migrations: Migrations,
 }
 
 /// Why a graph could not be built.
@@ -102,6 +108,12 @@ impl GraphSpec {
         Ok(spec)
     }
 
+    /// The same graph with the subgraphs that `case` declares beside it.
+    pub(crate) fn beside(mut self, case: &mut Directives<'_>) -> Result<Self, Failure> {
+        self.subgraphs.extend(subgraphs(case)?);
+        Ok(self)
+    }
+
     fn read_middleware(&mut self, mut middleware: Directives<'_>) -> Result<(), Failure> {
         self.layers = Layer::read_list(&mut middleware, "per_graph")?;
         if let Some(mut per_node) = middleware.nested("per_node")? {
@@ -134,10 +146,21 @@ impl GraphSpec {
     }
 
     /// Compiles the graph and those inside of it.
-    pub(crate) fn build(&self, stage: &Stage, sessions: Option<SessionPolicy>) -> Result<BuiltGraph, BuildError> {
+    pub(crate) fn build(
+        &self,
+        stage: &Stage,
+        sessions: Option<SessionPolicy>,
+        checkpoints: Option<Checkpoints>,
+    ) -> Result<BuiltGraph, BuildError> {
         let mut inner = IndexMap::new();
-        let graph = self.build_in("outer", &Scope { spec: self, around: None }, stage, sessions, &mut inner)?;
-        Ok(BuiltGraph { graph, inner })
+        let mut graph = self.build_in("outer", &Scope { spec: self, around: None }, stage, &mut inner)?;
+        if let Some(sessions) = sessions {
+            graph = graph.sessions(sessions);
+        }
+        if let Some(checkpoints) = checkpoints {
+            graph = graph.checkpointer(checkpoints.checkpointer).migrations(checkpoints.migrations);
+        }
+        Ok(BuiltGraph { graph: Arc::new(graph.compile()?), inner })
     }
 
     fn build_in(
@@ -145,9 +168,8 @@ impl GraphSpec {
         name: &str,
         scope: &Scope<'_>,
         stage: &Stage,
-        sessions: Option<SessionPolicy>,
         built: &mut IndexMap<String, Arc<CompiledGraph>>,
-    ) -> Result<Arc<CompiledGraph>, BuildError> {
+    ) -> Result<GraphBuilder, BuildError> {
         let mut graph = GraphBuilder::new(name, self.schema.clone());
         if let Some(entry) = &self.entry {
             graph = graph.entry(entry.as_str());
@@ -168,10 +190,7 @@ impl GraphSpec {
         for edge in &self.edges {
             graph = edge.add_to(graph);
         }
-        if let Some(sessions) = sessions {
-            graph = graph.sessions(sessions);
-        }
-        Ok(Arc::new(graph.compile()?))
+        Ok(graph)
     }
 }
 
@@ -234,7 +253,7 @@ impl Scope<'_> {
         if self.depth() > MOST_LEVELS {
             return Err(BuildError::Broken(Failure::invalid(format!("subgraph `{name}` contains itself"))));
         }
-        let graph = spec.build_in(name, &Scope { spec, around: Some(self) }, stage, None, built)?;
+        let graph = Arc::new(spec.build_in(name, &Scope { spec, around: Some(self) }, stage, built)?.compile()?);
         built.insert(name.to_owned(), graph.clone());
         Ok(graph)
     }

@@ -94,6 +94,8 @@ async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Resu
     bench.ledger.take();
     bench.store.take_calls();
     let resumed = call.resume.as_ref().map(|id| bench.past.resolve_text(id)).transpose()?;
+    // The id of what is resumed from a checkpoint is that of another invocation.
+    let paused = resumed.clone().filter(|_| !call.from_checkpoint);
     let ended = tokio::select! {
         ended = run_call(bench, compiled, call, resumed.as_deref()) => Some(ended?),
         () = crash(bench) => None,
@@ -107,7 +109,7 @@ async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Resu
         ids.correlation_id.get_or_insert_with(|| identity.correlation_id.clone());
     }
     ids.session_id = ids.session_id.or_else(|| call.session_id.as_ref().map(ToString::to_string));
-    ids.invocation_id = ids.invocation_id.or(resumed).or_else(|| call.invocation_id.as_ref().map(ToString::to_string));
+    ids.invocation_id = ids.invocation_id.or(paused).or_else(|| call.invocation_id.as_ref().map(ToString::to_string));
     let end = match &ended {
         Ok(outcome) => End::from(outcome),
         Err(error) => End::Errored(error.into()),
@@ -129,12 +131,17 @@ async fn run_call(
 }
 
 async fn recover(
-    _bench: &Bench<'_>,
-    _compiled: &Compiled,
-    _call: &Call,
-    _id: &str,
+    bench: &Bench<'_>,
+    compiled: &Compiled,
+    call: &Call,
+    id: &str,
 ) -> Result<Result<Outcome, EngineError>, Failure> {
-    Err(Failure::missing("the engine keeps no checkpoints"))
+    let id = InvocationId::new(id);
+    if let (Some(checkpointer), false) = (&bench.checkpointer, call.modified.is_empty()) {
+        checkpointer.change(&id, &call.modified).await.map_err(Failure::mismatch)?;
+    }
+    let request = fresh(bench, compiled, call)?;
+    Ok(compiled.engine.resume_checkpoint(&compiled.built.graph, &id, request).await)
 }
 
 /// Waits until the fixture ends the process.

@@ -67,6 +67,6 @@ impl Backends {
 
     /// An empty checkpointer.
     pub(crate) async fn checkpointer(&self, _kind: PortKind) -> Result<Arc<dyn Checkpointer>, String> {
-        Err("the engine keeps no checkpoints".to_owned())
+        Ok(Arc::new(super::tmp_memory::MemoryCheckpointer::default()))
     }
 }
