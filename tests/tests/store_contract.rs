@@ -1,11 +1,11 @@
-//! The contract of the state store, on memory and on DynamoDB.
+//! The contracts of the state store and of the checkpointer, on memory and on DynamoDB.
 
 use std::sync::Arc;
 
-use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_engine::BatchedSaves;
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::StateStore;
-use dormouse_testkit::{MemoryStore, contract};
+use dormouse_testkit::{MemoryCheckpointer, MemoryStore, contract};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// So small that every listing of the contract takes several pages.
@@ -18,6 +18,17 @@ fn main() {
         trials.push(trial(&format!("dynamodb::{name}"), move || on_dynamodb(check, StoreConfig::default())));
         let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
         trials.push(trial(&format!("dynamodb_blobs::{name}"), move || on_dynamodb(check, apart)));
+    }
+    for &(name, check) in contract::CHECKPOINTS {
+        trials.push(trial(&format!("memory::{name}"), move || {
+            block_on(check(Arc::new(MemoryCheckpointer::with_page_size(PAGE))));
+        }));
+        let batched = move || BatchedSaves::every(3, Arc::new(MemoryCheckpointer::with_page_size(PAGE)));
+        trials.push(trial(&format!("batched::{name}"), move || block_on(check(Arc::new(batched())))));
+        trials
+            .push(trial(&format!("dynamodb::{name}"), move || checkpoints_on_dynamodb(check, StoreConfig::default())));
+        let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
+        trials.push(trial(&format!("dynamodb_blobs::{name}"), move || checkpoints_on_dynamodb(check, apart)));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -40,11 +51,22 @@ fn on_memory(check: contract::Check) {
 
 fn on_dynamodb(check: contract::Check, config: StoreConfig) {
     block_on(async {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
-        let client = embedded.client();
-        ensure_table(&client, "dormouse").await.expect("the table is made");
-        let config = StoreConfig { page_size: i32::try_from(PAGE).expect("a small number"), ..config };
-        let store: Arc<dyn StateStore> = Arc::new(DynamoDbStateStore::new(&client, "dormouse", config));
-        check(store).await;
+        let (_embedded, client, config) = table(config).await;
+        check(Arc::new(DynamoDbStateStore::new(&client, "dormouse", config))).await;
     });
+}
+
+fn checkpoints_on_dynamodb(check: contract::CheckpointCheck, config: StoreConfig) {
+    block_on(async {
+        let (_embedded, client, config) = table(config).await;
+        check(Arc::new(DynamoDbCheckpointer::new(&client, "dormouse", config))).await;
+    });
+}
+
+async fn table(config: StoreConfig) -> (EmbeddedDynamoDb, aws_sdk_dynamodb::Client, StoreConfig) {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let client = embedded.client();
+    ensure_table(&client, "dormouse").await.expect("the table is made");
+    let config = StoreConfig { page_size: i32::try_from(PAGE).expect("a small number"), ..config };
+    (embedded, client, config)
 }

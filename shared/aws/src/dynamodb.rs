@@ -9,6 +9,7 @@
 //! - Every read is strongly consistent. TTL only clears the ground: readers decide themselves what has expired.
 
 mod blobs;
+mod checkpoint;
 mod codec;
 mod commit;
 mod encode;
@@ -19,6 +20,7 @@ mod keys;
 mod pending;
 mod plan;
 mod retry;
+mod scan;
 mod session;
 mod signal;
 mod table;
@@ -37,6 +39,7 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
+pub use checkpoint::DynamoDbCheckpointer;
 pub use retry::RetryPolicy;
 pub use table::{TABLE_RESOURCE_NAME, ensure_table, table_resource};
 
@@ -59,6 +62,8 @@ pub struct StoreConfig {
     pub finished_kept: Duration,
     /// How long a delivered signal is remembered, to tell duplicates which invocation it moved.
     pub delivered_kept: Duration,
+    /// How long the checkpoint of an invocation is kept after its last save.
+    pub checkpoint_kept: Duration,
     /// How requests are repeated.
     pub retry: RetryPolicy,
     /// How long one attempt may take before it counts as lost.
@@ -74,6 +79,7 @@ impl Default for StoreConfig {
             page_size: 100,
             finished_kept: 30 * DAY,
             delivered_kept: 7 * DAY,
+            checkpoint_kept: 30 * DAY,
             retry: RetryPolicy::default(),
             attempt_timeout: Duration::from_secs(3),
         }
@@ -121,7 +127,7 @@ impl StateStore for DynamoDbStateStore {
         filter: &SessionFilter,
         cursor: Option<&str>,
     ) -> Result<Page<SessionSummary>, StoreError> {
-        self.scan_sessions(filter, cursor).await
+        self.list_heads(filter, cursor).await
     }
 
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {

@@ -19,7 +19,10 @@ mod subscriptions;
 mod system;
 
 pub use callback::{BearerKey, CallbackSecret, CallbackSigner};
-pub use dynamodb::{DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table, table_resource};
+pub use dynamodb::{
+    DynamoDbCheckpointer, DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table,
+    table_resource,
+};
 pub use eventbridge::{EventBridgeBus, RuleConfig};
 pub use metering::{Meter, Usage};
 pub use scheduler::SchedulerConfig;

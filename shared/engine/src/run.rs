@@ -1,5 +1,6 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
+mod batched;
 mod branches;
 mod checkpoint;
 mod child;
@@ -18,6 +19,7 @@ mod session;
 mod slot;
 mod walk;
 
+pub use batched::BatchedSaves;
 pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
 pub use session::save_session;
 pub(crate) use slot::{Body, Slot};

@@ -1,8 +1,9 @@
-//! What every [`StateStore`] promises, as one check per behaviour.
+//! What every [`StateStore`] and every [`Checkpointer`] promises, as one check per behaviour.
 //!
-//! Run each entry of [`ALL`] on a store of its own: the checks name their records alike and listings show all of them.
+//! Run each entry of [`ALL`] and of [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
 //! Give the store small pages, or the checks of paging prove nothing.
 
+mod checkpoint;
 mod claim;
 mod finish;
 mod large;
@@ -14,11 +15,39 @@ mod suspend;
 
 use std::sync::Arc;
 
-use dormouse_ports::StateStore;
+use dormouse_ports::{Checkpointer, StateStore};
 use futures::future::BoxFuture;
 
 /// One check; panics when the store breaks the promise.
 pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
+
+/// One check; panics when the backend breaks the promise.
+pub type CheckpointCheck = fn(Arc<dyn Checkpointer>) -> BoxFuture<'static, ()>;
+
+macro_rules! checkpoint_checks {
+    ($($name:ident),+ $(,)?) => {
+        /// Every check of checkpointers with its name.
+        pub const CHECKPOINTS: &[(&str, CheckpointCheck)] = &[
+            $((concat!("checkpoint::", stringify!($name)), |backend| Box::pin(checkpoint::$name(backend))),)+
+        ];
+    };
+}
+
+checkpoint_checks! {
+    an_unknown_invocation_has_none,
+    a_record_can_be_loaded_with_every_detail,
+    the_latest_record_counts,
+    a_record_that_comes_late_changes_nothing,
+    invocations_are_apart,
+    every_source_but_one_is_durable_at_once,
+    what_was_held_back_is_flushed_with_the_fan_out,
+    large_records_replace_each_other,
+    a_large_record_that_comes_late_changes_nothing,
+    deleting_is_idempotent,
+    records_are_listed_page_by_page,
+    filters_must_all_hold,
+    a_foreign_cursor_is_refused,
+}
 
 macro_rules! checks {
     ($($module:ident: [$($name:ident),+ $(,)?]),+ $(,)?) => {

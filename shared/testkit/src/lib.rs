@@ -3,7 +3,8 @@
 //! Imports `dormouse-ports` only, so that any crate of the workspace can be tested with it.
 //!
 //! # Invariants
-//! - [`MemoryStore`] means what the durable store means: both pass [`contract::ALL`].
+//! - [`MemoryStore`] means what the durable store means: both pass [`contract::ALL`]; so does [`MemoryCheckpointer`],
+//!   by [`contract::CHECKPOINTS`].
 //! - Nothing here reads the machine's clock or its random source: a test that passes once passes always.
 
 #![warn(missing_docs)]
@@ -12,7 +13,9 @@ mod bus;
 mod clock;
 pub mod contract;
 mod faults;
+mod faulty_checkpointer;
 mod ids;
+mod memory_checkpointer;
 mod memory_store;
 mod spawner;
 mod subscriptions;
@@ -20,7 +23,9 @@ mod subscriptions;
 pub use bus::MemoryBus;
 pub use clock::ManualClock;
 pub use faults::{Fault, FaultyStore};
+pub use faulty_checkpointer::FaultyCheckpointer;
 pub use ids::CountingIds;
+pub use memory_checkpointer::{CheckpointCall, MemoryCheckpointer};
 pub use memory_store::MemoryStore;
 pub use spawner::TokioSpawner;
 pub use subscriptions::{MemorySubscriptions, SubscriptionCall};

@@ -77,6 +77,13 @@ impl DynamoDbStateStore {
         read.map(Some).map_err(|error| in_attribute(name, error))
     }
 
+    /// Removes the blob that the attribute text `reference` names. Only for bytes that nothing else can refer to.
+    pub(super) async fn remove_blob(&self, reference: &str) -> Result<(), StoreError> {
+        let reference = BlobRef::parse(reference)?;
+        let deletes = (0..reference.chunks()).map(|chunk| Write::delete(&Key::blob(&reference.sha256, chunk)));
+        stream::iter(deletes).map(|delete| self.put_plainly(delete)).buffer_unordered(CONCURRENT).try_collect().await
+    }
+
     async fn get_blob(&self, reference: &BlobRef) -> Result<Vec<u8>, StoreError> {
         let keys = (0..reference.chunks()).map(|chunk| Key::blob(&reference.sha256, chunk));
         let chunks: Vec<Option<Item>> =

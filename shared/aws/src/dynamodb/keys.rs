@@ -34,6 +34,11 @@ pub(super) const PAYLOAD_DIGEST: &str = "payload_digest";
 pub(super) const RECEIVED_AT: &str = "received_at";
 pub(super) const EXPIRES_AT: &str = "expires_at";
 pub(super) const DUE_AT: &str = "due_at";
+pub(super) const CHECKPOINT: &str = "checkpoint";
+pub(super) const CORRELATION_ID: &str = "correlation_id";
+pub(super) const GRAPH_NAME: &str = "graph_name";
+pub(super) const SAVED_AT: &str = "saved_at";
+pub(super) const COMPLETED_COUNT: &str = "completed_count";
 pub(super) const CHUNK: &str = "chunk";
 
 /// Over how many partitions the index of what sleeps is spread: each takes 1,000 write units a second.
@@ -41,6 +46,8 @@ pub(super) const PENDING_SHARDS: u8 = 16;
 
 const SESSION: &str = "SESSION#";
 pub(super) const HEAD: &str = "HEAD";
+const INVOCATION: &str = "INVOCATION#";
+pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +62,12 @@ impl Key {
     }
 
     pub(super) fn invocation(id: &InvocationId) -> Self {
-        Self { pk: format!("INVOCATION#{id}"), sk: "PAUSED".to_owned() }
+        Self { pk: format!("{INVOCATION}{id}"), sk: "PAUSED".to_owned() }
+    }
+
+    /// The checkpoint of an invocation lies beside its pause: neither touches the other.
+    pub(super) fn checkpoint(id: &InvocationId) -> Self {
+        Self { pk: format!("{INVOCATION}{id}"), sk: CHECKPOINT_SK.to_owned() }
     }
 
     pub(super) fn signal(id: &SignalId) -> Self {
@@ -85,6 +97,16 @@ pub(super) fn session_id(pk: &str) -> Option<SessionId> {
 /// What the partition keys of all sessions begin with.
 pub(super) fn session_prefix() -> &'static str {
     SESSION
+}
+
+/// The invocation of a partition key.
+pub(super) fn invocation_id(pk: &str) -> Option<InvocationId> {
+    pk.strip_prefix(INVOCATION).map(InvocationId::from)
+}
+
+/// What the partition keys of all invocations begin with.
+pub(super) fn invocation_prefix() -> &'static str {
+    INVOCATION
 }
 
 /// The partition key of a shard of the index of what sleeps.

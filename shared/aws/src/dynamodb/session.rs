@@ -1,7 +1,5 @@
 //! Session heads: the record and the lease in one item.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::{
     CommitError, Lease, LeaseRequest, LoadedSession, Page, SessionExpectation, SessionFilter, SessionId, SessionRecord,
     SessionSummary, SessionWrite, StoreError,
@@ -10,13 +8,13 @@ use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
 use super::encode::Encoder;
-use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, optional_number, optional_text, text, text_value, time, time_value};
 use super::keys::{
-    self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, PK, SCHEMA_VERSION, SESSION_STATE, SK, UPDATED_AT,
+    self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, PK, SCHEMA_VERSION, SESSION_STATE, UPDATED_AT,
     VERSION,
 };
-use super::write::{Write, Written, key_item};
+use super::scan::Listing;
+use super::write::{Write, Written};
 
 impl DynamoDbStateStore {
     pub(super) async fn read_session(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
@@ -75,33 +73,15 @@ impl DynamoDbStateStore {
         }))
     }
 
-    /// Listing is for people and sweeps: it reads the table page by page, and in no order.
-    pub(super) async fn scan_sessions(
+    pub(super) async fn list_heads(
         &self,
         filter: &SessionFilter,
         cursor: Option<&str>,
     ) -> Result<Page<SessionSummary>, StoreError> {
-        let mut start = cursor.map(parse_cursor).transpose()?;
-        loop {
-            let (items, last) = self.config.retry.run(|| self.scan_once(filter, start.as_ref())).await?;
-            if items.is_empty() && last.is_some() {
-                start = last;
-                continue;
-            }
-            let items = items.iter().map(summary).collect::<Result<_, _>>()?;
-            return Ok(Page { items, next: last.as_ref().map(cursor_of) });
-        }
-    }
-
-    async fn scan_once(&self, filter: &SessionFilter, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
-        let (expression, values) = filter_expression(filter);
-        let request = self.client.scan().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
-        let request = request.filter_expression(expression).set_expression_attribute_values(Some(values));
-        let request = request.projection_expression([PK, SCHEMA_VERSION, CREATED_AT, UPDATED_AT].join(", "));
-        let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
-        let answer = answer.map_err(|error| fault("Scan", &self.table, &error))?;
-        let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Lasting)?;
-        Ok((answer.items.unwrap_or_default(), last))
+        let (condition, values) = filter_expression(filter);
+        let attributes = &[PK, SCHEMA_VERSION, CREATED_AT, UPDATED_AT];
+        let (items, next) = self.scan(&Listing { condition, values, attributes }, cursor).await?;
+        Ok(Page { items: items.iter().map(summary).collect::<Result<_, _>>()?, next })
     }
 }
 
@@ -202,19 +182,4 @@ fn summary(item: &Item) -> Result<SessionSummary, StoreError> {
         updated_at: time(item, UPDATED_AT)?,
         created_at: time(item, CREATED_AT)?,
     })
-}
-
-fn key_of(item: &Item) -> Result<Key, StoreError> {
-    Ok(Key { pk: text(item, PK)?.to_owned(), sk: text(item, SK)?.to_owned() })
-}
-
-fn cursor_of(key: &Key) -> String {
-    URL_SAFE_NO_PAD.encode(serde_json::json!([key.pk, key.sk]).to_string())
-}
-
-fn parse_cursor(cursor: &str) -> Result<Key, StoreError> {
-    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
-    let parts: Option<(String, String)> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let (pk, sk) = parts.ok_or_else(|| StoreError::Invalid(format!("{cursor:?} is not a cursor of this listing")))?;
-    Ok(Key { pk, sk })
 }

@@ -27,12 +27,13 @@ pub(super) struct Write {
     change: Change,
     condition: Option<String>,
     values: Item,
+    tells_what_was: bool,
 }
 
 /// The answer to a conditional change.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// It happened; what the item looks like now, where that was asked for.
+    /// It happened; what the item looks like after an update, or looked like before a put, where that was asked for.
     Done(Item),
     /// Its condition did not hold; what the item looks like, if it exists.
     Refused(Option<Item>),
@@ -56,7 +57,7 @@ impl Write {
     }
 
     fn of(change: Change) -> Self {
-        Self { change, condition: None, values: Item::new() }
+        Self { change, condition: None, values: Item::new(), tells_what_was: false }
     }
 
     /// Adds a condition; all of them must hold.
@@ -72,6 +73,11 @@ impl Write {
     pub(super) fn with(mut self, name: &str, value: AttributeValue) -> Self {
         self.values.insert(name.to_owned(), value);
         self
+    }
+
+    /// A put that goes alone answers with the item that it replaced.
+    pub(super) fn telling_what_was(self) -> Self {
+        Self { tells_what_was: true, ..self }
     }
 
     fn placeholders(&self) -> Option<Item> {
@@ -145,8 +151,9 @@ impl DynamoDbStateStore {
         let request = self.client.put_item().table_name(&self.table).set_item(Some(item.clone()));
         let request = request.set_condition_expression(write.condition.clone());
         let request = request.set_expression_attribute_values(write.placeholders());
+        let request = request.set_return_values(write.tells_what_was.then_some(ReturnValue::AllOld));
         match request.set_return_values_on_condition_check_failure(old).send().await {
-            Ok(_) => Ok(Written::Done(Item::new())),
+            Ok(answer) => Ok(Written::Done(answer.attributes.unwrap_or_default())),
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
                 let PutItemError::ConditionalCheckFailedException(refused) = error.into_err() else {
                     return Ok(Written::Refused(None));

@@ -11,7 +11,7 @@ use super::scene::{
 };
 
 /// A megabyte of noise that is the same in every run.
-fn noise(seed: u64) -> Map {
+pub(super) fn noise(seed: u64) -> Map {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut text = String::with_capacity(1 << 20);
     while text.len() < 1 << 20 {

@@ -68,7 +68,8 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
     }
 }
 
-fn position() -> NodePosition {
+/// A finished node.
+pub(super) fn position() -> NodePosition {
     NodePosition {
         namespace: vec!["outer".into()],
         node_name: "classify".into(),
