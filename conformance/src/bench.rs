@@ -18,7 +18,7 @@ use crate::ledger::Ledger;
 use crate::matching::Bindings;
 use crate::observers::{ObserverSpec, PerCall};
 use crate::past::Past;
-use crate::store::{WatchedCheckpointer, WatchedStore};
+use crate::store::{Keeping, WatchedCheckpointer, WatchedStore};
 
 pub(crate) struct Bench<'c> {
     pub(crate) case: &'c CaseSpec,
@@ -50,13 +50,10 @@ pub(crate) enum Refusal {
 }
 
 impl<'c> Bench<'c> {
-    pub(crate) fn new(
-        case: &'c CaseSpec,
-        store: Arc<dyn StateStore>,
-        checkpointer: Option<Arc<dyn Checkpointer>>,
-    ) -> Self {
-        let watched = |inner| Arc::new(WatchedCheckpointer::new(inner, case.checkpoints.flush_every));
-        let store = Arc::new(WatchedStore::new(store, case.sessions.faults.clone()));
+    pub(crate) fn new(case: &'c CaseSpec, keeping: Keeping) -> Self {
+        let checkpointer = case.checkpoints.declared.then_some(keeping.checkpointer);
+        let watched = |durable| Arc::new(WatchedCheckpointer::new(durable, case.checkpoints.flush_every));
+        let store = Arc::new(WatchedStore::new(keeping.store, case.sessions.faults.clone()));
         let ports = Ports {
             store: store.clone(),
             clock: Arc::new(case.tick.map_or_else(LiveClock::default, LiveClock::ticking)),

@@ -17,6 +17,7 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
+pub(crate) use backend::Keeping;
 pub use backend::{Backends, PortKind};
 pub(crate) use checkpoints::{Crash, WatchedCheckpointer};
 pub(crate) use faults::Faults;

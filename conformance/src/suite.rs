@@ -103,12 +103,8 @@ async fn run_case(case: &Case, kind: PortKind, backends: &Backends) -> Result<()
 }
 
 async fn run_once(spec: &CaseSpec, kind: PortKind, backends: &Backends) -> Result<(), Failure> {
-    let store = backends.store(kind).await.map_err(Failure::missing)?;
-    let checkpointer = match spec.checkpoints.declared {
-        true => Some(backends.checkpointer(kind).await.map_err(Failure::missing)?),
-        false => None,
-    };
-    let bench = Bench::new(spec, store, checkpointer);
+    let keeping = backends.empty(kind).await.map_err(Failure::missing)?;
+    let bench = Bench::new(spec, keeping);
     let running = AssertUnwindSafe(tokio::time::timeout(MOST_TIME, run_plan(spec, bench))).catch_unwind();
     match running.await {
         Ok(Ok(result)) => result,

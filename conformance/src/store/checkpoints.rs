@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_engine::BatchedSaves;
 use dormouse_ports::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, InstanceState, InvocationId, Map, Page,
     SaveSource, StoreError,
@@ -54,7 +55,8 @@ impl Crash {
 /// A [`Checkpointer`] in front of the one under test.
 pub(crate) struct WatchedCheckpointer {
     inner: Arc<dyn Checkpointer>,
-    flush_every: Option<usize>,
+    /// What another process finds.
+    durable: Arc<dyn Checkpointer>,
     watch: Mutex<Watch>,
     crashed: Notify,
 }
@@ -63,19 +65,21 @@ pub(crate) struct WatchedCheckpointer {
 struct Watch {
     saves: Vec<CheckpointRecord>,
     crash: Option<Crash>,
-    held_back: usize,
 }
 
 impl WatchedCheckpointer {
-    pub(crate) fn new(inner: Arc<dyn Checkpointer>, flush_every: Option<usize>) -> Self {
-        Self { inner, flush_every, watch: Mutex::default(), crashed: Notify::new() }
+    /// Saves inside of fan-outs become durable only every so many.
+    pub(crate) fn new(durable: Arc<dyn Checkpointer>, flush_every: Option<usize>) -> Self {
+        let inner = match flush_every {
+            None => durable.clone(),
+            Some(every) => Arc::new(BatchedSaves::every(every, durable.clone())),
+        };
+        Self { inner, durable, watch: Mutex::default(), crashed: Notify::new() }
     }
 
     /// The process will end at `crash`, once.
     pub(crate) fn arm(&self, crash: Option<Crash>) {
-        let mut watch = self.lock();
-        watch.crash = crash;
-        watch.held_back = 0;
+        self.lock().crash = crash;
     }
 
     /// Waits until the process is to end.
@@ -90,32 +94,16 @@ impl WatchedCheckpointer {
 
     /// Stores a record without being counted.
     pub(crate) async fn seed(&self, record: &CheckpointRecord) -> Result<(), String> {
-        self.inner.save(record, SaveSource::Node).await.map_err(|error| error.to_string())
+        self.durable.save(record, SaveSource::Node).await.map_err(|error| error.to_string())
     }
 
     /// Changes fields of the outermost state of a stored record, as if the graph's input had changed meanwhile.
     pub(crate) async fn change(&self, id: &InvocationId, fields: &Map) -> Result<(), String> {
-        let record = self.inner.load(id).await.map_err(|error| error.to_string())?;
+        let record = self.durable.load(id).await.map_err(|error| error.to_string())?;
         let mut record = record.ok_or_else(|| format!("there is no checkpoint of {id}"))?;
         record.parent_states.first_mut().unwrap_or(&mut record.state).extend(fields.clone());
         record.last_saved_at = record.last_saved_at.saturating_add(Duration::from_secs(1)).unwrap_or(record.last_saved_at);
         self.seed(&record).await
-    }
-
-    /// Whether this save of fan-out progress is one to hold back.
-    fn holds_back(&self, source: SaveSource) -> bool {
-        let mut watch = self.lock();
-        match (self.flush_every, source) {
-            (Some(every), SaveSource::FanOutInternal) => {
-                watch.held_back += 1;
-                let is_full = watch.held_back >= every;
-                if is_full {
-                    watch.held_back = 0;
-                }
-                !is_full
-            }
-            (None, _) | (Some(_), SaveSource::Node | SaveSource::FanOutNode) => false,
-        }
     }
 
     fn is_due(&self, record: &CheckpointRecord) -> bool {
@@ -132,9 +120,7 @@ impl WatchedCheckpointer {
 impl Checkpointer for WatchedCheckpointer {
     async fn save(&self, record: &CheckpointRecord, source: SaveSource) -> Result<(), StoreError> {
         self.lock().saves.push(record.clone());
-        if !self.holds_back(source) {
-            self.inner.save(record, source).await?;
-        }
+        self.inner.save(record, source).await?;
         if self.is_due(record) {
             self.crashed.notify_one();
             // The process is gone: nobody hears of this save.
@@ -144,7 +130,7 @@ impl Checkpointer for WatchedCheckpointer {
     }
 
     async fn load(&self, id: &InvocationId) -> Result<Option<CheckpointRecord>, StoreError> {
-        self.inner.load(id).await
+        self.durable.load(id).await
     }
 
     async fn list(
