@@ -97,10 +97,13 @@ impl Walk<'_> {
                 Ok(Stop::Pause(self.sleep(name, &attempted, state, Asked { descriptor, node_completed, asked_by })))
             }
             Wish::Contained(contained) => {
-                // The whole node sleeps, with what its finished parts have contributed (suspension §8.2).
+                // The whole node sleeps, with what its finished parts have contributed, unless all of them run again
+                // (suspension §8.2).
                 let mut state = state.clone();
-                self.merge(name, &mut state, contained.partial)?;
                 let pause = &contained.pause;
+                if pause.node_completed {
+                    self.merge(name, &mut state, contained.partial)?;
+                }
                 let descriptor = annotate(pause.descriptor.clone(), contained.part);
                 let (node_completed, asked_by) = (pause.node_completed, pause.asked_by.clone());
                 Ok(Stop::Pause(self.sleep(name, attempted, &state, Asked { descriptor, node_completed, asked_by })))
