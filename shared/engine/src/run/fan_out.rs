@@ -15,7 +15,7 @@ use super::record::Boundary;
 use super::slot::Wish;
 use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
-use crate::{NodeError, State, Update};
+use crate::{NodeError, Reducer, State, StateSchema, Update};
 
 /// How an instance ended.
 enum InstanceEnd {
@@ -50,7 +50,7 @@ impl Dispatch<'_> {
                 return Err(NodeError::new(message).with_category(Category::FanOutEmpty));
             }
             let contributions = self.instances(fan_out, resolved, &state).await?;
-            Ok(fan_in(fan_out, contributions))
+            Ok(fan_in(fan_out, self.walk.graph.schema(), contributions))
         };
         self.attempt(state.clone(), work).await
     }
@@ -79,7 +79,8 @@ impl Dispatch<'_> {
                 InstanceEnd::Failed(error) => return Err(error.wrapped()),
                 InstanceEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
                 InstanceEnd::Paused(pause) => {
-                    let partial = fan_in(fan_out, contributions.into_iter().flatten().collect());
+                    let done = contributions.into_iter().flatten().collect();
+                    let partial = fan_in(fan_out, self.walk.graph.schema(), done);
                     let contained = Contained { pause, partial, part: ("fan_out_index", index.into()) };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
                 }
@@ -243,7 +244,7 @@ fn contribution(fan_out: &FanOut, end: &State) -> Update {
 
 /// Merges the contributions in the order of their instances (§9.3, §9.4). A degraded instance that leaves a field out
 /// contributes null for it.
-fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
+fn fan_in(fan_out: &FanOut, schema: &StateSchema, contributions: Vec<Contribution>) -> Update {
     let count = contributions.len();
     let (mut collected, mut errors, mut extras) = (Vec::new(), Vec::new(), Update::none());
     for contribution in contributions {
@@ -252,7 +253,8 @@ fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
                 let value = |field: &Arc<str>| update.get(field).cloned().unwrap_or_default();
                 collected.extend(fan_out.collect_field.as_ref().map(value));
                 for (field, from) in &fan_out.extra_outputs {
-                    extras = extras.then(Update::none().with(field.clone(), value(from)));
+                    let value = as_update(schema, field, value(from));
+                    extras = extras.then(Update::none().with(field.clone(), value));
                 }
             }
             Err(record) => errors.push(record),
@@ -269,6 +271,17 @@ fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
         update = update.with(field.clone(), count);
     }
     update.then(extras)
+}
+
+/// One instance's value as an update of the parent's `field`: where its reducer extends a list, a single value is one
+/// item (§9.3).
+fn as_update(schema: &StateSchema, field: &str, value: Value) -> Value {
+    match schema.get(field).map(|(_, declared)| &declared.reducer) {
+        Some(Reducer::Append | Reducer::BoundedAppend { .. } | Reducer::DedupeAppend { .. }) if !value.is_array() => {
+            Value::Array(vec![value])
+        }
+        Some(_) | None => value,
+    }
 }
 
 /// How a failed part is recorded under the `collect` policy: its name, and the category under which it failed.
