@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_engine::cause::classify;
 use dormouse_engine::{DrainSummary, EngineError, NodeEvent, Outcome, State};
 use dormouse_ports::{Category, CheckpointRecord, InvocationRecord, InvocationStatus, Map, SessionRecord, SignalDescriptor};
 use indexmap::IndexMap;
@@ -81,7 +82,7 @@ impl From<&EngineError> for SeenError {
             state: error.state().map(State::to_map),
             details: error.details().clone(),
             cause: error.cause().map(|cause| cause.message().to_owned()),
-            causes: error.cause().map(|cause| cause.message().to_owned()).into_iter().collect(),
+            causes: classify(error).chain.into_iter().map(|link| link.message).collect(),
             transient: error.is_transient(),
         }
     }

@@ -5,6 +5,7 @@ mod checkpoints;
 mod error;
 mod events;
 mod invariants;
+mod isolation;
 mod observers;
 mod outcome;
 mod records;
@@ -154,6 +155,8 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "error" | "expected_error" | "first_run_expected_error" => error::error,
         "expected_chain_ambiguity_error" => error::ambiguity,
         "recoverable_state" => error::state,
+        "expected_failure_isolation_event" => isolation::event,
+        "no_failure_isolation_event" => isolation::no_event,
         "flaky_call_count" => records::flaky_calls,
         "trace_records" => records::traces,
         "concurrency_invariant" => records::concurrency,
@@ -196,9 +199,6 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
 /// Assertions that the vocabulary has and the runner cannot check.
 fn unsupported(key: &str) -> Option<Plain<Evidence>> {
     match key {
-        "expected_failure_isolation_event" | "no_failure_isolation_event" => {
-            Some(|_, _| Err(Failure::missing("the engine emits no failure-isolation events")))
-        }
         "otel_spans" | "span_tree" | "log_records" => {
             Some(|_, _| Err(Failure::missing("spans and log records: the runner captures none")))
         }

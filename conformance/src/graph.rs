@@ -176,12 +176,12 @@ impl GraphSpec {
         }
         graph = graph.wrap_all(Arc::new(trace::Execution { ledger: stage.ledger.clone() }));
         for layer in &self.layers {
-            graph = graph.wrap_all(layer.middleware(stage)?);
+            graph = graph.wrap_all(layer.middleware(stage));
         }
         for (node_name, node) in &self.nodes {
             graph = add(graph, node_name, node, scope, stage, built)?;
             for layer in &node.layers {
-                graph = graph.wrap(node_name, layer.middleware(stage)?);
+                graph = graph.wrap(node_name, layer.middleware(stage));
             }
             let (ledger, holds_graph) = (stage.ledger.clone(), !matches!(node.work, Work::Actions(_)));
             let body = trace::Body { ledger, depth: scope.depth(), node: node_name.clone(), holds_graph };
@@ -204,7 +204,7 @@ fn add(
     built: &mut IndexMap<String, Arc<CompiledGraph>>,
 ) -> Result<GraphBuilder, BuildError> {
     Ok(match &node.work {
-        Work::Actions(actions) => graph.shared_node(name, actions.node(stage)),
+        Work::Actions(actions) => graph.shared_node(name, actions.node(name, stage)),
         Work::Subgraph { name: subgraph, projection } => {
             let inner = scope.subgraph(subgraph, stage, built)?;
             built.insert(name.to_owned(), inner.clone());
@@ -214,14 +214,14 @@ fn add(
             let inner = scope.subgraph(&fan_out.subgraph, stage, built)?;
             built.insert(name.to_owned(), inner.clone());
             let items_field = fan_out.items_field.clone();
-            let graph = graph.fan_out(name, fan_out.build(name, inner, stage)?);
+            let graph = graph.fan_out(name, fan_out.build(name, inner, stage));
             graph.wrap(name, Arc::new(instance::AroundFanOut { items_field }))
         }
         Work::Branches(branches) => {
             for subgraph in branches.subgraphs() {
                 scope.subgraph(subgraph, stage, built)?;
             }
-            graph.parallel_branches(name, branches.build(built, stage)?)
+            graph.parallel_branches(name, branches.build(built, stage))
         }
     })
 }

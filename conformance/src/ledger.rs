@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_engine::{DrainSummary, Identity, NodeEvent, State};
+use dormouse_engine::{DrainSummary, FailureIsolated, Identity, NodeEvent, State};
 use dormouse_ports::Map;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -53,6 +53,8 @@ pub(crate) struct Pages {
     pub(crate) ran: Vec<Ran>,
     pub(crate) middleware: Vec<String>,
     pub(crate) delivered: Vec<Delivered>,
+    /// Failures that were isolated, in the order in which observers were told.
+    pub(crate) isolated: Vec<(String, FailureIsolated)>,
     pub(crate) instances: Vec<InstanceRan>,
     pub(crate) in_flight: usize,
     pub(crate) most_in_flight: usize,

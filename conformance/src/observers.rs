@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_engine::{NodeError, NodeEvent, Observer, Phase, Phases};
+use dormouse_engine::{FrameworkEvent, NodeError, NodeEvent, Observer, Phase, Phases};
 
 use crate::Failure;
 use crate::directives::Directives;
@@ -60,7 +60,10 @@ impl ObserverSpec {
         let (sleep_first, sleep_later) = sleeps(&mut given)?;
         let phases = match given.texts("phases")? {
             None => Phases::default(),
-            Some(names) => names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?.into_iter().collect(),
+            Some(names) => {
+                let phases = names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?;
+                Phases::of(phases).map_err(|error| Failure::invalid(error.to_string()))?
+            }
         };
         given.done()?;
         Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call })
@@ -130,6 +133,14 @@ impl Observer for Recorder {
         self.ledger.write(|pages| pages.delivered.push(delivered));
         if self.spec.raises {
             return Err(NodeError::new("the fixture wants this observer to raise"));
+        }
+        Ok(())
+    }
+
+    async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        if let FrameworkEvent::FailureIsolated(event) = event {
+            let told = (self.spec.name.clone(), event.clone());
+            self.ledger.write(|pages| pages.isolated.push(told));
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! What a fixture's node does, in the order in which its directives stand (conformance-adapter §5.1, §8.3).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{Node, NodeError, State, Update, current, save_session, suspend, suspend_and_rerun};
 use dormouse_ports::{Category, Map, SignalDescriptor};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Stage;
 use super::flaky::{self, Counts, Flaky, item_of};
@@ -14,6 +15,7 @@ use super::middleware::Layer;
 use super::raised::Raised;
 use crate::Failure;
 use crate::directives::Directives;
+use crate::ledger::Drained;
 use crate::matching::equal;
 
 /// The directives of a node, in document order.
@@ -113,8 +115,8 @@ impl Actions {
         Ok(Self(actions))
     }
 
-    pub(super) fn node(&self, stage: &Stage) -> Arc<dyn Node> {
-        Arc::new(ActingNode { actions: self.clone(), stage: stage.clone(), counts: Counts::default() })
+    pub(super) fn node(&self, name: &str, stage: &Stage) -> Arc<dyn Node> {
+        Arc::new(ActingNode { actions: self.clone(), stage: stage.clone(), counts: Counts::default(), name: name.to_owned() })
     }
 
     /// Middleware that stands inside of a directive.
@@ -202,6 +204,8 @@ struct ActingNode {
     actions: Actions,
     stage: Stage,
     counts: Counts,
+    /// The node's own name.
+    name: String,
 }
 
 #[async_trait]
@@ -236,8 +240,20 @@ impl Node for ActingNode {
 
 impl ActingNode {
     /// Waits for what observers were not told yet, and notes what they had been told then.
-    async fn drain(&self, _drain: &DrainSpec) -> Result<(), NodeError> {
-        Err(NodeError::new("the engine drains no single invocations"))
+    async fn drain(&self, drain: &DrainSpec) -> Result<(), NodeError> {
+        let graph = self.stage.graph.get().and_then(Weak::upgrade);
+        let graph = graph.ok_or_else(|| NodeError::new("the graph is gone"))?;
+        let identity = current().ok_or_else(|| NodeError::new("a node runs inside of an invocation"))?;
+        let began = Instant::now();
+        let summary =
+            graph.drain_events_for(&*self.stage.clock, &identity.invocation_id, drain.timeout).await;
+        let (took, observer) = (began.elapsed(), drain.observer.clone());
+        self.stage.ledger.write(|pages| {
+            let told = pages.delivered.iter().filter(|delivered| Some(&delivered.observer) == observer.as_ref());
+            let events = told.map(|delivered| delivered.event.clone()).collect();
+            pages.drained.insert(self.name.clone(), Drained { summary, took, observer, events });
+        });
+        Ok(())
     }
 
     async fn write_session_behind(&self, state: Map) -> Result<(), NodeError> {

@@ -63,15 +63,15 @@ impl BranchesSpec {
         &self,
         graphs: &IndexMap<String, Arc<CompiledGraph>>,
         stage: &Stage,
-    ) -> Result<ParallelBranches, Failure> {
+    ) -> ParallelBranches {
         let mut node = ParallelBranches::new().error_policy(self.error_policy);
         if let Some(field) = &self.errors_field {
             node = node.errors_field(field.as_str());
         }
         for (name, branch) in &self.branches {
-            node = node.branch(name.as_str(), branch.build(graphs, stage)?);
+            node = node.branch(name.as_str(), branch.build(name, graphs, stage));
         }
-        Ok(node)
+        node
     }
 }
 
@@ -96,9 +96,9 @@ impl BranchSpec {
         Ok(read)
     }
 
-    fn build(&self, graphs: &IndexMap<String, Arc<CompiledGraph>>, stage: &Stage) -> Result<Branch, Failure> {
+    fn build(&self, name: &str, graphs: &IndexMap<String, Arc<CompiledGraph>>, stage: &Stage) -> Branch {
         let graph = self.subgraph.as_ref().and_then(|name| graphs.get(name)).cloned();
-        let call = self.call.as_ref().map(|call| call.node(stage));
+        let call = self.call.as_ref().map(|call| call.node(name, stage));
         let mut branch = match (graph, call) {
             (Some(graph), None) => Branch::subgraph(graph, self.projection.clone()),
             (None, Some(call)) => Branch::call(call),
@@ -106,13 +106,13 @@ impl BranchSpec {
             (None, None) => Branch::default(),
         };
         for layer in &self.layers {
-            branch = branch.wrap(layer.middleware(stage)?);
+            branch = branch.wrap(layer.middleware(stage));
         }
         if let Some(condition) = self.when.clone() {
             let when: When = Arc::new(move |state| condition.holds(state));
             branch = branch.when(when);
         }
-        Ok(branch)
+        branch
     }
 }
 

@@ -69,16 +69,16 @@ impl Layer {
         Ok(read)
     }
 
-    pub(super) fn middleware(&self, stage: &Stage) -> Result<Arc<dyn Middleware>, Failure> {
-        Ok(match self {
+    pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
+        match self {
             Self::Log(log) => log.middleware(stage),
             Self::Record(record) => record.middleware(stage),
             Self::Replace(replace) => replace.middleware(),
             Self::Raise(error) => mocks::raising(error.clone()),
-            Self::Retry(_) => return Err(Failure::missing("the engine ships no retry middleware")),
-            Self::Time(_) => return Err(Failure::missing("the engine ships no timing middleware")),
-            Self::Isolate(_) => return Err(Failure::missing("the engine ships no failure isolation")),
-        })
+            Self::Retry(retry) => retry.middleware(stage),
+            Self::Time(timed) => timed.middleware(stage),
+            Self::Isolate(isolation) => isolation.middleware(stage),
+        }
     }
 }
 

@@ -46,6 +46,7 @@ impl Raised {
 
     pub(super) fn error(&self) -> NodeError {
         let error = NodeError::new(self.message.as_str());
-        self.category.iter().cloned().fold(error, NodeError::with_category)
+        let error = self.category.iter().cloned().fold(error, NodeError::with_category);
+        self.cause.iter().fold(error, |error, cause| error.caused_by(cause.error()))
     }
 }

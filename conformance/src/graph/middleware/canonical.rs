@@ -1,11 +1,19 @@
 //! Retry, timing and failure isolation as fixtures configure them (pipeline-utilities §6).
 
-use dormouse_engine::State;
-use dormouse_ports::{Category, Map};
-use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
 
+use dormouse_engine::cause::classify;
+use dormouse_engine::middleware::{FailureIsolation, Retry, Timing};
+use dormouse_engine::{Middleware, NodeError, State, Update};
+use dormouse_ports::{Category, Map};
+use futures::FutureExt;
+use serde_json::{Value, json};
+
+use super::super::Stage;
 use crate::Failure;
 use crate::directives::Directives;
+use crate::ledger::Pages;
 
 /// `type: retry`. Without a backoff of its own it does not wait: fixtures are deterministic.
 #[derive(Clone, Debug)]
@@ -32,6 +40,41 @@ impl Retries {
         let classifier = layer.nested("classifier")?.map_or(Ok(Classifier::Default), Classifier::read)?;
         let backoff_seconds = layer.nested("backoff")?.map_or(Ok(0.0), backoff)?;
         Ok(Self { max_attempts, classifier, backoff_seconds, on_retry: capture(layer, "on_retry")? })
+    }
+}
+
+impl Retries {
+    pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
+        // Nothing is drawn: the backoff is fixed.
+        let mut retry = Retry::new(stage.clock.clone(), Arc::new(|| 0.0));
+        if let Some(attempts) = self.max_attempts {
+            retry = retry.max_attempts(u32::try_from(attempts).unwrap_or_default());
+        }
+        let wait = Duration::from_secs_f64(self.backoff_seconds);
+        retry = retry.backoff(move |_| wait);
+        if let Some(name) = self.on_retry.clone() {
+            let ledger = stage.ledger.clone();
+            retry = retry.on_retry(move |error, attempt| {
+                let call = json!({
+                    "attempt_index": attempt,
+                    "category": classify(error).derived,
+                    "message": error.message(),
+                });
+                ledger.write(|pages| pages.record(&name, call));
+                futures::future::ready(Ok(())).boxed()
+            });
+        }
+        let retry = match self.classifier.clone() {
+            Classifier::Default => retry,
+            Classifier::Always(again) => retry.classifier(move |_, _| again),
+            Classifier::Categories(categories) => {
+                retry.classifier(move |error, _| classify(error).derived.is_some_and(|own| categories.contains(&own)))
+            }
+            Classifier::FieldAboveZero(field) => retry.classifier(move |_, state| {
+                state.get(&field).and_then(Value::as_f64).is_some_and(|number| number > 0.0)
+            }),
+        };
+        Arc::new(retry)
     }
 }
 
@@ -88,6 +131,22 @@ impl Timed {
     }
 }
 
+impl Timed {
+    pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
+        let (name, ledger) = (self.capture_to.clone(), stage.ledger.clone());
+        Arc::new(Timing::new(self.node_name.as_str(), stage.clock.clone(), move |record| {
+            let record = json!({
+                "node_name": &*record.node_name,
+                "duration_ms": record.duration_ms,
+                "outcome": record.outcome.as_str(),
+                "exception_category": record.exception_category,
+            });
+            ledger.write(|pages| pages.record(&name, record));
+            futures::future::ready(Ok(())).boxed()
+        }))
+    }
+}
+
 /// `type: failure_isolation`.
 #[derive(Clone, Debug)]
 pub(in crate::graph) struct Isolation {
@@ -136,6 +195,33 @@ impl Isolation {
     }
 }
 
+impl Isolation {
+    pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
+        let mut isolation = match self.degraded.clone() {
+            Degraded::Fixed(update) => FailureIsolation::with(self.event_name.as_str(), Update::from(update)),
+            Degraded::Template { field, text } => {
+                FailureIsolation::computed(self.event_name.as_str(), move |state| {
+                    Ok(Update::none().with(field.as_str(), fill(&text, state)))
+                })
+            }
+        };
+        if let Some(categories) = self.catch.clone() {
+            isolation = isolation.catch(categories);
+        }
+        if let Some(category) = self.predicate.clone() {
+            isolation = isolation.predicate(move |error| error.category() == Some(&category));
+        }
+        if let Some(caught) = self.on_caught.clone() {
+            let ledger = stage.ledger.clone();
+            isolation = isolation.on_caught(move |error| {
+                ledger.write(|pages| caught.note(pages, error));
+                futures::future::ready(Ok(())).boxed()
+            });
+        }
+        Arc::new(isolation)
+    }
+}
+
 impl Degraded {
     fn read(layer: &mut Directives<'_>) -> Result<Self, Failure> {
         let key = "degraded_update";
@@ -167,6 +253,19 @@ fn fill(template: &str, state: &State) -> String {
 }
 
 impl Caught {
+    fn note(&self, pages: &mut Pages, error: &NodeError) {
+        if let Some(field) = &self.increment_field {
+            let count = pages.beside.get(field).and_then(Value::as_i64).unwrap_or_default();
+            pages.beside.insert(field.clone(), (count + 1).into());
+        }
+        if let Some(field) = &self.message_field {
+            pages.beside.insert(field.clone(), error.message().into());
+        }
+        if let Some(name) = &self.capture_to {
+            pages.record(name, json!({"category": classify(error).derived, "message": error.message()}));
+        }
+    }
+
     fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         match given.text("kind")? {
