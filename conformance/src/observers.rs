@@ -44,7 +44,8 @@ impl ObserverSpec {
         let (sleep_first, sleep_later) = sleeps(&mut given)?;
         let phases = match given.texts("phases")? {
             None => Phases::default(),
-            Some(names) => names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?.into_iter().collect(),
+            Some(names) => Phases::of(names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?)
+                .map_err(|empty| Failure::invalid(empty.to_string()))?,
         };
         given.done()?;
         Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call })

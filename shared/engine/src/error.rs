@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dormouse_ports::{Category, Map};
 
 use crate::State;
+use crate::cause::{Failure, derived};
 
 /// What a node, a middleware or an edge function raises.
 ///
@@ -19,8 +20,12 @@ pub struct NodeError {
 }
 
 enum Cause {
+    /// The error that this one was made of.
     Foreign(Box<dyn Error + Send + Sync>),
+    /// The failure of an inner graph, of which this one is the outside.
     Engine(Box<EngineError>),
+    /// Another error that led to this one.
+    Raised(Box<NodeError>),
 }
 
 impl NodeError {
@@ -36,33 +41,57 @@ impl NodeError {
         self
     }
 
-    /// The error of an inner graph as a carrier around it.
+    /// Sets the error that led to this one, for example where a category is replaced by a better one. It takes the
+    /// place of what this error was converted from.
+    #[must_use]
+    pub fn caused_by(mut self, cause: NodeError) -> Self {
+        self.cause = Some(Cause::Raised(Box::new(cause)));
+        self
+    }
+
+    /// The error of an inner graph, as the node that contains the graph raises it.
     pub(crate) fn carrying(error: EngineError) -> Self {
-        Self { category: None, message: error.to_string(), cause: Some(Cause::Engine(Box::new(error))) }
+        Self { category: None, message: error.message().to_owned(), cause: Some(Cause::Engine(Box::new(error))) }
     }
 
     pub(crate) fn into_carried(self) -> Result<EngineError, Self> {
         match self.cause {
-            Some(Cause::Engine(inner)) => Ok(*inner),
-            cause @ (Some(Cause::Foreign(_)) | None) => Err(Self { cause, ..self }),
+            Some(Cause::Engine(inner)) if self.category.is_none() => Ok(*inner),
+            cause @ (Some(_) | None) => Err(Self { cause, ..self }),
         }
     }
 
-    /// The category it was given, if any.
+    /// The failure of an inner graph, or of another invocation, that this error is and adds nothing to.
+    pub(crate) fn carried(&self) -> Option<&EngineError> {
+        match &self.cause {
+            _ if self.category.is_some() => None,
+            Some(Cause::Engine(inner)) => Some(inner),
+            Some(Cause::Foreign(error)) => error.downcast_ref(),
+            Some(Cause::Raised(_)) | None => None,
+        }
+    }
+
+    /// What led to this error, for one that carries nothing.
+    pub(crate) fn cause(&self) -> Option<Failure<'_>> {
+        match self.cause.as_ref()? {
+            Cause::Raised(error) => Some(Failure::from(&**error)),
+            Cause::Engine(error) => Some(Failure::Engine(error)),
+            Cause::Foreign(error) => match error.downcast_ref() {
+                Some(error) => Some(Failure::Engine(error)),
+                None => error.source().map(Failure::from),
+            },
+        }
+    }
+
+    /// The category on the surface: the one it was given; where it is the failure of an inner graph, that one's,
+    /// which is `node_exception` when a node raised. [`cause::classify`](crate::cause::classify) looks deeper.
     pub fn category(&self) -> Option<&Category> {
-        self.category.as_ref()
+        self.category.as_ref().or_else(|| self.carried().map(EngineError::category))
     }
 
     /// What a person reads.
     pub fn message(&self) -> &str {
         &self.message
-    }
-
-    fn derived(&self) -> Option<&Category> {
-        self.category.as_ref().or_else(|| match &self.cause {
-            Some(Cause::Engine(inner)) => Some(inner.derived_category()),
-            Some(Cause::Foreign(_)) | None => None,
-        })
     }
 }
 
@@ -75,15 +104,15 @@ impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
 
 impl fmt::Debug for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let foreign = match &self.cause {
-            Some(Cause::Foreign(error)) => Some(error),
-            Some(Cause::Engine(_)) | None => None,
+        let mut error = f.debug_struct("NodeError");
+        error.field("category", &self.category).field("message", &self.message);
+        match &self.cause {
+            Some(Cause::Foreign(cause)) => error.field("cause", cause),
+            Some(Cause::Engine(cause)) => error.field("cause", cause),
+            Some(Cause::Raised(cause)) => error.field("cause", cause),
+            None => &mut error,
         };
-        f.debug_struct("NodeError")
-            .field("category", &self.category)
-            .field("message", &self.message)
-            .field("cause", &foreign)
-            .finish()
+        error.finish()
     }
 }
 
@@ -153,12 +182,15 @@ impl EngineError {
         &self.0.category
     }
 
-    /// The outermost category of the cause chain that is not a mere carrier (pipeline-utilities §6.4): for a node
-    /// that raised `provider_unavailable`, that.
+    /// The category behind carriers (pipeline-utilities §6.4): for a node that raised `provider_unavailable`, that;
+    /// where nothing behind has a category, the surface category.
     pub fn derived_category(&self) -> &Category {
-        let carrier = matches!(self.0.category, Category::NodeException | Category::EdgeException);
-        let cause = self.0.cause.as_ref().filter(|_| carrier);
-        cause.and_then(NodeError::derived).unwrap_or(&self.0.category)
+        derived(self).unwrap_or(&self.0.category)
+    }
+
+    /// Whether it only carries what a node raised (pipeline-utilities §6.3).
+    pub(crate) fn is_carrier(&self) -> bool {
+        self.0.category == Category::NodeException
     }
 
     /// What a person reads; of a carrier, what it carries.

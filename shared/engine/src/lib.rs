@@ -42,8 +42,11 @@
 #![warn(missing_docs)]
 
 mod ambient;
+pub mod cause;
 mod error;
 mod graph;
+mod metadata;
+pub mod middleware;
 mod node;
 mod observe;
 mod run;
@@ -52,8 +55,12 @@ mod state;
 pub use ambient::{Identity, current};
 pub use error::{EngineError, NodeError};
 pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurrency, SessionPolicy, TypedGraph};
+pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
-pub use observe::{DrainSummary, NodeEvent, ObservedError, Observer, ObserverHandle, Phase, Phases};
+pub use observe::{
+    DrainSummary, EmptyPhases, FailureIsolated, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Observer,
+    ObserverHandle, Phase, Phases, drain_current_events,
+};
 pub use run::{
     AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,
     suspend, suspend_and_rerun,

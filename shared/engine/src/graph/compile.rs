@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::builder::{DraftEdge, GraphBuilder};
 use super::compiled::{CompiledGraph, CompiledNode, Edge, Work};
-use crate::node::Target;
+use crate::node::{Middleware, Target};
 use crate::{EngineError, StateSchema};
 
 pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
@@ -26,15 +26,9 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     check_reachable(&draft, &entry, &edges)?;
     let warnings = check_projections(&draft)?;
     let digest = digest(&draft, &entry, &edges);
-    let nodes = assemble(draft.nodes, &edges);
+    let nodes = assemble(draft.nodes, &edges, &draft.middleware);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
-    Ok(CompiledGraph::new(
-        (draft.name, draft.schema, digest),
-        (entry_index, nodes),
-        draft.middleware,
-        draft.sessions,
-        warnings,
-    ))
+    Ok(CompiledGraph::new((draft.name, draft.schema, digest), (entry_index, nodes), draft.sessions, warnings))
 }
 
 fn check_schema(schema: &StateSchema) -> Result<(), EngineError> {
@@ -111,7 +105,11 @@ fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
     Ok(warnings)
 }
 
-fn assemble(drafts: IndexMap<Arc<str>, super::builder::Draft>, edges: &Edges) -> IndexMap<Arc<str>, CompiledNode> {
+fn assemble(
+    drafts: IndexMap<Arc<str>, super::builder::Draft>,
+    edges: &Edges,
+    around_all: &[Arc<dyn Middleware>],
+) -> IndexMap<Arc<str>, CompiledNode> {
     let index: IndexMap<Arc<str>, ()> = drafts.keys().map(|name| (name.clone(), ())).collect();
     let edge_of = |name: &Arc<str>| match edges.get(name) {
         Some(DraftEdge::Static(Target::Node(to))) => index.get_index_of(to).map_or(Edge::End, Edge::To),
@@ -122,7 +120,9 @@ fn assemble(drafts: IndexMap<Arc<str>, super::builder::Draft>, edges: &Edges) ->
         .into_iter()
         .map(|(name, draft)| {
             let edge = edge_of(&name);
-            (name, CompiledNode { work: draft.work, middleware: draft.middleware, edge })
+            let layers = around_all.iter().chain(&draft.middleware);
+            let middleware = layers.map(|layer| layer.bound_to(&name).unwrap_or_else(|| layer.clone())).collect();
+            (name, CompiledNode { work: draft.work, middleware, edge })
         })
         .collect()
 }

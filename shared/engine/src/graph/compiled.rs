@@ -15,7 +15,6 @@ pub struct CompiledGraph {
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
-    middleware: Vec<Arc<dyn Middleware>>,
     sessions: Option<SessionPolicy>,
     warnings: Vec<String>,
     pub(crate) observers: Observers,
@@ -24,6 +23,7 @@ pub struct CompiledGraph {
 
 pub(crate) struct CompiledNode {
     pub(crate) work: Work,
+    /// Outermost first: the graph's around the node's own.
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
     pub(crate) edge: Edge,
 }
@@ -64,7 +64,6 @@ impl CompiledGraph {
     pub(super) fn new(
         (name, schema, digest): (Arc<str>, StateSchema, String),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
-        middleware: Vec<Arc<dyn Middleware>>,
         sessions: Option<SessionPolicy>,
         warnings: Vec<String>,
     ) -> Self {
@@ -74,7 +73,6 @@ impl CompiledGraph {
             schema,
             entry,
             nodes,
-            middleware,
             sessions,
             warnings,
             observers: Observers::default(),
@@ -112,13 +110,12 @@ impl CompiledGraph {
         self.nodes.keys().map(AsRef::as_ref)
     }
 
-    /// Whether anybody is attached to it or to a graph inside of it.
-    pub(crate) fn is_observed(&self) -> bool {
-        let inner = |node: &CompiledNode| match &node.work {
-            Work::Node(_) => false,
-            Work::Subgraph { graph, .. } => graph.is_observed(),
-        };
-        !self.observers.snapshot().is_empty() || self.nodes.values().any(inner)
+    /// The graphs that its nodes run.
+    pub(crate) fn inner_graphs(&self) -> impl Iterator<Item = &CompiledGraph> {
+        self.nodes.values().filter_map(|node| match &node.work {
+            Work::Node(_) => None,
+            Work::Subgraph { graph, .. } => Some(&**graph),
+        })
     }
 
     /// The graph inside the node `name`, if that is a subgraph.
@@ -139,9 +136,5 @@ impl CompiledGraph {
 
     pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.nodes.get_index_of(name)
-    }
-
-    pub(crate) fn middleware(&self) -> &[Arc<dyn Middleware>] {
-        &self.middleware
     }
 }

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use dormouse_ports::{Category, SignalDescriptor};
+use dormouse_ports::{Category, Map, SignalDescriptor};
 
-use crate::State;
+use crate::cause::{Classification, classify};
+use crate::{EngineError, NodeError, State, Update};
 
 /// What a node event tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,10 +42,19 @@ impl Default for Phases {
     }
 }
 
-impl FromIterator<Phase> for Phases {
+/// An observer was to be registered for no phase at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an observer must want at least one phase")]
+pub struct EmptyPhases;
+
+impl Phases {
     /// These phases. Who wants `completed` is also told of `suspended`, which takes its place.
-    fn from_iter<I: IntoIterator<Item = Phase>>(phases: I) -> Self {
-        let mut wanted = Self { started: false, completed: false, suspended: false };
+    ///
+    /// # Errors
+    /// When `phases` is empty: nobody registers to be told nothing (graph-engine §6).
+    pub fn of(phases: impl IntoIterator<Item = Phase>) -> Result<Self, EmptyPhases> {
+        let nothing = Self { started: false, completed: false, suspended: false };
+        let mut wanted = nothing;
         for phase in phases {
             match phase {
                 Phase::Started => wanted.started = true,
@@ -52,11 +62,9 @@ impl FromIterator<Phase> for Phases {
                 Phase::Suspended => wanted.suspended = true,
             }
         }
-        wanted
+        if wanted == nothing { Err(EmptyPhases) } else { Ok(wanted) }
     }
-}
 
-impl Phases {
     pub(crate) fn contains(self, phase: Phase) -> bool {
         match phase {
             Phase::Started => self.started,
@@ -71,10 +79,29 @@ impl Phases {
 pub struct ObservedError {
     /// The category of graph-engine §4.
     pub category: Category,
-    /// The category behind carriers.
+    /// The category behind carriers; `category` where nothing behind has one.
     pub derived_category: Category,
     /// What a person reads.
     pub message: String,
+}
+
+impl From<&EngineError> for ObservedError {
+    fn from(error: &EngineError) -> Self {
+        Self {
+            category: error.category().clone(),
+            derived_category: error.derived_category().clone(),
+            message: error.message().to_owned(),
+        }
+    }
+}
+
+impl From<&NodeError> for ObservedError {
+    /// As it would be if the error ended the invocation.
+    fn from(error: &NodeError) -> Self {
+        let category = error.carried().map_or(Category::NodeException, |inner| inner.category().clone());
+        let derived_category = classify(error).derived.unwrap_or_else(|| category.clone());
+        Self { category, derived_category, message: error.message().to_owned() }
+    }
 }
 
 /// One transition of one node (graph-engine §6).
@@ -100,4 +127,48 @@ pub struct NodeEvent {
     pub descriptor: Option<SignalDescriptor>,
     /// The states of the containing graphs, outermost first; one fewer than `namespace` has names.
     pub parent_states: Vec<State>,
+}
+
+/// What the engine tells besides node events. It has no phase: every observer is told, whatever phases it wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameworkEvent {
+    /// A failure was replaced by a degraded update.
+    FailureIsolated(FailureIsolated),
+    /// Code of the invocation added metadata.
+    MetadataAugmented(MetadataAugmented),
+}
+
+/// A failure that [`FailureIsolation`](crate::middleware::FailureIsolation) caught (pipeline-utilities §6.3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailureIsolated {
+    /// Names the place that caught it.
+    pub event_name: Arc<str>,
+    /// Path from the outermost graph to the wrapped node, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// The latest attempt at the wrapped node.
+    pub attempt_index: u32,
+    /// What the wrapped chain received.
+    pub pre_state: State,
+    /// The degraded update.
+    pub post_state: Update,
+    /// What was caught.
+    pub caught: Classification,
+}
+
+/// Metadata that was added in the midst of an invocation (observability §3.4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetadataAugmented {
+    /// What was added.
+    pub entries: Map,
+    /// Path from the outermost graph to the node in whose dispatch it was added, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// The attempt in which it was added.
+    pub attempt_index: u32,
+}
+
+/// What travels in the delivery queue.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Node(NodeEvent),
+    Framework(FrameworkEvent),
 }

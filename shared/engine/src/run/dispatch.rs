@@ -1,74 +1,73 @@
 //! The middleware chain around a node, and the node at its innermost point (pipeline-utilities §2, §3).
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::Body;
 use super::slot::{Saver, Wish};
-use super::walk::{End, Execution, From, ResumePoint, Walk, observed};
-use crate::ambient::{self, Scope, Scoped};
+use super::walk::{End, Execution, From, ResumePoint, Walk};
+use super::{Attempts, Body};
+use crate::ambient::{self, Scope, Scoped, View};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{Chain, Middleware, Next, Node};
-use crate::observe::{NodeEvent, Phase};
-use crate::{CompiledGraph, EngineError, NodeError, Projection, State, Update};
+use crate::{CompiledGraph, NodeError, Projection, State, Update};
 
 /// One dispatch of a node with all that wraps it.
 pub(super) struct Dispatch<'d> {
     walk: &'d Walk<'d>,
     name: &'d Arc<str>,
     node: &'d CompiledNode,
-    step: u64,
-    attempt_index: AtomicU32,
+    view: View,
+    pub(super) attempts: Arc<Attempts>,
+    /// The index of whatever makes this dispatch's own attempts: of the retry around it, or of what paused.
+    attempt_index: u32,
     /// Taken by the first attempt: a later one starts afresh.
     resume: Mutex<Option<ResumePoint>>,
 }
 
 impl<'d> Dispatch<'d> {
     pub(super) fn new(walk: &'d Walk<'d>, name: &'d Arc<str>, node: &'d CompiledNode, execution: &Execution) -> Self {
-        let inherited = ambient::scope().map_or(0, |scope| scope.attempt_index);
-        let attempt_index = AtomicU32::new(execution.attempt_index.max(inherited));
-        Self { walk, name, node, step: execution.step, attempt_index, resume: Mutex::new(execution.resume.clone()) }
-    }
-
-    pub(super) fn attempt_index(&self) -> u32 {
-        self.attempt_index.load(Ordering::Relaxed)
+        let (view, inherited) = match ambient::scope() {
+            Some(scope) => (scope.view, scope.attempt_index),
+            None => (walk.run.view.clone(), 0),
+        };
+        // A node that paused further in gave its index to the pause; here it only tells a retry where to go on.
+        let own = if execution.resume.is_some() { 0 } else { execution.attempt_index };
+        let attempt_index = own.max(inherited);
+        let told = walk.told(name, execution.step);
+        let attempts = Arc::new(Attempts::new(told, view.clone(), execution.attempt_index, attempt_index));
+        Self { walk, name, node, view, attempts, attempt_index, resume: Mutex::new(execution.resume.clone()) }
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
     pub(super) fn run(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        let scoped = Scoped::new(self.scope(None), self.layer(0, state));
+        let scoped = Scoped::new(self.scope(None, self.attempt_index), self.layer(0, state));
         AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed()
     }
 
     fn middleware(&self, depth: usize) -> Option<&dyn Middleware> {
-        let (graph, own) = (self.walk.graph.middleware(), &self.node.middleware);
-        graph.iter().chain(own).nth(depth).map(AsRef::as_ref)
+        self.node.middleware.get(depth).map(AsRef::as_ref)
     }
 
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
+        self.attempts.arrive();
         match &self.node.work {
             Work::Node(node) => Box::pin(self.attempt(&**node, state)),
             Work::Subgraph { graph, projection } => Box::pin(self.subgraph(graph, projection, state)),
         }
     }
 
-    /// One attempt at the node's own body, between its events.
+    /// One attempt at the node's own body.
     async fn attempt(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
-        let pre_state = self.walk.is_observed().then(|| state.clone());
-        if let Some(pre_state) = &pre_state {
-            self.walk.emit(self.event(Phase::Started, pre_state.clone()));
-        }
+        let index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
+        self.attempts.start(index, &state);
         let body = Arc::new(Body { state: state.clone(), saver: self.saver(), unsupported: None });
-        let result = Scoped::new(self.scope(Some(body)), node.run(state)).await;
-        if let (Err(error), Some(pre_state)) = (&result, pre_state) {
-            let failure = EngineError::new(dormouse_ports::Category::NodeException, error.message());
-            let mut failure = observed(&failure);
-            failure.derived_category = error.category().cloned().unwrap_or(failure.derived_category);
-            self.walk.emit(NodeEvent { error: Some(failure), ..self.event(Phase::Completed, pre_state) });
+        let scoped = Scoped::new(self.scope(Some(body), index), node.run(state));
+        let result = flatten_panic(AssertUnwindSafe(scoped).catch_unwind().await);
+        if let Err(error) = &result {
+            self.attempts.raised(error);
         }
         result
     }
@@ -94,12 +93,13 @@ impl<'d> Dispatch<'d> {
         }
     }
 
-    fn scope(&self, body: Option<Arc<Body>>) -> Scope {
+    fn scope(&self, body: Option<Arc<Body>>, attempt_index: u32) -> Scope {
         Scope {
-            identity: self.walk.run.identity.clone(),
+            view: self.view.clone(),
             slot: Some(self.walk.slot.clone()),
             body,
-            attempt_index: self.attempt_index(),
+            attempt_index,
+            attempts: Some(self.attempts.clone()),
         }
     }
 
@@ -110,10 +110,6 @@ impl<'d> Dispatch<'d> {
             (None, true) => Saver::Unbound,
         }
     }
-
-    fn event(&self, phase: Phase, pre_state: State) -> NodeEvent {
-        self.walk.event(phase, self.name, self.step, self.attempt_index(), pre_state)
-    }
 }
 
 impl Chain for Dispatch<'_> {
@@ -122,6 +118,10 @@ impl Chain for Dispatch<'_> {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),
             None => self.innermost(state),
         }
+    }
+
+    fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 }
 

@@ -8,7 +8,7 @@ use dormouse_ports::{
 };
 
 use super::session::SessionRun;
-use super::walk::{From, Run, Walk};
+use super::walk::{From, Run};
 use super::{finish, resume};
 use crate::ambient::Identity;
 use crate::observe::{Observer, Phases, Registered};
@@ -64,7 +64,8 @@ pub struct Invocation {
     pub invocation_id: Option<InvocationId>,
     /// Used verbatim; the invocation id when absent.
     pub correlation_id: Option<String>,
-    /// Travels to every observer and backend (observability §3.4).
+    /// Travels to every observer and backend: strings, numbers, booleans and lists of one of these, under names that
+    /// the framework does not use itself (observability §3.4).
     pub metadata: Map,
     /// Makes the caller's own data from the state at entry; kept with a pause and given back with every outcome.
     pub carry: Option<Carry>,
@@ -186,8 +187,11 @@ impl Engine {
     /// Runs `graph` from its entry until it ends or suspends.
     ///
     /// # Errors
-    /// The runtime categories of graph-engine §4, sessions §10 and suspension §9. An errored invocation saves nothing.
+    /// The runtime categories of graph-engine §4, sessions §10 and suspension §9; `request_invalid` for metadata that
+    /// may not be. An errored invocation saves nothing.
     pub async fn invoke(&self, graph: &Arc<CompiledGraph>, call: Invocation) -> Result<Outcome, EngineError> {
+        crate::metadata::check(&call.metadata)
+            .map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))?;
         let invocation_id = call.invocation_id.clone().unwrap_or_else(|| self.ports.ids.fresh().into());
         let identity = Arc::new(Identity {
             correlation_id: call.correlation_id.clone().unwrap_or_else(|| invocation_id.to_string()),
@@ -201,7 +205,7 @@ impl Engine {
         let ended = match initial_state(graph, &run, call.state) {
             Ok(state) => {
                 carried = call.carry.map_or_else(Map::new, |carry| carry(&state));
-                Walk::outermost(&run, graph).walk(state, From::Entry).await
+                run.walk(graph, state, From::Entry).await
             }
             Err(error) => Err(error),
         };

@@ -8,7 +8,7 @@ use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transien
 use super::finish::completed;
 use super::pause::{self, Before};
 use super::session::{SessionRun, save_failed};
-use super::walk::{End, From, ResumePoint, Run, Walk};
+use super::walk::{End, From, ResumePoint, Run};
 use crate::ambient::Identity;
 use crate::{CompiledGraph, EngineError, State};
 
@@ -101,7 +101,7 @@ async fn continue_walk(
         attempt_index: paused.attempt_index,
         step: paused.suspended_step,
     };
-    Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await
+    run.walk(graph, outermost, From::Pause(point)).await
 }
 
 async fn complete(

@@ -5,25 +5,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::{Category, NodePosition, SignalDescriptor};
 
+use super::attempts::Told;
 use super::engine::Engine;
 use super::session::SessionRun;
 use super::slot::{Ended, UntilSuspended, Wish};
-use super::{Slot, dispatch};
-use crate::ambient::{Identity, Scope};
+use super::{Attempts, Slot, dispatch};
+use crate::ambient::{Identity, Scope, Scoped, View};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{EventQueue, NodeEvent, ObservedError, Phase, Registered, Registrations};
+use crate::observe::{Attached, EventQueue, NodeEvent, Phase, Registered, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
 /// What all walks of an invocation share.
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
+    /// The invocation as its outermost line of execution sees it.
+    pub(super) view: View,
     pub(super) session: Option<Arc<SessionRun>>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
+    attached: Attached,
     scoped: Vec<Registered>,
-    events: Option<EventQueue>,
+    events: Option<Arc<EventQueue>>,
 }
 
 struct Position {
@@ -96,10 +100,20 @@ impl Run {
         session: Option<Arc<SessionRun>>,
         scoped: Vec<Registered>,
     ) -> Self {
-        let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
-        let watched = !scoped.is_empty() || graph.is_observed();
-        let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
-        Self { identity, session, step: AtomicU64::new(0), positions: Mutex::default(), scoped, events }
+        let attached = Attached::of(graph);
+        let watched = !scoped.is_empty() || !attached.is_empty();
+        let id = &identity.invocation_id;
+        let events = watched.then(|| Arc::new(EventQueue::open(graph, id.clone(), &*engine.ports().spawner)));
+        let (step, positions) = (AtomicU64::new(0), Mutex::default());
+        Self { view: View::new(identity.clone()), identity, session, step, positions, attached, scoped, events }
+    }
+
+    /// Walks the outermost graph. Nothing of an invocation around this one reaches in.
+    pub(super) async fn walk(&self, graph: &CompiledGraph, state: State, from: From) -> Result<End, EngineError> {
+        let view = self.view.clone();
+        let scope = Scope { view, slot: None, body: None, attempt_index: 0, attempts: None };
+        let walk = Walk::at(self, graph, Arc::new([]), Vec::new(), &[]);
+        Scoped::new(scope, Box::pin(walk.walk(state, from))).await
     }
 
     /// Takes up the history of a paused invocation.
@@ -131,10 +145,6 @@ impl Run {
 }
 
 impl<'r> Walk<'r> {
-    pub(super) fn outermost(run: &'r Run, graph: &'r CompiledGraph) -> Self {
-        Self::at(run, graph, Arc::new([]), Vec::new(), &[])
-    }
-
     /// A walk of `graph` inside the node `name` of this walk's graph, which is in `state`.
     pub(super) fn inside<'i>(&'i self, graph: &'i CompiledGraph, name: &Arc<str>, state: State) -> Walk<'i> {
         let namespace = self.namespace.iter().chain([name]).cloned().collect();
@@ -150,7 +160,7 @@ impl<'r> Walk<'r> {
         parents: Vec<State>,
         around: &[Registered],
     ) -> Self {
-        let attached = graph.observers.snapshot();
+        let attached = run.attached.to(graph);
         let observers = around.iter().chain(attached.iter()).chain(&run.scoped).cloned().collect();
         Self { run, graph, namespace, parents, slot: Arc::default(), observers }
     }
@@ -218,42 +228,21 @@ impl<'r> Walk<'r> {
             execution.step = self.run.step.fetch_add(1, Ordering::Relaxed);
         }
         let dispatch = dispatch::Dispatch::new(self, name, node, &execution);
-        let pre_state = self.is_observed().then(|| state.clone());
         let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
-        let attempt_index = dispatch.attempt_index();
+        let attempts = dispatch.attempts.clone();
         drop(dispatch);
-        let update = match ended {
-            Ended::Suspended(wish) => return self.pause(name, &execution, wish, state, attempt_index).map(Err),
-            Ended::Returned(Ok(update)) => update,
-            Ended::Returned(Err(error)) => return Err(self.raised(name, state, error)),
+        let moved = match ended {
+            Ended::Suspended(wish) => return self.pause(name, &execution, wish, state, &attempts).map(Err),
+            Ended::Returned(Ok(update)) => {
+                self.merge(name, state, update).and_then(|()| self.choose(name, node, state))
+            }
+            Ended::Returned(Err(error)) => Err(self.raised(name, state, error)),
         };
-        let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
-        if emits {
-            self.settle(name, &execution, attempt_index, &moved, pre_state, state);
+        attempts.end(moved.as_ref().map(|_| &*state));
+        if emits && moved.is_ok() {
+            self.complete(name, execution.step, attempts.last());
         }
         moved.map(Ok)
-    }
-
-    /// Notes the position of a finished node and tells the observers.
-    fn settle(
-        &self,
-        name: &Arc<str>,
-        execution: &Execution,
-        attempt_index: u32,
-        moved: &Result<Option<usize>, EngineError>,
-        pre_state: Option<State>,
-        state: &State,
-    ) {
-        if moved.is_ok() {
-            self.complete(name, execution.step, attempt_index);
-        }
-        if let Some(pre_state) = pre_state {
-            let event = self.event(Phase::Completed, name, execution.step, attempt_index, pre_state);
-            self.emit(match moved {
-                Ok(_) => NodeEvent { post_state: Some(state.clone()), ..event },
-                Err(error) => NodeEvent { error: Some(observed(error)), ..event },
-            });
-        }
     }
 
     fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
@@ -267,23 +256,17 @@ impl<'r> Walk<'r> {
         execution: &Execution,
         wish: Wish,
         state: &State,
-        attempt: u32,
+        attempts: &Attempts,
     ) -> Result<Arc<Pause>, EngineError> {
         match wish {
             Wish::Nested(pause) => Ok(pause),
             Wish::Refused { reason } => {
                 let error = EngineError::new(Category::SuspensionInUnsupportedContext, reason).at(name, state);
-                if self.is_observed() {
-                    let event = self.event(Phase::Completed, name, execution.step, attempt, state.clone());
-                    self.emit(NodeEvent { error: Some(observed(&error)), ..event });
-                }
+                attempts.end(Err(&error));
                 Err(error)
             }
             Wish::Suspend { descriptor, node_completed, attempt_index } => {
-                if self.is_observed() {
-                    let event = self.event(Phase::Suspended, name, execution.step, attempt_index, state.clone());
-                    self.emit(NodeEvent { descriptor: Some(descriptor.clone()), ..event });
-                }
+                attempts.suspended(&descriptor);
                 if node_completed {
                     self.complete(name, execution.step, attempt_index);
                 }
@@ -344,43 +327,25 @@ impl<'r> Walk<'r> {
         }
     }
 
-    pub(super) fn is_observed(&self) -> bool {
-        self.run.events.is_some() && !self.observers.is_empty()
+    /// To whom the executions of the node `name` are told; `None` when nobody observes.
+    pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Told> {
+        let events = self.run.events.as_ref().filter(|_| !self.observers.is_empty())?;
+        let template = self.event(name, step);
+        Some(Told { events: events.clone(), observers: self.observers.clone(), template })
     }
 
-    pub(super) fn emit(&self, event: NodeEvent) {
-        if let Some(events) = &self.run.events {
-            events.dispatch(&self.observers, event);
-        }
-    }
-
-    pub(super) fn event(
-        &self,
-        phase: Phase,
-        name: &Arc<str>,
-        step: u64,
-        attempt_index: u32,
-        pre_state: State,
-    ) -> NodeEvent {
+    fn event(&self, name: &Arc<str>, step: u64) -> NodeEvent {
         NodeEvent {
-            phase,
+            phase: Phase::Started,
             node_name: name.clone(),
             namespace: self.namespace.iter().chain([name]).cloned().collect(),
             step,
-            attempt_index,
-            pre_state,
+            attempt_index: 0,
+            pre_state: State::default(),
             post_state: None,
             error: None,
             descriptor: None,
             parent_states: self.parents.clone(),
         }
-    }
-}
-
-pub(super) fn observed(error: &EngineError) -> ObservedError {
-    ObservedError {
-        category: error.category().clone(),
-        derived_category: error.derived_category().clone(),
-        message: error.message().to_owned(),
     }
 }
