@@ -33,8 +33,10 @@ test: ## Run all tests and conformance fixtures, and count them in the end
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
 
-bench: ## Print round trips and capacity units of every state change (counts, so an unoptimised build will do)
-	@$(CARGO) bench --quiet --profile dev --package dormouse-tests
+bench: ## Measure the engine (time and allocations per step), and round trips and capacity units of every state change
+	@$(CARGO) bench --package dormouse-engine
+	@echo 'counting, not timing: an unoptimised build will do'
+	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench round_trips
 
 lint: ## Check format and lints
 	@$(CARGO) fmt --all --check

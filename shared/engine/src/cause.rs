@@ -121,8 +121,9 @@ impl<'f> Failure<'f> {
 
     fn is_carrier(self) -> bool {
         match self {
+            Self::Node(error) => error.is_carrier(),
             Self::Engine(error) => error.is_carrier(),
-            Self::Node(_) | Self::Foreign(_) => false,
+            Self::Foreign(_) => false,
         }
     }
 

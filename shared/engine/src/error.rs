@@ -17,21 +17,27 @@ pub struct NodeError {
     category: Option<Category>,
     message: String,
     cause: Option<Cause>,
+    /// The parallel branch that failed with its cause.
+    branch: Option<Arc<str>>,
 }
 
 enum Cause {
     /// The error that this one was made of.
     Foreign(Box<dyn Error + Send + Sync>),
-    /// The failure of an inner graph, of which this one is the outside.
-    Engine(Box<EngineError>),
+    /// The failure of an inner graph, of which this one is the outside. A subgraph's passes through its node as it
+    /// is; a fan-out and parallel branches fail themselves because of it.
+    Engine { error: Box<EngineError>, passes: bool },
     /// Another error that led to this one.
     Raised(Box<NodeError>),
 }
 
+static NODE_EXCEPTION: Category = Category::NodeException;
+static BRANCH_FAILED: Category = Category::ParallelBranchesBranchFailed;
+
 impl NodeError {
     /// An error without a category.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { category: None, message: message.into(), cause: None }
+        Self { category: None, message: message.into(), cause: None, branch: None }
     }
 
     /// Sets the category.
@@ -49,33 +55,70 @@ impl NodeError {
         self
     }
 
-    /// The error of an inner graph, as the node that contains the graph raises it.
-    pub(crate) fn carrying(error: EngineError) -> Self {
-        Self { category: None, message: error.message().to_owned(), cause: Some(Cause::Engine(Box::new(error))) }
+    /// The error of a subgraph, which its node passes on.
+    pub(crate) fn passing(error: EngineError) -> Self {
+        let message = error.message().to_owned();
+        Self { cause: Some(Cause::Engine { error: Box::new(error), passes: true }), ..Self::new(message) }
     }
 
-    pub(crate) fn into_carried(self) -> Result<EngineError, Self> {
+    /// This error as the reason for which a node with concurrent parts failed.
+    pub(crate) fn wrapped(mut self) -> Self {
+        if let Some(Cause::Engine { passes, .. }) = &mut self.cause {
+            *passes = false;
+        }
+        self
+    }
+
+    /// This error as the reason for which a parallel branch failed.
+    pub(crate) fn of_branch(self, branch: &Arc<str>) -> Self {
+        let message = self.message.clone();
+        Self { branch: Some(branch.clone()), ..Self::new(message) }.caused_by(self.wrapped())
+    }
+
+    /// The parallel branch that failed and its error, or this error.
+    pub(crate) fn into_branch(self) -> Result<(Arc<str>, Self), Self> {
+        match (self.branch, self.cause) {
+            (Some(branch), Some(Cause::Raised(error))) => Ok((branch, *error)),
+            (branch, cause) => Err(Self { branch, cause, ..self }),
+        }
+    }
+
+    pub(crate) fn into_passed(self) -> Result<EngineError, Self> {
         match self.cause {
-            Some(Cause::Engine(inner)) if self.category.is_none() => Ok(*inner),
+            Some(Cause::Engine { error, passes: true }) if self.category.is_none() => Ok(*error),
             cause @ (Some(_) | None) => Err(Self { cause, ..self }),
         }
+    }
+
+    /// The category under which a node that raised this fails: `node_exception`, or what its inner graph failed with.
+    pub(crate) fn surface(&self) -> &Category {
+        match &self.cause {
+            _ if self.branch.is_some() => &BRANCH_FAILED,
+            Some(Cause::Engine { error, passes: true }) if self.category.is_none() => error.category(),
+            Some(_) | None => &NODE_EXCEPTION,
+        }
+    }
+
+    /// Whether it only carries what a branch raised.
+    pub(crate) fn is_carrier(&self) -> bool {
+        self.branch.is_some()
     }
 
     /// The failure of an inner graph, or of another invocation, that this error is and adds nothing to.
     pub(crate) fn carried(&self) -> Option<&EngineError> {
         match &self.cause {
             _ if self.category.is_some() => None,
-            Some(Cause::Engine(inner)) => Some(inner),
+            Some(Cause::Engine { error, .. }) => Some(error),
             Some(Cause::Foreign(error)) => error.downcast_ref(),
             Some(Cause::Raised(_)) | None => None,
         }
     }
 
-    /// What led to this error, for one that carries nothing.
+    /// What led to this error, for one that is not itself the failure of a graph.
     pub(crate) fn cause(&self) -> Option<Failure<'_>> {
         match self.cause.as_ref()? {
             Cause::Raised(error) => Some(Failure::from(&**error)),
-            Cause::Engine(error) => Some(Failure::Engine(error)),
+            Cause::Engine { error, .. } => Some(Failure::Engine(error)),
             Cause::Foreign(error) => match error.downcast_ref() {
                 Some(error) => Some(Failure::Engine(error)),
                 None => error.source().map(Failure::from),
@@ -83,10 +126,12 @@ impl NodeError {
         }
     }
 
-    /// The category on the surface: the one it was given; where it is the failure of an inner graph, that one's,
-    /// which is `node_exception` when a node raised. [`cause::classify`](crate::cause::classify) looks deeper.
+    /// The category on the surface: the one it was given; where it is the failure of an inner graph or of a branch,
+    /// that one's, which is `node_exception` when a node in the graph raised.
+    /// [`cause::classify`](crate::cause::classify) looks deeper.
     pub fn category(&self) -> Option<&Category> {
-        self.category.as_ref().or_else(|| self.carried().map(EngineError::category))
+        let branch = self.branch.as_ref().map(|_| &BRANCH_FAILED);
+        self.category.as_ref().or(branch).or_else(|| self.carried().map(EngineError::category))
     }
 
     /// What a person reads.
@@ -98,17 +143,17 @@ impl NodeError {
 impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
     fn from(error: E) -> Self {
         let message = error.to_string();
-        Self { category: None, message, cause: Some(Cause::Foreign(Box::new(error))) }
+        Self { cause: Some(Cause::Foreign(Box::new(error))), ..Self::new(message) }
     }
 }
 
 impl fmt::Debug for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut error = f.debug_struct("NodeError");
-        error.field("category", &self.category).field("message", &self.message);
+        error.field("category", &self.category()).field("message", &self.message);
         match &self.cause {
             Some(Cause::Foreign(cause)) => error.field("cause", cause),
-            Some(Cause::Engine(cause)) => error.field("cause", cause),
+            Some(Cause::Engine { error: cause, .. }) => error.field("cause", cause),
             Some(Cause::Raised(cause)) => error.field("cause", cause),
             None => &mut error,
         };
@@ -190,7 +235,7 @@ impl EngineError {
 
     /// Whether it only carries what a node raised (pipeline-utilities §6.3).
     pub(crate) fn is_carrier(&self) -> bool {
-        self.0.category == Category::NodeException
+        matches!(self.0.category, Category::NodeException | Category::ParallelBranchesBranchFailed)
     }
 
     /// What a person reads; of a carrier, what it carries.

@@ -1,15 +1,44 @@
 //! Graphs: built by name, compiled once, immutable and shared afterwards (graph-engine §2).
 
+mod branches;
 mod builder;
 mod compile;
 mod compiled;
+mod fan_out;
 mod session;
 mod subgraph;
 mod typed;
 
+pub use branches::{Branch, ParallelBranches, When};
 pub use builder::GraphBuilder;
 pub use compiled::CompiledGraph;
 pub(crate) use compiled::{CompiledNode, Edge, Work};
+pub use fan_out::{Amount, Compute, ErrorPolicy, FanOut, OnEmpty};
 pub use session::{Migrate, SessionConcurrency, SessionPolicy};
 pub use subgraph::Projection;
 pub use typed::TypedGraph;
+
+use std::sync::Arc;
+
+use dormouse_ports::Category;
+
+use crate::{EngineError, StateSchema};
+
+/// Checks that each schema declares its field.
+fn check_declared<'f>(
+    node: &str,
+    fields: impl Iterator<Item = (&'f StateSchema, &'f Arc<str>)>,
+) -> Result<(), EngineError> {
+    for (schema, field) in fields {
+        if !schema.declares(field) {
+            let message = format!("node `{node}` refers to field `{field}`, which is not declared");
+            return Err(EngineError::new(Category::MappingReferencesUndeclaredField, message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether merging the value of `field` into itself would change it.
+fn doubles(schema: &StateSchema, field: &str) -> bool {
+    schema.get(field).is_some_and(|(_, field)| !field.reducer.is_round_trip_idempotent())
+}

@@ -54,12 +54,15 @@ mod state;
 
 pub use ambient::{Identity, current};
 pub use error::{EngineError, NodeError};
-pub use graph::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionConcurrency, SessionPolicy, TypedGraph};
+pub use graph::{
+    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, OnEmpty, ParallelBranches,
+    Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
+};
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    DrainSummary, EmptyPhases, FailureIsolated, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Observer,
-    ObserverHandle, Phase, Phases, drain_current_events,
+    DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent,
+    ObservedError, Observer, ObserverHandle, Origin, ParallelBranchesConfig, Phase, Phases, drain_current_events,
 };
 pub use run::{
     AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended, save_session,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 
 use crate::ambient::{self, Scope, Scoped};
-use crate::observe::{FailureIsolated, NodeEvent};
+use crate::observe::{FailureIsolated, Origin};
 use crate::run::Attempts;
 use crate::{NodeError, State, Update};
 
@@ -79,9 +79,9 @@ impl Next<'_> {
         self.chain.attempts().first()
     }
 
-    /// Tells observers that a failure of the rest of the chain was replaced. `isolated` is given what all events of
-    /// the wrapped node have in common, and the index of its latest attempt.
-    pub(crate) fn isolated(&self, isolated: impl FnOnce(&NodeEvent, u32) -> FailureIsolated) {
+    /// Tells observers that a failure of the rest of the chain was replaced. `isolated` is given the wrapped node and
+    /// its latest attempt.
+    pub(crate) fn isolated(&self, isolated: impl FnOnce(Origin) -> FailureIsolated) {
         self.chain.attempts().isolated(isolated);
     }
 }
@@ -100,6 +100,12 @@ pub trait Middleware: Send + Sync {
     /// that is bound to it.
     fn bound_to(&self, node: &str) -> Option<Arc<dyn Middleware>> {
         let _ = node;
+        None
+    }
+
+    /// The update by which it replaces a failure, where that is fixed: a fan-out checks that it fills the collected
+    /// field (pipeline-utilities §9.8).
+    fn static_degraded_update(&self) -> Option<&Update> {
         None
     }
 }

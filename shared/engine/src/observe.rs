@@ -3,13 +3,15 @@
 mod delivery;
 mod drain;
 mod event;
+mod framework;
 mod observer;
+mod phases;
 
 pub(crate) use delivery::{Deliveries, EventQueue};
 pub use drain::{DrainSummary, drain_current_events};
 pub(crate) use event::Event;
-pub use event::{
-    EmptyPhases, FailureIsolated, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Phase, Phases,
-};
+pub use event::{FanOutConfig, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase};
+pub use framework::{FailureIsolated, FrameworkEvent, MetadataAugmented};
 pub(crate) use observer::{Attached, Observers, Registered, Registrations};
 pub use observer::{Observer, ObserverHandle};
+pub use phases::{EmptyPhases, Phases};

@@ -1,10 +1,15 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
 mod attempts;
+mod branches;
+mod child;
 mod dispatch;
 mod engine;
+mod fan_out;
 mod finish;
 mod pause;
+mod pausing;
+mod record;
 mod resume;
 mod session;
 mod slot;

@@ -40,6 +40,14 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::MappingReferencesUndeclaredField
         | C::ConflictingProjectionForms
         | C::ReducerConfigurationInvalid
+        | C::FanOutEmpty
+        | C::FanOutInvalidCount
+        | C::FanOutInvalidConcurrency
+        | C::FanOutFieldNotList
+        | C::FanOutCountModeAmbiguous
+        | C::FanOutDegradedUpdateMissingCollectField
+        | C::ParallelBranchesNoBranches
+        | C::ParallelBranchesInvalidBranchSpec
         | C::EdgeException
         | C::ReducerError
         | C::RoutingError
@@ -52,6 +60,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SuspensionInUnsupportedContext
         | C::SuspensionTimedOut => SessionTerminating,
         C::NodeException
+        | C::ParallelBranchesBranchFailed
         | C::SessionSaveFailed
         | C::SessionWriteConflict
         | C::HarnessSignalSubscriptionFailed

@@ -55,6 +55,15 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ReducerConfigurationInvalid
         | C::NodeException
         | C::EdgeException
+        | C::FanOutEmpty
+        | C::FanOutInvalidCount
+        | C::FanOutInvalidConcurrency
+        | C::FanOutFieldNotList
+        | C::FanOutCountModeAmbiguous
+        | C::FanOutDegradedUpdateMissingCollectField
+        | C::ParallelBranchesNoBranches
+        | C::ParallelBranchesInvalidBranchSpec
+        | C::ParallelBranchesBranchFailed
         | C::ReducerError
         | C::RoutingError
         | C::StateValidationError

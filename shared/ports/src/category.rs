@@ -64,6 +64,26 @@ categories! {
     RoutingError = "routing_error",
     /// State does not fit its schema.
     StateValidationError = "state_validation_error",
+    // pipeline-utilities §9
+    /// A fan-out has no instances.
+    FanOutEmpty = "fan_out_empty",
+    /// A fan-out's count is negative.
+    FanOutInvalidCount = "fan_out_invalid_count",
+    /// A fan-out's concurrency is not positive.
+    FanOutInvalidConcurrency = "fan_out_invalid_concurrency",
+    /// A fan-out's items are no list.
+    FanOutFieldNotList = "fan_out_field_not_list",
+    /// A fan-out has both items and a count, or neither.
+    FanOutCountModeAmbiguous = "fan_out_count_mode_ambiguous",
+    /// A degraded instance would leave its slot empty.
+    FanOutDegradedUpdateMissingCollectField = "fan_out_degraded_update_missing_collect_field",
+    // pipeline-utilities §11.9
+    /// A parallel-branches node has no branches.
+    ParallelBranchesNoBranches = "parallel_branches_no_branches",
+    /// A branch is neither a subgraph nor a call, or both.
+    ParallelBranchesInvalidBranchSpec = "parallel_branches_invalid_branch_spec",
+    /// A branch failed.
+    ParallelBranchesBranchFailed = "parallel_branches_branch_failed",
     // sessions §10
     /// The session could not be loaded.
     SessionLoadFailed = "session_load_failed",

@@ -110,7 +110,9 @@ impl Observer for Recorder {
 
     async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
         self.note(match event {
-            FrameworkEvent::FailureIsolated(event) => format!("isolated {} {}", event.event_name, event.attempt_index),
+            FrameworkEvent::FailureIsolated(event) => {
+                format!("isolated {} {}", event.event_name, event.origin.attempt_index)
+            }
             FrameworkEvent::MetadataAugmented(event) => format!("augmented {}", Value::from(event.entries.clone())),
         });
         self.framework.lock().unwrap().push(event.clone());

@@ -39,7 +39,7 @@ async fn around_a_retry_it_degrades_what_is_left() {
     ];
     assert_eq!(told.lines(), expected);
     let event = isolated(&told);
-    assert_eq!((event.namespace, event.post_state), (vec!["work".into()], says("degraded")));
+    assert_eq!((event.origin.namespace, event.post_state), (vec!["work".into()], says("degraded")));
     assert_eq!(event.pre_state.get("log"), Some(&json!([])));
     assert_eq!((event.caught.derived, &*event.caught.message), (Some(Category::ProviderUnavailable), "down 2"));
 }

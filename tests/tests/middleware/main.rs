@@ -7,5 +7,6 @@ mod drain;
 mod events;
 mod isolation;
 mod metadata;
+mod parts;
 mod retry;
 mod timing;

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 
 use super::compile;
 use super::compiled::{CompiledGraph, Work};
-use super::{Projection, SessionPolicy};
+use super::{FanOut, ParallelBranches, Projection, SessionPolicy};
 use crate::node::{Middleware, Node, Route, Target};
 use crate::{EngineError, NodeError, State, StateSchema, Update};
 
@@ -64,9 +64,8 @@ impl GraphBuilder {
     }
 
     /// Adds a node that is shared with others.
-    pub fn shared_node(mut self, name: impl Into<Arc<str>>, node: Arc<dyn Node>) -> Self {
-        self.nodes.insert(name.into(), Draft { work: Work::Node(node), middleware: Vec::new() });
-        self
+    pub fn shared_node(self, name: impl Into<Arc<str>>, node: Arc<dyn Node>) -> Self {
+        self.work(name, Work::Node(node))
     }
 
     /// Adds a node that is an async closure.
@@ -79,8 +78,21 @@ impl GraphBuilder {
     }
 
     /// Adds a compiled graph as a node.
-    pub fn subgraph(mut self, name: impl Into<Arc<str>>, graph: Arc<CompiledGraph>, projection: Projection) -> Self {
-        let work = Work::Subgraph { graph, projection };
+    pub fn subgraph(self, name: impl Into<Arc<str>>, graph: Arc<CompiledGraph>, projection: Projection) -> Self {
+        self.work(name, Work::Subgraph { graph, projection })
+    }
+
+    /// Adds a fan-out node.
+    pub fn fan_out(self, name: impl Into<Arc<str>>, fan_out: FanOut) -> Self {
+        self.work(name, Work::FanOut(Box::new(fan_out)))
+    }
+
+    /// Adds a parallel-branches node.
+    pub fn parallel_branches(self, name: impl Into<Arc<str>>, branches: ParallelBranches) -> Self {
+        self.work(name, Work::Branches(branches))
+    }
+
+    fn work(mut self, name: impl Into<Arc<str>>, work: Work) -> Self {
         self.nodes.insert(name.into(), Draft { work, middleware: Vec::new() });
         self
     }

@@ -92,15 +92,27 @@ fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Res
 fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
     let mut warnings = Vec::new();
     for (name, node) in &draft.nodes {
-        if let Work::Subgraph { graph, projection } = &node.work {
-            projection.check(name, &draft.schema, graph.schema())?;
-            for field in projection.round_trips(&draft.schema, graph.schema()) {
-                warnings.push(format!(
-                    "projection_reducer_round_trip: node `{name}` takes `{field}` in and merges it back; \
-                     its reducer would merge the unchanged value a second time"
-                ));
+        let doubled = match &node.work {
+            Work::Node(_) => Vec::new(),
+            Work::Subgraph { graph, projection } => {
+                projection.check(name, &draft.schema, graph.schema())?;
+                projection.round_trips(&draft.schema, graph.schema())
             }
-        }
+            Work::FanOut(fan_out) => {
+                fan_out.check(name, &draft.schema)?;
+                fan_out.round_trips(&draft.schema)
+            }
+            Work::Branches(branches) => {
+                branches.check(name, &draft.schema)?;
+                branches.round_trips(&draft.schema)
+            }
+        };
+        warnings.extend(doubled.iter().map(|field| {
+            format!(
+                "projection_reducer_round_trip: node `{name}` takes `{field}` in and merges it back; \
+                 its reducer would merge the unchanged value a second time"
+            )
+        }));
     }
     Ok(warnings)
 }
@@ -120,11 +132,28 @@ fn assemble(
         .into_iter()
         .map(|(name, draft)| {
             let edge = edge_of(&name);
-            let layers = around_all.iter().chain(&draft.middleware);
-            let middleware = layers.map(|layer| layer.bound_to(&name).unwrap_or_else(|| layer.clone())).collect();
-            (name, CompiledNode { work: draft.work, middleware, edge })
+            let middleware = bound(around_all.iter().chain(&draft.middleware), &name);
+            (name.clone(), CompiledNode { work: bind_parts(draft.work, &name), middleware, edge })
         })
         .collect()
+}
+
+fn bound<'m>(layers: impl IntoIterator<Item = &'m Arc<dyn Middleware>>, name: &str) -> Vec<Arc<dyn Middleware>> {
+    layers.into_iter().map(|layer| layer.bound_to(name).unwrap_or_else(|| layer.clone())).collect()
+}
+
+/// Binds the middleware of instances to their node, and that of branches to their branch.
+fn bind_parts(mut work: Work, name: &str) -> Work {
+    match &mut work {
+        Work::Node(_) | Work::Subgraph { .. } => {}
+        Work::FanOut(fan_out) => fan_out.middleware = bound(&fan_out.middleware, name),
+        Work::Branches(branches) => {
+            for (name, branch) in &mut branches.branches {
+                branch.middleware = bound(&branch.middleware, name);
+            }
+        }
+    }
+    work
 }
 
 /// A digest of the graph's shape: names, kinds, static edges, fields and reducers, and the shapes of subgraphs.
@@ -135,15 +164,18 @@ fn digest(draft: &GraphBuilder, entry: &str, edges: &Edges) -> String {
     }
     for (name, node) in &draft.nodes {
         let kind = match &node.work {
-            Work::Node(_) => "node",
-            Work::Subgraph { graph, .. } => graph.digest(),
+            Work::Node(_) => "node".to_owned(),
+            Work::Subgraph { .. } => "subgraph".to_owned(),
+            Work::FanOut(fan_out) => format!("{fan_out:?}"),
+            Work::Branches(branches) => format!("{branches:?}"),
         };
+        let inner: Vec<_> = node.work.inner().map(CompiledGraph::digest).collect();
         let target = match edges.get(name) {
             Some(DraftEdge::Static(Target::Node(to))) => to,
             Some(DraftEdge::Conditional(_)) => "?",
             Some(DraftEdge::Static(Target::End)) | None => "END",
         };
-        let _ = writeln!(text, "node {name:?} {kind} -> {target:?}");
+        let _ = writeln!(text, "node {name:?} {kind} {inner:?} -> {target:?}");
     }
     Sha256::digest(text).iter().fold(String::new(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

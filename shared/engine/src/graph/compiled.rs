@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::{Projection, SessionPolicy};
+use super::{FanOut, ParallelBranches, Projection, SessionPolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{Deliveries, Observers};
@@ -32,14 +32,28 @@ pub(crate) struct CompiledNode {
 pub(crate) enum Work {
     Node(Arc<dyn Node>),
     Subgraph { graph: Arc<CompiledGraph>, projection: Projection },
+    FanOut(Box<FanOut>),
+    Branches(ParallelBranches),
 }
 
 impl Work {
     /// Whether the node itself takes a step and shows in events; a subgraph's own nodes do instead (graph-engine §6).
     pub(crate) fn emits_events(&self) -> bool {
         match self {
-            Self::Node(_) => true,
+            Self::Node(_) | Self::FanOut(_) | Self::Branches(_) => true,
             Self::Subgraph { .. } => false,
+        }
+    }
+
+    /// The graphs inside of it.
+    pub(crate) fn inner(&self) -> Box<dyn Iterator<Item = &CompiledGraph> + '_> {
+        match self {
+            Self::Node(_) => Box::new(std::iter::empty()),
+            Self::Subgraph { graph, .. } => Box::new(std::iter::once(&**graph)),
+            Self::FanOut(fan_out) => Box::new(std::iter::once(&*fan_out.graph)),
+            Self::Branches(branches) => {
+                Box::new(branches.branches.iter().filter_map(|(_, branch)| branch.graph.as_deref()))
+            }
         }
     }
 }
@@ -112,17 +126,14 @@ impl CompiledGraph {
 
     /// The graphs that its nodes run.
     pub(crate) fn inner_graphs(&self) -> impl Iterator<Item = &CompiledGraph> {
-        self.nodes.values().filter_map(|node| match &node.work {
-            Work::Node(_) => None,
-            Work::Subgraph { graph, .. } => Some(&**graph),
-        })
+        self.nodes.values().flat_map(|node| node.work.inner())
     }
 
     /// The graph inside the node `name`, if that is a subgraph.
     pub(crate) fn inner(&self, name: &str) -> Option<&CompiledGraph> {
         match &self.nodes.get(name)?.work {
-            Work::Node(_) => None,
             Work::Subgraph { graph, .. } => Some(graph),
+            Work::Node(_) | Work::FanOut(_) | Work::Branches(_) => None,
         }
     }
 

@@ -68,26 +68,18 @@ impl Projection {
             let message = format!("node `{node}` declares both projection sets and input or output maps");
             return Err(EngineError::new(Category::ConflictingProjectionForms, message));
         }
-        let pairs = self.entering().into_iter().map(|(inner_field, parent_field)| (parent_field, inner_field));
-        for (parent_field, inner_field) in pairs.chain(self.leaving(parent, inner)) {
-            for (schema, field, whose) in [(parent, &parent_field, "the graph"), (inner, &inner_field, "the subgraph")]
-            {
-                if !schema.declares(field) {
-                    let message =
-                        format!("the projection of node `{node}` names `{field}`, which {whose} does not declare");
-                    return Err(EngineError::new(Category::MappingReferencesUndeclaredField, message));
-                }
-            }
-        }
-        Ok(())
+        let entering = self.entering();
+        let leaving = self.leaving(parent, inner);
+        let inward = entering.iter().flat_map(|(to, from)| [(inner, to), (parent, from)]);
+        let outward = leaving.iter().flat_map(|(to, from)| [(parent, to), (inner, from)]);
+        super::check_declared(node, inward.chain(outward))
     }
 
     /// Parent fields that go in and come back into a reducer that would merge them twice.
     pub(super) fn round_trips(&self, parent: &StateSchema, inner: &StateSchema) -> Vec<Arc<str>> {
         let entering = self.entering();
         let doubled = self.leaving(parent, inner).into_iter().filter(|(parent_field, inner_field)| {
-            entering.iter().any(|(i, p)| i == inner_field && p == parent_field)
-                && parent.get(parent_field).is_some_and(|(_, field)| !field.reducer.is_round_trip_idempotent())
+            entering.iter().any(|(i, p)| i == inner_field && p == parent_field) && super::doubles(parent, parent_field)
         });
         doubled.map(|(parent_field, _)| parent_field).collect()
     }

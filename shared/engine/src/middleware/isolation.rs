@@ -108,10 +108,9 @@ impl Middleware for FailureIsolation {
             return Err(error);
         }
         let update = self.degraded(&state)?;
-        next.isolated(|template, attempt_index| FailureIsolated {
+        next.isolated(|origin| FailureIsolated {
             event_name: self.event_name.clone(),
-            namespace: template.namespace.clone(),
-            attempt_index,
+            origin,
             pre_state: state,
             post_state: update.clone(),
             caught,
@@ -120,5 +119,12 @@ impl Middleware for FailureIsolation {
             told(&error, ()).await?;
         }
         Ok(update)
+    }
+
+    fn static_degraded_update(&self) -> Option<&Update> {
+        match &self.degrade {
+            Degrade::Always(update) => Some(update),
+            Degrade::Computed(_) => None,
+        }
     }
 }

@@ -102,12 +102,14 @@ impl Middleware for Retry {
 }
 
 /// Whether a failure may pass by itself, judged by its category or, of a node that raised inside what is wrapped, by
-/// the category one level deeper. Not by the whole chain: what lies deeper is for a retry further in.
+/// the category one level deeper. A failed branch is judged by what it failed with. Not the whole chain counts: what
+/// lies deeper is for a retry further in.
 pub fn is_transient(error: &NodeError) -> bool {
-    let mut chain = classify(error).chain.into_iter();
-    let surface = chain.next();
-    let judged = match surface {
-        Some(link) if link.carrier => chain.next(),
+    let chain = classify(error).chain;
+    let branch = chain.first().is_some_and(|link| link.category == Some(Category::ParallelBranchesBranchFailed));
+    let mut links = chain.into_iter().skip(usize::from(branch));
+    let judged = match links.next() {
+        Some(link) if link.carrier => links.next(),
         other => other,
     };
     judged.and_then(|link| link.category).is_some_and(|category| {

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
-use dormouse_ports::{Category, Map, SignalDescriptor};
+use dormouse_ports::{Category, SignalDescriptor};
 
-use crate::cause::{Classification, classify};
-use crate::{EngineError, NodeError, State, Update};
+use super::FrameworkEvent;
+use crate::cause::classify;
+use crate::{EngineError, NodeError, State};
 
 /// What a node event tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,53 +24,6 @@ impl Phase {
             Self::Started => "started",
             Self::Completed => "completed",
             Self::Suspended => "suspended",
-        }
-    }
-}
-
-/// Which phases an observer wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phases {
-    started: bool,
-    completed: bool,
-    suspended: bool,
-}
-
-impl Default for Phases {
-    /// All phases.
-    fn default() -> Self {
-        Self { started: true, completed: true, suspended: true }
-    }
-}
-
-/// An observer was to be registered for no phase at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an observer must want at least one phase")]
-pub struct EmptyPhases;
-
-impl Phases {
-    /// These phases. Who wants `completed` is also told of `suspended`, which takes its place.
-    ///
-    /// # Errors
-    /// When `phases` is empty: nobody registers to be told nothing (graph-engine §6).
-    pub fn of(phases: impl IntoIterator<Item = Phase>) -> Result<Self, EmptyPhases> {
-        let nothing = Self { started: false, completed: false, suspended: false };
-        let mut wanted = nothing;
-        for phase in phases {
-            match phase {
-                Phase::Started => wanted.started = true,
-                Phase::Completed => (wanted.completed, wanted.suspended) = (true, true),
-                Phase::Suspended => wanted.suspended = true,
-            }
-        }
-        if wanted == nothing { Err(EmptyPhases) } else { Ok(wanted) }
-    }
-
-    pub(crate) fn contains(self, phase: Phase) -> bool {
-        match phase {
-            Phase::Started => self.started,
-            Phase::Completed => self.completed,
-            Phase::Suspended => self.suspended,
         }
     }
 }
@@ -98,7 +52,7 @@ impl From<&EngineError> for ObservedError {
 impl From<&NodeError> for ObservedError {
     /// As it would be if the error ended the invocation.
     fn from(error: &NodeError) -> Self {
-        let category = error.carried().map_or(Category::NodeException, |inner| inner.category().clone());
+        let category = error.surface().clone();
         let derived_category = classify(error).derived.unwrap_or_else(|| category.clone());
         Self { category, derived_category, message: error.message().to_owned() }
     }
@@ -127,43 +81,75 @@ pub struct NodeEvent {
     pub descriptor: Option<SignalDescriptor>,
     /// The states of the containing graphs, outermost first; one fewer than `namespace` has names.
     pub parent_states: Vec<State>,
+    /// The innermost fan-out instance that it ran in.
+    pub fan_out_index: Option<u32>,
+    /// The innermost parallel branch that it ran in.
+    pub branch_name: Option<Arc<str>>,
+    /// For each containing node, outermost first, the fan-out instance entered there.
+    pub fan_out_index_chain: Vec<Option<u32>>,
+    /// For each containing node, outermost first, the parallel branch entered there.
+    pub branch_name_chain: Vec<Option<Arc<str>>>,
+    /// What a fan-out node resolved; on its own events only.
+    pub fan_out_config: Option<Arc<FanOutConfig>>,
+    /// What a parallel-branches node resolved; on its own events only.
+    pub parallel_branches_config: Option<Arc<ParallelBranchesConfig>>,
 }
 
-/// What the engine tells besides node events. It has no phase: every observer is told, whatever phases it wants.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FrameworkEvent {
-    /// A failure was replaced by a degraded update.
-    FailureIsolated(FailureIsolated),
-    /// Code of the invocation added metadata.
-    MetadataAugmented(MetadataAugmented),
+/// The resolved configuration of a fan-out (graph-engine §6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FanOutConfig {
+    /// How many instances there are.
+    pub item_count: usize,
+    /// How many run at once; `None` means all of them.
+    pub concurrency: Option<usize>,
+    /// `fail_fast` or `collect`.
+    pub error_policy: &'static str,
+    /// The fan-out node's own name.
+    pub parent_node_name: Arc<str>,
 }
 
-/// A failure that [`FailureIsolation`](crate::middleware::FailureIsolation) caught (pipeline-utilities §6.3).
-#[derive(Clone, Debug, PartialEq)]
-pub struct FailureIsolated {
-    /// Names the place that caught it.
-    pub event_name: Arc<str>,
-    /// Path from the outermost graph to the wrapped node, its own name last.
+/// The resolved configuration of a parallel-branches node (graph-engine §6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParallelBranchesConfig {
+    /// All declared branches, in order.
+    pub branch_names: Vec<Arc<str>>,
+    /// How many of them run.
+    pub branch_count: usize,
+    /// `fail_fast` or `collect`.
+    pub error_policy: &'static str,
+    /// The node's own name.
+    pub parent_node_name: Arc<str>,
+}
+
+/// Where an event comes from: what tells the same node apart in different instances, branches and attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Path from the outermost graph to the node, its own name last.
     pub namespace: Vec<Arc<str>>,
-    /// The latest attempt at the wrapped node.
+    /// Which attempt among retries, from 0.
     pub attempt_index: u32,
-    /// What the wrapped chain received.
-    pub pre_state: State,
-    /// The degraded update.
-    pub post_state: Update,
-    /// What was caught.
-    pub caught: Classification,
+    /// The innermost fan-out instance.
+    pub fan_out_index: Option<u32>,
+    /// The innermost parallel branch.
+    pub branch_name: Option<Arc<str>>,
+    /// For each containing node, outermost first, the fan-out instance entered there.
+    pub fan_out_index_chain: Vec<Option<u32>>,
+    /// For each containing node, outermost first, the parallel branch entered there.
+    pub branch_name_chain: Vec<Option<Arc<str>>>,
 }
 
-/// Metadata that was added in the midst of an invocation (observability §3.4).
-#[derive(Clone, Debug, PartialEq)]
-pub struct MetadataAugmented {
-    /// What was added.
-    pub entries: Map,
-    /// Path from the outermost graph to the node in whose dispatch it was added, its own name last.
-    pub namespace: Vec<Arc<str>>,
-    /// The attempt in which it was added.
-    pub attempt_index: u32,
+impl NodeEvent {
+    /// Where it comes from.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            namespace: self.namespace.clone(),
+            attempt_index: self.attempt_index,
+            fan_out_index: self.fan_out_index,
+            branch_name: self.branch_name.clone(),
+            fan_out_index_chain: self.fan_out_index_chain.clone(),
+            branch_name_chain: self.branch_name_chain.clone(),
+        }
+    }
 }
 
 /// What travels in the delivery queue.

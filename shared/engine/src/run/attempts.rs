@@ -5,16 +5,19 @@
 //! middleware put in the place of a failure is the node's update, and the engine never saw the failure
 //! (pipeline-utilities §6.3). Without an attempt (a middleware answered for the node) nothing is told.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_ports::{Map, SignalDescriptor};
+use futures::FutureExt;
 
+use super::dispatch::flatten_panic;
 use crate::ambient::View;
 use crate::observe::{
-    Event, EventQueue, FailureIsolated, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Phase,
-    Registrations,
+    Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
+    Origin, ParallelBranchesConfig, Phase, Registrations,
 };
-use crate::{EngineError, NodeError, State};
+use crate::{NodeError, State, Update};
 
 /// The attempts of one dispatch.
 pub(crate) struct Attempts {
@@ -37,6 +40,14 @@ struct Book {
     paused: u32,
     last: u32,
     open: Option<Open>,
+    config: Config,
+}
+
+/// What a node with concurrent parts resolved for the latest attempt.
+#[derive(Clone, Default)]
+pub(super) struct Config {
+    pub(super) fan_out: Option<Arc<FanOutConfig>>,
+    pub(super) branches: Option<Arc<ParallelBranchesConfig>>,
 }
 
 /// An attempt that was started and is not settled.
@@ -49,7 +60,7 @@ struct Open {
 impl Attempts {
     /// `paused` is the index of the attempt that goes on after a suspension, or 0; `around` that of what is around.
     pub(super) fn new(told: Option<Told>, view: View, paused: u32, around: u32) -> Self {
-        Self { told, view, book: Mutex::new(Book { paused, last: around, open: None }) }
+        Self { told, view, book: Mutex::new(Book { paused, last: around, ..Book::default() }) }
     }
 
     /// The index with which to begin.
@@ -72,8 +83,28 @@ impl Attempts {
         self.book().paused = 0;
     }
 
+    /// What the coming attempt will run with.
+    pub(super) fn resolved(&self, config: Config) {
+        self.book().config = config;
+    }
+
+    /// Runs attempt `index` at a node's own work on `pre_state`. A panic is a failure like any other.
+    pub(super) async fn attempt(
+        &self,
+        index: u32,
+        pre_state: &State,
+        work: impl Future<Output = Result<Update, NodeError>> + Send,
+    ) -> Result<Update, NodeError> {
+        self.start(index, pre_state);
+        let result = flatten_panic(AssertUnwindSafe(work).catch_unwind().await);
+        if let (Err(error), Some(open)) = (&result, &mut self.book().open) {
+            open.failure = Some(error.into());
+        }
+        result
+    }
+
     /// The node's body starts on `pre_state`. An attempt before it that nobody settled ends with what it raised.
-    pub(super) fn start(&self, index: u32, pre_state: &State) {
+    fn start(&self, index: u32, pre_state: &State) {
         let open = Open { index, pre_state: pre_state.clone(), failure: None };
         let before = {
             let mut book = self.book();
@@ -87,13 +118,6 @@ impl Attempts {
         self.tell(index, |event| NodeEvent { phase: Phase::Started, pre_state: pre_state.clone(), ..event });
     }
 
-    /// The body of the present attempt raised.
-    pub(super) fn raised(&self, error: &NodeError) {
-        if let Some(open) = &mut self.book().open {
-            open.failure = Some(error.into());
-        }
-    }
-
     /// A retry saw the present attempt fail with `error`.
     pub(crate) fn failed(&self, error: &NodeError) {
         let open = self.book().open.take();
@@ -104,10 +128,10 @@ impl Attempts {
     }
 
     /// The dispatch ended: with the state after merge and edge, or with the error that ends the invocation.
-    pub(super) fn end(&self, ended: Result<&State, &EngineError>) {
+    pub(super) fn end(&self, ended: Result<&State, impl Into<ObservedError>>) {
         let open = self.book().open.take();
         if let Some(open) = open {
-            self.settle(open, ended.cloned().map_err(ObservedError::from));
+            self.settle(open, ended.cloned().map_err(Into::into));
         }
     }
 
@@ -121,17 +145,13 @@ impl Attempts {
     }
 
     /// A failure was replaced by a degraded update.
-    pub(crate) fn isolated(&self, isolated: impl FnOnce(&NodeEvent, u32) -> FailureIsolated) {
-        let last = self.last();
-        self.announce(|template| FrameworkEvent::FailureIsolated(isolated(template, last)));
+    pub(crate) fn isolated(&self, isolated: impl FnOnce(Origin) -> FailureIsolated) {
+        self.announce(self.last(), |origin| FrameworkEvent::FailureIsolated(isolated(origin)));
     }
 
     /// Metadata was added during attempt `attempt_index`.
     pub(crate) fn augmented(&self, entries: Map, attempt_index: u32) {
-        self.announce(|template| {
-            let namespace = template.namespace.clone();
-            FrameworkEvent::MetadataAugmented(MetadataAugmented { entries, namespace, attempt_index })
-        });
+        self.announce(attempt_index, |origin| FrameworkEvent::MetadataAugmented(MetadataAugmented { entries, origin }));
     }
 
     /// The queue of the invocation, where anybody observes.
@@ -150,15 +170,16 @@ impl Attempts {
 
     fn tell(&self, attempt_index: u32, fill: impl FnOnce(NodeEvent) -> NodeEvent) {
         if let Some(told) = &self.told {
-            let event = fill(NodeEvent { attempt_index, ..told.template.clone() });
-            told.events.dispatch(&told.observers, self.view.identity(), Event::Node(event));
+            let Config { fan_out: fan_out_config, branches: parallel_branches_config } = self.book().config.clone();
+            let event = NodeEvent { attempt_index, fan_out_config, parallel_branches_config, ..told.template.clone() };
+            told.events.dispatch(&told.observers, self.view.identity(), Event::Node(fill(event)));
         }
     }
 
-    fn announce(&self, event: impl FnOnce(&NodeEvent) -> FrameworkEvent) {
+    fn announce(&self, attempt_index: u32, event: impl FnOnce(Origin) -> FrameworkEvent) {
         if let Some(told) = &self.told {
-            let event = Event::Framework(event(&told.template));
-            told.events.dispatch(&told.observers, self.view.identity(), event);
+            let event = event(Origin { attempt_index, ..told.template.origin() });
+            told.events.dispatch(&told.observers, self.view.identity(), Event::Framework(event));
         }
     }
 

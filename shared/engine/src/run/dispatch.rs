@@ -6,29 +6,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::record::Boundary;
 use super::slot::{Saver, Wish};
-use super::walk::{End, Execution, From, ResumePoint, Walk};
+use super::walk::{End, Execution, From, Inside, ResumePoint, Walk};
 use super::{Attempts, Body};
 use crate::ambient::{self, Scope, Scoped, View};
 use crate::graph::{CompiledNode, Work};
-use crate::node::{Chain, Middleware, Next, Node};
+use crate::node::{Chain, Middleware, Next};
 use crate::{CompiledGraph, NodeError, Projection, State, Update};
 
 /// One dispatch of a node with all that wraps it.
 pub(super) struct Dispatch<'d> {
-    walk: &'d Walk<'d>,
-    name: &'d Arc<str>,
-    node: &'d CompiledNode,
+    pub(super) walk: &'d Walk<'d>,
+    pub(super) name: &'d Arc<str>,
+    pub(super) node: &'d CompiledNode,
+    pub(super) step: u64,
     view: View,
     pub(super) attempts: Arc<Attempts>,
-    /// The index of whatever makes this dispatch's own attempts: of the retry around it, or of what paused.
+    /// The index that the first attempt has where no retry of this node counts.
     attempt_index: u32,
     /// Taken by the first attempt: a later one starts afresh.
     resume: Mutex<Option<ResumePoint>>,
 }
 
 impl<'d> Dispatch<'d> {
-    pub(super) fn new(walk: &'d Walk<'d>, name: &'d Arc<str>, node: &'d CompiledNode, execution: &Execution) -> Self {
+    pub(super) fn new(
+        walk: &'d Walk<'d>,
+        name: &'d Arc<str>,
+        node: &'d CompiledNode,
+        step: u64,
+        execution: &Execution,
+    ) -> Self {
         let (view, inherited) = match ambient::scope() {
             Some(scope) => (scope.view, scope.attempt_index),
             None => (walk.run.view.clone(), 0),
@@ -36,14 +44,16 @@ impl<'d> Dispatch<'d> {
         // A node that paused further in gave its index to the pause; here it only tells a retry where to go on.
         let own = if execution.resume.is_some() { 0 } else { execution.attempt_index };
         let attempt_index = own.max(inherited);
-        let told = walk.told(name, execution.step);
+        let told = walk.told(name, step);
         let attempts = Arc::new(Attempts::new(told, view.clone(), execution.attempt_index, attempt_index));
-        Self { walk, name, node, view, attempts, attempt_index, resume: Mutex::new(execution.resume.clone()) }
+        let resume = Mutex::new(execution.resume.clone());
+        Self { walk, name, node, step, view, attempts, attempt_index, resume }
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
     pub(super) fn run(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        let scoped = Scoped::new(self.scope(None, self.attempt_index), self.layer(0, state));
+        let scope = Scope { attempt_index: self.attempt_index, ..self.scope() };
+        let scoped = Scoped::new(scope, self.layer(0, state));
         AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed()
     }
 
@@ -54,22 +64,25 @@ impl<'d> Dispatch<'d> {
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         self.attempts.arrive();
         match &self.node.work {
-            Work::Node(node) => Box::pin(self.attempt(&**node, state)),
+            Work::Node(node) => {
+                let scope = Scope { body: Some(Arc::new(self.body(&state))), ..self.scope() };
+                let work = Scoped::new(scope, node.run(state.clone()));
+                Box::pin(self.attempt(state, work))
+            }
             Work::Subgraph { graph, projection } => Box::pin(self.subgraph(graph, projection, state)),
+            Work::FanOut(fan_out) => Box::pin(self.fan_out(fan_out, state)),
+            Work::Branches(branches) => Box::pin(self.branches(branches, state)),
         }
     }
 
-    /// One attempt at the node's own body.
-    async fn attempt(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
+    /// One attempt at the node's own work.
+    pub(super) async fn attempt(
+        &self,
+        state: State,
+        work: impl Future<Output = Result<Update, NodeError>> + Send,
+    ) -> Result<Update, NodeError> {
         let index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
-        self.attempts.start(index, &state);
-        let body = Arc::new(Body { state: state.clone(), saver: self.saver(), unsupported: None });
-        let scoped = Scoped::new(self.scope(Some(body), index), node.run(state));
-        let result = flatten_panic(AssertUnwindSafe(scoped).catch_unwind().await);
-        if let Err(error) = &result {
-            self.attempts.raised(error);
-        }
-        result
+        self.attempts.attempt(index, &state, work).await
     }
 
     async fn subgraph(
@@ -83,32 +96,35 @@ impl<'d> Dispatch<'d> {
             None => (projection.enter(&state, graph), From::Entry),
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
-        let inner = self.walk.inside(graph, self.name, state);
-        match inner.walk(inner_state, from).await.map_err(NodeError::carrying)? {
-            End::Completed(end) => Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
-            End::Paused(pause) => {
-                self.walk.slot.put(Wish::Nested(pause));
-                futures::future::pending().await
-            }
-        }
+        let inside = Inside { graph, name: self.name, state, boundary: Boundary::Plain, no_suspension: None };
+        let wish = match self.walk.inside(inside).walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
+            Ok(End::Completed(end)) => return Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
+            Ok(End::Paused(pause)) => Wish::Nested(pause),
+            Err(refusal) => Wish::Refused(refusal),
+        };
+        self.stop_by(wish).await
     }
 
-    fn scope(&self, body: Option<Arc<Body>>, attempt_index: u32) -> Scope {
-        Scope {
-            view: self.view.clone(),
-            slot: Some(self.walk.slot.clone()),
-            body,
-            attempt_index,
-            attempts: Some(self.attempts.clone()),
-        }
+    /// Stops the whole chain: what wraps this point does not see it.
+    pub(super) async fn stop_by<T>(&self, wish: Wish) -> T {
+        self.walk.slot.put(wish);
+        futures::future::pending().await
     }
 
-    fn saver(&self) -> Saver {
-        match (&self.walk.run.session, self.walk.namespace.is_empty()) {
+    /// What is in scope at this point of the chain.
+    pub(super) fn scope(&self) -> Scope {
+        let (view, attempts) = (self.view.clone(), Some(self.attempts.clone()));
+        let attempt_index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
+        Scope { view, slot: Some(self.walk.slot.clone()), body: None, attempt_index, attempts }
+    }
+
+    fn body(&self, state: &State) -> Body {
+        let saver = match (&self.walk.run.session, self.walk.namespace.is_empty()) {
             (_, false) => Saver::Subgraph,
             (Some(session), true) => Saver::Session(session.clone()),
             (None, true) => Saver::Unbound,
-        }
+        };
+        Body { state: state.clone(), saver, unsupported: self.walk.no_suspension }
     }
 }
 
@@ -137,9 +153,9 @@ impl ResumePoint {
     }
 }
 
-fn flatten_panic(
-    result: Result<Result<Update, NodeError>, Box<dyn std::any::Any + Send>>,
-) -> Result<Update, NodeError> {
+pub(super) fn flatten_panic<T>(
+    result: Result<Result<T, NodeError>, Box<dyn std::any::Any + Send>>,
+) -> Result<T, NodeError> {
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

@@ -7,8 +7,9 @@ use dormouse_ports::{
     Owner, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
 };
 
+use super::record::Run;
 use super::session::SessionRun;
-use super::walk::{From, Run};
+use super::walk::{From, Walk};
 use super::{finish, resume};
 use crate::ambient::Identity;
 use crate::observe::{Observer, Phases, Registered};
@@ -205,7 +206,7 @@ impl Engine {
         let ended = match initial_state(graph, &run, call.state) {
             Ok(state) => {
                 carried = call.carry.map_or_else(Map::new, |carry| carry(&state));
-                run.walk(graph, state, From::Entry).await
+                Walk::outermost(&run, graph).walk(state, From::Entry).await
             }
             Err(error) => Err(error),
         };

@@ -6,8 +6,9 @@ use dormouse_ports::{Commit, InvocationWrite, Map, SessionWrite};
 
 use super::engine::{Completed, Engine, LeaseTerms, Outcome};
 use super::pause::{self, Before};
+use super::record::Run;
 use super::session::save_failed;
-use super::walk::{End, Run};
+use super::walk::End;
 use crate::{CompiledGraph, EngineError, State};
 
 impl Engine {

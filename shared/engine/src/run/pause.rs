@@ -9,7 +9,8 @@ use dormouse_ports::{
 };
 
 use super::engine::{Engine, LeaseTerms, Suspended, is_transient};
-use super::walk::{Pause, Run};
+use super::pausing::Pause;
+use super::record::Run;
 use crate::{CompiledGraph, EngineError};
 
 /// How long a pause that is born claimed stays so, when the caller did not say.
@@ -77,7 +78,7 @@ fn describe(
         state: states.pop().unwrap_or_default(),
         parent_states: states,
         namespace: pause.namespace.clone(),
-        suspended_at_node: pause.namespace.clone(),
+        suspended_at_node: pause.asked_by.clone(),
         completed_positions: run.completed_positions(),
         step: run.next_step(),
         suspended_step: pause.step,
@@ -139,7 +140,7 @@ fn outcome(paused: PausedInvocation, pause: &Pause, carried: Map, arrived: Optio
         state: pause.states.first().cloned().unwrap_or_default(),
         descriptor: paused.descriptor,
         wake: paused.wake,
-        node_name: pause.namespace.last().cloned().unwrap_or_else(|| "".into()),
+        node_name: pause.asked_by.last().cloned().unwrap_or_else(|| "".into()),
         namespace: paused.suspended_at_node,
         carried,
         arrived,

@@ -7,8 +7,9 @@ use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrit
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transient, registered};
 use super::finish::completed;
 use super::pause::{self, Before};
+use super::record::Run;
 use super::session::{SessionRun, save_failed};
-use super::walk::{End, From, ResumePoint, Run};
+use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::Identity;
 use crate::{CompiledGraph, EngineError, State};
 
@@ -101,7 +102,7 @@ async fn continue_walk(
         attempt_index: paused.attempt_index,
         step: paused.suspended_step,
     };
-    run.walk(graph, outermost, From::Pause(point)).await
+    Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await
 }
 
 async fn complete(

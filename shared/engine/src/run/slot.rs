@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use dormouse_ports::{Category, SignalDescriptor};
 
+use super::pausing::{Contained, Pause, Refusal};
 use crate::{NodeError, State, ambient};
 
 /// Where a node puts down its wish to suspend. One per running graph: a graph runs one node at a time.
@@ -17,14 +18,13 @@ pub(crate) enum Wish {
     Suspend {
         descriptor: SignalDescriptor,
         node_completed: bool,
-        attempt_index: u32,
     },
     /// `suspend()` was called where it may not be.
-    Refused {
-        reason: &'static str,
-    },
-    /// A graph inside of the node is pausing.
-    Nested(Arc<super::walk::Pause>),
+    Refused(Arc<Refusal>),
+    /// The graph inside of a subgraph node is pausing.
+    Nested(Arc<Pause>),
+    /// A part of a fan-out or of parallel branches is pausing.
+    Contained(Box<Contained>),
 }
 
 /// What `save_session()` reaches from a body.
@@ -69,10 +69,9 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
         None => Some("suspend() was called by a middleware; move it into a node of its own"),
         Some(body) => body.unsupported,
     };
-    let attempt_index = scope.attempt_index;
     slot.put(match refused {
-        Some(reason) => Wish::Refused { reason },
-        None => Wish::Suspend { descriptor, node_completed, attempt_index },
+        Some(reason) => Wish::Refused(Arc::new(Refusal { reason, node: None, state: None })),
+        None => Wish::Suspend { descriptor, node_completed },
     });
     futures::future::pending().await
 }

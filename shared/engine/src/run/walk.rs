@@ -1,51 +1,34 @@
 //! The execution loop: one walk is one running graph (graph-engine §3).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use dormouse_ports::{Category, NodePosition, SignalDescriptor};
+use dormouse_ports::Category;
 
 use super::attempts::Told;
-use super::engine::Engine;
-use super::session::SessionRun;
-use super::slot::{Ended, UntilSuspended, Wish};
-use super::{Attempts, Slot, dispatch};
-use crate::ambient::{Identity, Scope, Scoped, View};
+use super::dispatch::Dispatch;
+use super::pausing::{Pause, Refusal, Stop};
+use super::record::{Boundary, Lineage, Position, Run};
+use super::slot::{Ended, Slot, UntilSuspended};
+use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{Attached, EventQueue, NodeEvent, Phase, Registered, Registrations};
+use crate::observe::{NodeEvent, Phase, Registered, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
-/// What all walks of an invocation share.
-pub(crate) struct Run {
-    pub(super) identity: Arc<Identity>,
-    /// The invocation as its outermost line of execution sees it.
-    pub(super) view: View,
-    pub(super) session: Option<Arc<SessionRun>>,
-    step: AtomicU64,
-    positions: Mutex<Vec<Position>>,
-    attached: Attached,
-    scoped: Vec<Registered>,
-    events: Option<Arc<EventQueue>>,
-}
-
-struct Position {
-    namespace: Arc<[Arc<str>]>,
-    node_name: Arc<str>,
-    step: u64,
-    attempt_index: u32,
-}
-
-/// One running graph: the outermost one, or one inside a subgraph node.
+/// One running graph: the outermost one, or one inside a node.
 pub(crate) struct Walk<'r> {
     pub(super) run: &'r Run,
     pub(super) graph: &'r CompiledGraph,
     /// Path of the nodes around it.
     pub(super) namespace: Arc<[Arc<str>]>,
+    /// What is between it and each of these nodes.
+    pub(super) lineage: Lineage,
     /// States of the graphs around it, outermost first.
     pub(super) parents: Vec<State>,
     pub(super) slot: Arc<Slot>,
+    /// Why nothing in it may suspend, if nothing may.
+    pub(super) no_suspension: Option<&'static str>,
     observers: Registrations,
 }
 
@@ -67,139 +50,91 @@ pub(crate) struct ResumePoint {
     pub(super) step: u64,
 }
 
-/// How a walk ended.
+/// How a walk ended without an error.
 pub(crate) enum End {
     Completed(State),
     Paused(Arc<Pause>),
 }
 
-/// A suspension on its way out to `invoke()`.
-pub(crate) struct Pause {
-    pub(super) descriptor: SignalDescriptor,
-    pub(super) attempt_index: u32,
-    pub(super) step: u64,
-    /// States of all active graphs, outermost first.
-    pub(super) states: Vec<State>,
-    /// Path from the outermost graph to the suspending node, its own name last.
-    pub(super) namespace: Vec<Arc<str>>,
-}
-
 /// An execution of a node, from its start to the choice of the next one.
 pub(super) struct Execution {
     pub(super) index: usize,
-    pub(super) step: u64,
+    /// Given when the node runs again under the step that it had.
+    pub(super) step: Option<u64>,
     pub(super) attempt_index: u32,
     pub(super) resume: Option<ResumePoint>,
 }
 
-impl Run {
-    pub(super) fn begin(
-        engine: &Engine,
-        graph: &CompiledGraph,
-        identity: Arc<Identity>,
-        session: Option<Arc<SessionRun>>,
-        scoped: Vec<Registered>,
-    ) -> Self {
-        let attached = Attached::of(graph);
-        let watched = !scoped.is_empty() || !attached.is_empty();
-        let id = &identity.invocation_id;
-        let events = watched.then(|| Arc::new(EventQueue::open(graph, id.clone(), &*engine.ports().spawner)));
-        let (step, positions) = (AtomicU64::new(0), Mutex::default());
-        Self { view: View::new(identity.clone()), identity, session, step, positions, attached, scoped, events }
-    }
-
-    /// Walks the outermost graph. Nothing of an invocation around this one reaches in.
-    pub(super) async fn walk(&self, graph: &CompiledGraph, state: State, from: From) -> Result<End, EngineError> {
-        let view = self.view.clone();
-        let scope = Scope { view, slot: None, body: None, attempt_index: 0, attempts: None };
-        let walk = Walk::at(self, graph, Arc::new([]), Vec::new(), &[]);
-        Scoped::new(scope, Box::pin(walk.walk(state, from))).await
-    }
-
-    /// Takes up the history of a paused invocation.
-    pub(super) fn continuing(self, step: u64, positions: &[NodePosition]) -> Self {
-        let positions = positions.iter().map(|position| Position {
-            namespace: position.namespace.clone().into(),
-            node_name: position.node_name.clone(),
-            step: position.step,
-            attempt_index: position.attempt_index,
-        });
-        Self { step: AtomicU64::new(step), positions: Mutex::new(positions.collect()), ..self }
-    }
-
-    pub(super) fn next_step(&self) -> u64 {
-        self.step.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn completed_positions(&self) -> Vec<NodePosition> {
-        let positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
-        let position = |p: &Position| NodePosition {
-            namespace: p.namespace.to_vec(),
-            node_name: p.node_name.clone(),
-            step: p.step,
-            attempt_index: p.attempt_index,
-            fan_out_index: None,
-        };
-        positions.iter().map(position).collect()
-    }
+/// What a walk inside of a node adds to its surroundings.
+pub(super) struct Inside<'i> {
+    pub(super) graph: &'i CompiledGraph,
+    /// The node around it.
+    pub(super) name: &'i Arc<str>,
+    /// The state of that node's graph.
+    pub(super) state: State,
+    pub(super) boundary: Boundary,
+    pub(super) no_suspension: Option<&'static str>,
 }
 
 impl<'r> Walk<'r> {
-    /// A walk of `graph` inside the node `name` of this walk's graph, which is in `state`.
-    pub(super) fn inside<'i>(&'i self, graph: &'i CompiledGraph, name: &Arc<str>, state: State) -> Walk<'i> {
-        let namespace = self.namespace.iter().chain([name]).cloned().collect();
-        let parents = self.parents.iter().cloned().chain([state]).collect();
+    pub(super) fn outermost(run: &'r Run, graph: &'r CompiledGraph) -> Self {
+        let observers = attached(&[], graph, run);
+        let (namespace, lineage, parents) = (Arc::new([]), Lineage::default(), Vec::new());
+        Self { run, graph, namespace, lineage, parents, slot: Arc::default(), no_suspension: None, observers }
+    }
+
+    /// A walk of a graph inside of a node of this one.
+    pub(super) fn inside<'i>(&'i self, inside: Inside<'i>) -> Walk<'i> {
         let around = self.observers.len() - self.run.scoped.len();
-        Walk::at(self.run, graph, namespace, parents, &self.observers[..around])
+        Walk {
+            run: self.run,
+            graph: inside.graph,
+            namespace: self.path_to(inside.name).into(),
+            lineage: self.lineage.inside(inside.boundary),
+            parents: self.parents.iter().cloned().chain([inside.state]).collect(),
+            slot: Arc::default(),
+            no_suspension: inside.no_suspension.or(self.no_suspension),
+            observers: attached(&self.observers[..around], inside.graph, self.run),
+        }
     }
 
-    fn at(
-        run: &'r Run,
-        graph: &'r CompiledGraph,
-        namespace: Arc<[Arc<str>]>,
-        parents: Vec<State>,
-        around: &[Registered],
-    ) -> Self {
-        let attached = run.attached.to(graph);
-        let observers = around.iter().chain(attached.iter()).chain(&run.scoped).cloned().collect();
-        Self { run, graph, namespace, parents, slot: Arc::default(), observers }
-    }
-
-    /// Runs until END or a pause.
+    /// Runs the outermost graph; where something refused to go on, that is an error. Nothing of an invocation around
+    /// this one reaches in.
     pub(super) async fn walk(&self, state: State, from: From) -> Result<End, EngineError> {
+        let view = self.run.view.clone();
+        let scope = Scope { view, slot: None, body: None, attempt_index: 0, attempts: None };
+        match Scoped::new(scope, Box::pin(self.walk_inside(state, from))).await? {
+            Ok(end) => Ok(end),
+            Err(refusal) => Err(refusal.into_error()),
+        }
+    }
+
+    /// Runs until END, a pause, or the refusal of one. A refusal is no error: nothing on its way out may catch it.
+    pub(super) async fn walk_inside(&self, state: State, from: From) -> Result<Result<End, Arc<Refusal>>, EngineError> {
         let (mut state, mut next) = (state, None);
         match from {
-            From::Entry => next = Some(self.fresh(self.graph.entry())),
+            From::Entry => next = Some(fresh(self.graph.entry())),
             From::Pause(point) => {
                 let (index, name, node) = self.resolve(&point)?;
                 if point.path.len() == 1 && point.node_completed {
-                    next = self.choose(name, node, &state)?.map(|index| self.fresh(index));
+                    next = self.choose(name, node, &state)?.map(fresh);
                 } else {
-                    next.replace(self.again(index, point));
+                    next.replace(again(index, point));
                 }
             }
         }
         while let Some(execution) = next {
             match self.execute(execution, &mut state).await? {
-                Ok(following) => next = following.map(|index| self.fresh(index)),
-                Err(pause) => return Ok(End::Paused(pause)),
+                Ok(following) => next = following.map(fresh),
+                Err(Stop::Pause(pause)) => return Ok(Ok(End::Paused(pause))),
+                Err(Stop::Refusal(refusal)) => return Ok(Err(refusal)),
             }
         }
         self.graph
             .schema()
             .validate(&state)
             .map_err(|reason| EngineError::new(Category::StateValidationError, reason).with_state(&state))?;
-        Ok(End::Completed(state))
-    }
-
-    fn fresh(&self, index: usize) -> Execution {
-        Execution { index, step: u64::MAX, attempt_index: 0, resume: None }
-    }
-
-    fn again(&self, index: usize, point: ResumePoint) -> Execution {
-        let (step, attempt_index) = (point.step, point.attempt_index);
-        let resume = (point.path.len() > 1).then_some(point);
-        Execution { index, step, attempt_index, resume }
+        Ok(Ok(End::Completed(state)))
     }
 
     fn resolve(&self, point: &ResumePoint) -> Result<(usize, &'r Arc<str>, &'r CompiledNode), EngineError> {
@@ -214,82 +149,64 @@ impl<'r> Walk<'r> {
         Ok((index, name, node))
     }
 
-    /// Runs one node: body, merge, edge, event. The outer error ends the invocation, the inner one pauses it.
+    /// Runs one node: body, merge, edge, event. The outer error ends the invocation, the inner one stops the walk.
     async fn execute(
         &self,
-        mut execution: Execution,
+        execution: Execution,
         state: &mut State,
-    ) -> Result<Result<Option<usize>, Arc<Pause>>, EngineError> {
+    ) -> Result<Result<Option<usize>, Stop>, EngineError> {
         let Some((name, node)) = self.graph.node_at(execution.index) else {
             return Err(EngineError::new(Category::RoutingError, "the graph has no such node"));
         };
-        let emits = node.work.emits_events();
-        if emits && execution.step == u64::MAX {
-            execution.step = self.run.step.fetch_add(1, Ordering::Relaxed);
-        }
-        let dispatch = dispatch::Dispatch::new(self, name, node, &execution);
-        let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
+        let step = match (execution.step, node.work.emits_events()) {
+            (Some(step), _) => step,
+            (None, true) => self.run.take_step(),
+            (None, false) => self.run.next_step(),
+        };
+        let dispatch = Dispatch::new(self, name, node, step, &execution);
         let attempts = dispatch.attempts.clone();
+        let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
         drop(dispatch);
         let moved = match ended {
-            Ended::Suspended(wish) => return self.pause(name, &execution, wish, state, &attempts).map(Err),
+            Ended::Suspended(wish) => return self.stop(name, step, &attempts, wish, state).map(Err),
             Ended::Returned(Ok(update)) => {
                 self.merge(name, state, update).and_then(|()| self.choose(name, node, state))
             }
             Ended::Returned(Err(error)) => Err(self.raised(name, state, error)),
         };
         attempts.end(moved.as_ref().map(|_| &*state));
-        if emits && moved.is_ok() {
-            self.complete(name, execution.step, attempts.last());
+        if node.work.emits_events() && moved.is_ok() {
+            self.complete(name, step, attempts.last());
         }
         moved.map(Ok)
     }
 
-    fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
-        let position = Position { namespace: self.namespace.clone(), node_name: name.clone(), step, attempt_index };
-        self.run.positions.lock().unwrap_or_else(PoisonError::into_inner).push(position);
-    }
-
-    fn pause(
-        &self,
-        name: &Arc<str>,
-        execution: &Execution,
-        wish: Wish,
-        state: &State,
-        attempts: &Attempts,
-    ) -> Result<Arc<Pause>, EngineError> {
-        match wish {
-            Wish::Nested(pause) => Ok(pause),
-            Wish::Refused { reason } => {
-                let error = EngineError::new(Category::SuspensionInUnsupportedContext, reason).at(name, state);
-                attempts.end(Err(&error));
-                Err(error)
-            }
-            Wish::Suspend { descriptor, node_completed, attempt_index } => {
-                attempts.suspended(&descriptor);
-                if node_completed {
-                    self.complete(name, execution.step, attempt_index);
-                }
-                Ok(Arc::new(Pause {
-                    descriptor,
-                    attempt_index,
-                    step: execution.step,
-                    states: self.parents.iter().chain([state]).cloned().collect(),
-                    namespace: self.namespace.iter().chain([name]).cloned().collect(),
-                }))
-            }
-        }
+    pub(super) fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
+        self.run.complete(Position {
+            namespace: self.namespace.clone(),
+            node_name: name.clone(),
+            step,
+            attempt_index,
+            fan_out_index: self.lineage.fan_out_index(),
+        });
     }
 
     fn raised(&self, name: &Arc<str>, state: &State, error: NodeError) -> EngineError {
-        let error = match error.into_carried() {
+        let error = match error.into_passed() {
             Ok(inner) => return inner.at(name, state),
             Err(error) => error,
         };
-        EngineError::new(Category::NodeException, error.message()).caused_by(error).at(name, state)
+        let (failed, error) = match error.into_branch() {
+            Ok((branch, error)) => {
+                let failed = EngineError::new(Category::ParallelBranchesBranchFailed, error.message());
+                (failed.detail("branch_name", &*branch), error)
+            }
+            Err(error) => (EngineError::new(Category::NodeException, error.message()), error),
+        };
+        failed.caused_by(error).at(name, state)
     }
 
-    fn merge(&self, name: &Arc<str>, state: &mut State, update: Update) -> Result<(), EngineError> {
+    pub(super) fn merge(&self, name: &Arc<str>, state: &mut State, update: Update) -> Result<(), EngineError> {
         self.graph.schema().merge(state, update).map_err(|failure| match failure {
             MergeFailure::Undeclared(reason) => {
                 EngineError::new(Category::StateValidationError, format!("node `{name}`: {reason}")).at(name, state)
@@ -334,11 +251,16 @@ impl<'r> Walk<'r> {
         Some(Told { events: events.clone(), observers: self.observers.clone(), template })
     }
 
+    /// Path from the outermost graph to the node `name` of this one.
+    pub(super) fn path_to(&self, name: &Arc<str>) -> Vec<Arc<str>> {
+        self.namespace.iter().chain([name]).cloned().collect()
+    }
+
     fn event(&self, name: &Arc<str>, step: u64) -> NodeEvent {
         NodeEvent {
             phase: Phase::Started,
             node_name: name.clone(),
-            namespace: self.namespace.iter().chain([name]).cloned().collect(),
+            namespace: self.path_to(name),
             step,
             attempt_index: 0,
             pre_state: State::default(),
@@ -346,6 +268,31 @@ impl<'r> Walk<'r> {
             error: None,
             descriptor: None,
             parent_states: self.parents.clone(),
+            fan_out_index: self.lineage.fan_out_index(),
+            branch_name: self.lineage.branch_name(),
+            fan_out_index_chain: self.lineage.fan_out_indices(),
+            branch_name_chain: self.lineage.branch_names(),
+            fan_out_config: None,
+            parallel_branches_config: None,
         }
+    }
+}
+
+fn attached(around: &[Registered], graph: &CompiledGraph, run: &Run) -> Registrations {
+    around.iter().chain(run.attached.to(graph)).chain(&run.scoped).cloned().collect()
+}
+
+fn fresh(index: usize) -> Execution {
+    Execution { index, step: None, attempt_index: 0, resume: None }
+}
+
+/// The node runs again, or the graph inside of it goes on.
+fn again(index: usize, point: ResumePoint) -> Execution {
+    let inside = point.path.len() > 1;
+    Execution {
+        index,
+        step: (!inside).then_some(point.step),
+        attempt_index: point.attempt_index,
+        resume: inside.then_some(point),
     }
 }

@@ -47,6 +47,17 @@ impl FieldType {
     }
 }
 
+impl FieldType {
+    /// Whether its values are lists, or null.
+    pub(crate) fn is_list(&self) -> bool {
+        match self {
+            Self::List(_) => true,
+            Self::Optional(inner) => inner.is_list(),
+            Self::Any | Self::Bool | Self::Int | Self::Float | Self::Str | Self::Mapping(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for FieldType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -235,8 +246,20 @@ impl StateSchema {
 
     /// Merges `update` into `state` through the reducers; on an error `state` is as it was.
     pub(crate) fn merge(&self, state: &mut State, update: Update) -> Result<(), MergeFailure> {
-        let mut changes = Vec::with_capacity(update.len());
-        for (name, value) in update.into_fields() {
+        let (fields, then) = update.into_parts();
+        if then.is_empty() {
+            return self.merge_fields(state, fields);
+        }
+        let mut merged = state.clone();
+        self.merge_fields(&mut merged, fields)?;
+        then.into_iter().try_for_each(|update| self.merge(&mut merged, update))?;
+        *state = merged;
+        Ok(())
+    }
+
+    fn merge_fields(&self, state: &mut State, fields: IndexMap<Arc<str>, Value>) -> Result<(), MergeFailure> {
+        let mut changes = Vec::with_capacity(fields.len());
+        for (name, value) in fields {
             changes.push(self.prepare(state, name, value)?);
         }
         for (name, change) in changes {

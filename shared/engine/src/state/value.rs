@@ -56,8 +56,14 @@ impl FromIterator<(String, Value)> for State {
 }
 
 /// A node's partial update: new values for some fields (graph-engine §2).
+///
+/// The contributions of a fan-out or of parallel branches are a sequence of updates that are merged one after the other
+/// ([`then`](Self::then)); reading and adding fields concerns the first of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Update(IndexMap<Arc<str>, Value>);
+pub struct Update {
+    fields: IndexMap<Arc<str>, Value>,
+    then: Vec<Update>,
+}
 
 impl Update {
     /// An update that changes nothing.
@@ -68,7 +74,7 @@ impl Update {
     /// Adds a new value for `field`.
     #[must_use]
     pub fn with(mut self, field: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
-        self.0.insert(field.into(), value.into());
+        self.fields.insert(field.into(), value.into());
         self
     }
 
@@ -80,38 +86,43 @@ impl Update {
         Ok(self.with(field, serde_json::to_value(value)?))
     }
 
+    /// Merges `update` after this one.
+    #[must_use]
+    pub fn then(mut self, update: Self) -> Self {
+        if !update.is_empty() {
+            self.then.push(update);
+        }
+        self
+    }
+
     /// The value for `field`, if the update has one.
     pub fn get(&self, field: &str) -> Option<&Value> {
-        self.0.get(field)
+        self.fields.get(field)
     }
 
     /// The changed fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
-        self.0.iter()
+        self.fields.iter()
     }
 
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.fields.is_empty() && self.then.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn into_fields(self) -> impl Iterator<Item = (Arc<str>, Value)> {
-        self.0.into_iter()
+    pub(crate) fn into_parts(self) -> (IndexMap<Arc<str>, Value>, Vec<Self>) {
+        (self.fields, self.then)
     }
 }
 
 impl From<Map> for Update {
     fn from(map: Map) -> Self {
-        Self(map.into_iter().map(|(name, value)| (name.into(), value)).collect())
+        map.into_iter().map(|(name, value)| (name.into(), value)).collect()
     }
 }
 
 impl FromIterator<(Arc<str>, Value)> for Update {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, Value)>>(fields: I) -> Self {
-        Self(fields.into_iter().collect())
+        Self { fields: fields.into_iter().collect(), then: Vec::new() }
     }
 }

@@ -1,0 +1,113 @@
+//! Running a parallel-branches node: different things side by side, merged in order (pipeline-utilities §11).
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use serde_json::Value;
+
+use super::attempts::Config;
+use super::child::{Child, PartEnd, PartWork, no_suspension};
+use super::dispatch::Dispatch;
+use super::fan_out::error_record;
+use super::pausing::Contained;
+use super::record::Boundary;
+use super::slot::Wish;
+use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
+use crate::observe::ParallelBranchesConfig;
+use crate::{NodeError, State, Update};
+
+/// What a branch contributed: an update of the parent, or why it failed.
+type Contribution<'b> = (&'b Arc<str>, Result<Update, NodeError>);
+
+impl Dispatch<'_> {
+    pub(super) async fn branches(&self, node: &ParallelBranches, state: State) -> Result<Update, NodeError> {
+        let chosen = node.branches.iter().filter(|(_, branch)| branch.when.as_ref().is_none_or(|when| when(&state)));
+        let chosen: Vec<_> = chosen.collect();
+        let config = ParallelBranchesConfig {
+            branch_names: node.branches.iter().map(|(name, _)| name.clone()).collect(),
+            branch_count: chosen.len(),
+            error_policy: node.error_policy.as_str(),
+            parent_node_name: self.name.clone(),
+        };
+        self.attempts.resolved(Config { branches: Some(Arc::new(config)), ..Config::default() });
+        let work = async {
+            let contributions = self.run_branches(node, &chosen, &state).await?;
+            Ok(merged(node, contributions))
+        };
+        self.attempt(state.clone(), work).await
+    }
+
+    async fn run_branches<'b>(
+        &self,
+        node: &ParallelBranches,
+        chosen: &[&'b (Arc<str>, Branch)],
+        snapshot: &State,
+    ) -> Result<Vec<Contribution<'b>>, NodeError> {
+        let started = chosen
+            .iter()
+            .enumerate()
+            .map(|(index, (name, branch))| async move { (index, self.run_branch(node, name, branch, snapshot).await) });
+        let mut running: FuturesUnordered<_> = started.collect();
+        let mut contributions: Vec<Option<Contribution<'b>>> = Vec::new();
+        contributions.resize_with(chosen.len(), || None);
+        while let Some((index, end)) = running.next().await {
+            let name = &chosen[index].0;
+            match end {
+                PartEnd::Done(update) => contributions[index] = Some((name, Ok(update))),
+                PartEnd::Failed(error) if node.error_policy == ErrorPolicy::FailFast => {
+                    return Err(error.of_branch(name));
+                }
+                PartEnd::Failed(error) => contributions[index] = Some((name, Err(error))),
+                PartEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+                PartEnd::Paused(pause) => {
+                    let partial = merged(node, contributions.into_iter().flatten().collect());
+                    let contained = Contained { pause, partial, part: ("branch_name", Value::from(&**name)) };
+                    return self.stop_by(Wish::Contained(Box::new(contained))).await;
+                }
+            }
+        }
+        Ok(contributions.into_iter().flatten().collect())
+    }
+
+    async fn run_branch(&self, node: &ParallelBranches, name: &Arc<str>, branch: &Branch, snapshot: &State) -> PartEnd {
+        let schema = self.walk.graph.schema();
+        let contribution = |end: &State| match &branch.graph {
+            Some(graph) => branch.projection.leave(schema, graph, end),
+            None => Update::none(),
+        };
+        let (state, work) = match (&branch.graph, &branch.call) {
+            (Some(graph), _) => {
+                let work = PartWork::Graph { graph, contribution: &contribution };
+                (branch.projection.enter(snapshot, graph), work)
+            }
+            (None, Some(call)) => (snapshot.clone(), PartWork::Call(&**call)),
+            (None, None) => return PartEnd::Failed(NodeError::new("the branch has nothing to do")),
+        };
+        let child = Child {
+            dispatch: self,
+            work,
+            middleware: &branch.middleware,
+            boundary: Boundary::Branch(name.clone()),
+            snapshot,
+            no_suspension: no_suspension(node.error_policy),
+            slot: Arc::default(),
+        };
+        child.run(state).await
+    }
+}
+
+/// Merges the contributions in the order of the branches (§11.4).
+fn merged(node: &ParallelBranches, contributions: Vec<Contribution<'_>>) -> Update {
+    let (mut update, mut errors) = (Update::none(), Vec::new());
+    for (name, contribution) in contributions {
+        match contribution {
+            Ok(contributed) => update = update.then(contributed),
+            Err(error) => errors.push(error_record("branch_name", name.to_string(), &error)),
+        }
+    }
+    match &node.errors_field {
+        Some(field) if !errors.is_empty() => update.then(Update::none().with(field.clone(), errors)),
+        Some(_) | None => update,
+    }
+}

@@ -1,0 +1,208 @@
+//! One concurrent part of a node: an instance of a fan-out, or a parallel branch.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::attempts::Told;
+use super::dispatch::{Dispatch, flatten_panic};
+use super::pausing::{Pause, Refusal};
+use super::record::Boundary;
+use super::slot::{Ended, Saver, Slot, UntilSuspended, Wish};
+use super::walk::{End, From, Inside};
+use super::{Attempts, Body};
+use crate::ambient::{self, Scope, Scoped, View};
+use crate::graph::ErrorPolicy;
+use crate::node::{Chain, Middleware, Next, Node};
+use crate::{CompiledGraph, NodeError, State, Update};
+
+/// What a part does.
+pub(super) enum PartWork<'c> {
+    /// Runs a graph and turns its final state into the part's contribution.
+    Graph { graph: &'c CompiledGraph, contribution: &'c (dyn Fn(&State) -> Update + Send + Sync) },
+    /// Calls a node on the parent's state.
+    Call(&'c dyn Node),
+}
+
+/// A part with what wraps it.
+pub(super) struct Child<'c> {
+    pub(super) dispatch: &'c Dispatch<'c>,
+    pub(super) work: PartWork<'c>,
+    pub(super) middleware: &'c [Arc<dyn Middleware>],
+    pub(super) boundary: Boundary,
+    /// The parent's state at entry.
+    pub(super) snapshot: &'c State,
+    pub(super) no_suspension: Option<&'static str>,
+    pub(super) slot: Arc<Slot>,
+}
+
+/// How a part ended.
+pub(super) enum PartEnd {
+    Done(Update),
+    Failed(NodeError),
+    Paused(Arc<Pause>),
+    Refused(Arc<Refusal>),
+}
+
+/// Why the parts of a node may not suspend, if they may not (suspension §8.2, §8.3).
+pub(super) fn no_suspension(policy: ErrorPolicy) -> Option<&'static str> {
+    match policy {
+        ErrorPolicy::FailFast => None,
+        ErrorPolicy::Collect => Some(
+            "suspend() was called in a part of a node whose error policy is collect; \
+             dispatch the work first, then suspend once behind it",
+        ),
+    }
+}
+
+/// A part while it runs.
+struct Running<'c> {
+    child: &'c Child<'c>,
+    step: u64,
+    view: View,
+    attempts: Arc<Attempts>,
+}
+
+impl Child<'_> {
+    /// Runs the part on `state` with all that wraps it.
+    pub(super) async fn run(&self, state: State) -> PartEnd {
+        let around = ambient::scope().unwrap_or_else(|| self.dispatch.scope());
+        // What runs beside it sees nothing of what it adds (observability §3.4).
+        let view = View::new(around.view.identity());
+        let step = match &self.work {
+            PartWork::Graph { .. } => self.dispatch.step,
+            PartWork::Call(_) => self.dispatch.walk.run.take_step(),
+        };
+        let attempts = Arc::new(Attempts::new(self.told(step), view.clone(), 0, around.attempt_index));
+        let running = Running { child: self, step, view, attempts };
+        let scoped = Scoped::new(running.scope(around.attempt_index), running.layer(0, state));
+        let guarded = AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed();
+        let ended = UntilSuspended { future: guarded, slot: &self.slot }.await;
+        let end = match ended {
+            Ended::Returned(Ok(update)) => PartEnd::Done(update),
+            Ended::Returned(Err(error)) => PartEnd::Failed(error),
+            Ended::Suspended(Wish::Nested(pause)) => PartEnd::Paused(pause),
+            Ended::Suspended(Wish::Refused(refusal)) => PartEnd::Refused(refusal),
+            Ended::Suspended(wish @ (Wish::Suspend { .. } | Wish::Contained(_))) => running.of_call(wish),
+        };
+        running.settle(&end);
+        end
+    }
+
+    /// To whom the part is told, and as what: as the node with the part entered. A call has no nodes of its own, so
+    /// the branch itself is what observers see.
+    fn told(&self, step: u64) -> Option<Told> {
+        let walk = self.dispatch.walk;
+        let mut told = walk.told(self.dispatch.name, step)?;
+        let lineage = walk.lineage.inside(self.boundary.clone());
+        let template = &mut told.template;
+        template.fan_out_index = lineage.fan_out_index();
+        template.branch_name = lineage.branch_name();
+        template.fan_out_index_chain = lineage.fan_out_indices();
+        template.branch_name_chain = lineage.branch_names();
+        if let (PartWork::Call(_), Boundary::Branch(name)) = (&self.work, &self.boundary) {
+            template.node_name = name.clone();
+            template.namespace.push(name.clone());
+            template.parent_states.push(self.snapshot.clone());
+        }
+        Some(told)
+    }
+}
+
+impl Running<'_> {
+    /// A call asked for the suspension itself: the branch is its node.
+    fn of_call(&self, wish: Wish) -> PartEnd {
+        let Wish::Suspend { descriptor, node_completed } = wish else {
+            return PartEnd::Failed(NodeError::new("a call contains no parts"));
+        };
+        let Boundary::Branch(name) = &self.child.boundary else {
+            return PartEnd::Failed(NodeError::new("only a branch can be a call"));
+        };
+        let dispatch = self.child.dispatch;
+        let namespace = dispatch.walk.path_to(dispatch.name);
+        let asked_by = namespace.iter().chain([name]).cloned().collect();
+        let (attempt_index, step, states) = (self.attempts.last(), self.step, Vec::new());
+        PartEnd::Paused(Arc::new(Pause {
+            descriptor,
+            node_completed,
+            attempt_index,
+            step,
+            states,
+            namespace,
+            asked_by,
+        }))
+    }
+
+    /// Ends the attempt at a call; a graph's nodes have ended by themselves.
+    fn settle(&self, end: &PartEnd) {
+        let Child { dispatch, work: PartWork::Call(_), snapshot, .. } = self.child else { return };
+        match end {
+            PartEnd::Done(update) => {
+                let mut state = (*snapshot).clone();
+                let merged = dispatch.walk.merge(dispatch.name, &mut state, update.clone());
+                self.attempts.end(merged.as_ref().map(|()| &state));
+            }
+            PartEnd::Failed(error) => self.attempts.end(Err(error)),
+            PartEnd::Paused(pause) => self.attempts.suspended(&pause.descriptor),
+            PartEnd::Refused(refusal) => self.attempts.end(Err(&refusal.clone().into_error())),
+        }
+    }
+
+    fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
+        match &self.child.work {
+            PartWork::Graph { graph, contribution } => Box::pin(self.graph(graph, contribution, state)),
+            PartWork::Call(node) => Box::pin(self.call(*node, state)),
+        }
+    }
+
+    async fn call(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
+        let unsupported = self.child.no_suspension;
+        let body = Body { state: state.clone(), saver: Saver::Subgraph, unsupported };
+        let index = ambient::scope().map_or(0, |scope| scope.attempt_index);
+        let scope = Scope { body: Some(Arc::new(body)), ..self.scope(index) };
+        self.attempts.attempt(index, &state.clone(), Scoped::new(scope, node.run(state))).await
+    }
+
+    async fn graph(
+        &self,
+        graph: &CompiledGraph,
+        contribution: &(dyn Fn(&State) -> Update + Send + Sync),
+        state: State,
+    ) -> Result<Update, NodeError> {
+        let Child { dispatch, snapshot, boundary, no_suspension, slot, .. } = self.child;
+        let inner = dispatch.walk.inside(Inside {
+            graph,
+            name: dispatch.name,
+            state: (*snapshot).clone(),
+            boundary: boundary.clone(),
+            no_suspension: *no_suspension,
+        });
+        let wish = match inner.walk_inside(state, From::Entry).await.map_err(NodeError::passing)? {
+            Ok(End::Completed(end)) => return Ok(contribution(&end)),
+            Ok(End::Paused(pause)) => Wish::Nested(pause),
+            Err(refusal) => Wish::Refused(refusal),
+        };
+        slot.put(wish);
+        futures::future::pending().await
+    }
+
+    fn scope(&self, attempt_index: u32) -> Scope {
+        let (view, attempts) = (self.view.clone(), Some(self.attempts.clone()));
+        Scope { view, slot: Some(self.child.slot.clone()), body: None, attempt_index, attempts }
+    }
+}
+
+impl Chain for Running<'_> {
+    fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
+        match self.child.middleware.get(depth) {
+            Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),
+            None => self.innermost(state),
+        }
+    }
+
+    fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+}

@@ -1,0 +1,142 @@
+//! A suspension on its way from the node that asked for it out to `invoke()` (suspension §8).
+
+use std::sync::Arc;
+
+use dormouse_ports::{Category, SignalDescriptor};
+use serde_json::Value;
+
+use super::attempts::Attempts;
+use super::slot::Wish;
+use super::walk::Walk;
+use crate::{EngineError, State, Update};
+
+/// A pause to be persisted.
+pub(crate) struct Pause {
+    pub(super) descriptor: SignalDescriptor,
+    /// Whether execution goes on behind the node at `namespace`, or with it.
+    pub(super) node_completed: bool,
+    pub(super) attempt_index: u32,
+    pub(super) step: u64,
+    /// States of all graphs that are resumed, outermost first.
+    pub(super) states: Vec<State>,
+    /// Path from the outermost graph to the node at which execution goes on, its own name last.
+    pub(super) namespace: Vec<Arc<str>>,
+    /// Path to the node that asked; longer where that ran in a fan-out or a branch.
+    pub(super) asked_by: Vec<Arc<str>>,
+}
+
+/// A suspension that was asked for where none may be (suspension §9).
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(super) reason: &'static str,
+    pub(super) node: Option<Arc<str>>,
+    pub(super) state: Option<State>,
+}
+
+impl Refusal {
+    pub(super) fn into_error(self: Arc<Self>) -> EngineError {
+        let error = EngineError::new(Category::SuspensionInUnsupportedContext, self.reason);
+        match (&self.node, &self.state) {
+            (Some(node), Some(state)) => error.at(node, state),
+            (None, _) | (_, None) => error,
+        }
+    }
+}
+
+/// Why a walk does not go on.
+pub(super) enum Stop {
+    Pause(Arc<Pause>),
+    Refusal(Arc<Refusal>),
+}
+
+/// A pause inside a concurrent part of a node.
+#[derive(Clone)]
+pub(crate) struct Contained {
+    pub(super) pause: Arc<Pause>,
+    /// What finished parts have contributed so far.
+    pub(super) partial: Update,
+    /// What the descriptor is annotated with: `fan_out_index` or `branch_name`, and its value.
+    pub(super) part: (&'static str, Value),
+}
+
+impl Walk<'_> {
+    /// Turns the wish that the node `name` was stopped by into what its surroundings see.
+    pub(super) fn stop(
+        &self,
+        name: &Arc<str>,
+        step: u64,
+        attempts: &Attempts,
+        wish: Wish,
+        state: &State,
+    ) -> Result<Stop, EngineError> {
+        match wish {
+            Wish::Nested(pause) => Ok(Stop::Pause(pause)),
+            Wish::Refused(refusal) => Ok(Stop::Refusal(refuse(name, attempts, &refusal, state))),
+            Wish::Suspend { descriptor, node_completed } => {
+                let asked = Asked { descriptor, node_completed, asked_by: self.path_to(name) };
+                Ok(Stop::Pause(self.sleep(name, step, attempts, state, asked)))
+            }
+            Wish::Contained(contained) => {
+                // The whole node sleeps, with what its finished parts have contributed (suspension §8.2).
+                let mut state = state.clone();
+                self.merge(name, &mut state, contained.partial).inspect_err(|error| attempts.end(Err(error)))?;
+                let pause = &contained.pause;
+                let descriptor = annotate(pause.descriptor.clone(), contained.part);
+                let (node_completed, asked_by) = (pause.node_completed, pause.asked_by.clone());
+                let asked = Asked { descriptor, node_completed, asked_by };
+                Ok(Stop::Pause(self.sleep(name, step, attempts, &state, asked)))
+            }
+        }
+    }
+
+    fn sleep(&self, name: &Arc<str>, step: u64, attempts: &Attempts, state: &State, asked: Asked) -> Arc<Pause> {
+        attempts.suspended(&asked.descriptor);
+        let attempt_index = attempts.last();
+        if asked.node_completed {
+            self.complete(name, step, attempt_index);
+        }
+        Arc::new(Pause {
+            descriptor: asked.descriptor,
+            node_completed: asked.node_completed,
+            attempt_index,
+            step,
+            states: self.parents.iter().chain([state]).cloned().collect(),
+            namespace: self.path_to(name),
+            asked_by: asked.asked_by,
+        })
+    }
+}
+
+fn refuse(name: &Arc<str>, attempts: &Attempts, refusal: &Refusal, state: &State) -> Arc<Refusal> {
+    let refusal = Arc::new(Refusal {
+        reason: refusal.reason,
+        node: refusal.node.clone().or_else(|| Some(name.clone())),
+        state: refusal.state.clone().or_else(|| Some(state.clone())),
+    });
+    attempts.end(Err(&refusal.clone().into_error()));
+    refusal
+}
+
+/// What was asked for, as seen from the node that sleeps.
+struct Asked {
+    descriptor: SignalDescriptor,
+    node_completed: bool,
+    asked_by: Vec<Arc<str>>,
+}
+
+/// Names the part that asked. Where parts are nested, the innermost keeps the plain key, and the chain lists all of
+/// them, outermost first.
+fn annotate(mut descriptor: SignalDescriptor, (key, value): (&'static str, Value)) -> SignalDescriptor {
+    let metadata = descriptor.metadata.get_or_insert_default();
+    let chain_key = format!("{key}_chain");
+    match metadata.get(key).cloned() {
+        None => {
+            metadata.insert(key.to_owned(), value);
+        }
+        Some(inner) => {
+            let inner = metadata.get(&chain_key).and_then(Value::as_array).cloned().unwrap_or_else(|| vec![inner]);
+            metadata.insert(chain_key, [vec![value], inner].concat().into());
+        }
+    }
+    descriptor
+}
