@@ -47,10 +47,11 @@ fn told(seen: &Evidence) -> Vec<&FailureIsolated> {
 
 fn lineage_of(event: &FailureIsolated) -> Map<String, Value> {
     let mut lineage = Map::new();
-    lineage.insert("namespace".into(), event.namespace.iter().map(|name| Value::from(&**name)).collect());
-    lineage.insert("attempt_index".into(), event.attempt_index.into());
-    lineage.insert("fan_out_index".into(), Value::Null);
-    lineage.insert("branch_name".into(), Value::Null);
+    lineage.insert("namespace".into(), event.origin.namespace.iter().map(|name| Value::from(&**name)).collect());
+    lineage.insert("attempt_index".into(), event.origin.attempt_index.into());
+    lineage.insert("fan_out_index".into(), json!(event.origin.fan_out_index));
+    let branch = event.origin.branch_name.as_ref().map_or(Value::Null, |name| Value::from(&**name));
+    lineage.insert("branch_name".into(), branch);
     lineage
 }
 

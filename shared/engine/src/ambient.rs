@@ -7,15 +7,15 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 
 use dormouse_ports::{InvocationId, Map, SessionId};
 
-use crate::run::{Body, Slot};
+use crate::run::{Attempts, Body, Slot};
 
 /// What every part of an invocation may know of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// This invocation.
     pub invocation_id: InvocationId,
@@ -23,24 +23,48 @@ pub struct Identity {
     pub correlation_id: String,
     /// Its session, if it is bound to one.
     pub session_id: Option<SessionId>,
-    /// Caller-supplied metadata (observability §3.4).
+    /// Caller-supplied metadata as it is in scope here (observability §3.4).
     pub metadata: Map,
 }
 
-/// The current invocation, or `None` outside of one.
+/// The current invocation as it is seen from here, or `None` outside of one. What a node augments later does not
+/// show in it.
 pub fn current() -> Option<Arc<Identity>> {
-    CURRENT.with_borrow(|scope| scope.as_ref().map(|scope| scope.identity.clone()))
+    CURRENT.with_borrow(|scope| scope.as_ref().map(|scope| scope.view.identity()))
+}
+
+/// The invocation as one line of execution sees it: code that runs one after the other shares a view, whatever runs
+/// beside it has a view of its own (observability §3.4).
+#[derive(Clone, Debug)]
+pub(crate) struct View(Arc<Mutex<Arc<Identity>>>);
+
+impl View {
+    pub(crate) fn new(identity: Arc<Identity>) -> Self {
+        Self(Arc::new(Mutex::new(identity)))
+    }
+
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes everybody who shares this view see `identity`.
+    pub(crate) fn show(&self, identity: Arc<Identity>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
 }
 
 /// What is in scope at a point of the call tree.
 #[derive(Clone)]
 pub(crate) struct Scope {
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) view: View,
     /// Where a suspension is put down; absent where observers run.
     pub(crate) slot: Option<Arc<Slot>>,
     /// Set around the innermost call only: the node's own body.
     pub(crate) body: Option<Arc<Body>>,
+    /// Which attempt of the innermost retry around this point runs.
     pub(crate) attempt_index: u32,
+    /// The dispatch of the innermost node around this point; absent where observers run.
+    pub(crate) attempts: Option<Arc<Attempts>>,
 }
 
 thread_local! {

@@ -1,66 +1,98 @@
 //! The delivery queue: one per invocation of an outermost graph, strictly serial, beside the execution.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_ports::{Clock, Spawner};
+use dormouse_ports::{InvocationId, Spawner};
 use futures::channel::{mpsc, oneshot};
-use futures::future::{AbortHandle, Abortable, Shared, join_all};
-use futures::{FutureExt, StreamExt, select_biased};
+use futures::future::{AbortHandle, Abortable, Shared};
+use futures::{FutureExt, StreamExt};
 
-use super::{NodeEvent, Registrations};
+use super::{Event, Registrations};
 use crate::CompiledGraph;
-use crate::ambient::{Scope, Scoped};
-
-/// What a `drain` left undone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DrainSummary {
-    /// How many events did not reach every observer.
-    pub undelivered_count: usize,
-    /// Whether the timeout ended the wait.
-    pub timeout_reached: bool,
-}
+use crate::ambient::{Identity, Scope, Scoped, View};
 
 /// The deliveries of a graph's invocations that are not finished yet.
 #[derive(Default)]
 pub(crate) struct Deliveries(Mutex<Vec<Arc<Delivery>>>);
 
-struct Delivery {
-    sent: AtomicUsize,
-    delivered: AtomicUsize,
-    done: Shared<oneshot::Receiver<()>>,
-    abort: AbortHandle,
+/// How far the delivery of one invocation's events is.
+pub(super) struct Delivery {
+    pub(super) invocation_id: InvocationId,
+    progress: Mutex<Progress>,
+    /// Resolves when the worker is over, finished or cancelled.
+    pub(super) done: Shared<oneshot::Receiver<()>>,
+    pub(super) abort: AbortHandle,
+}
+
+#[derive(Default)]
+struct Progress {
+    sent: usize,
+    delivered: usize,
+    /// Who wants to know when so many are delivered.
+    waiting: Vec<(usize, oneshot::Sender<()>)>,
 }
 
 impl Delivery {
-    fn undelivered(&self) -> usize {
-        self.sent.load(Ordering::Acquire).saturating_sub(self.delivered.load(Ordering::Acquire))
+    pub(super) fn sent(&self) -> usize {
+        self.progress().sent
     }
+
+    /// How many of the first `sent` events did not reach every observer.
+    pub(super) fn owed(&self, sent: usize) -> usize {
+        sent.saturating_sub(self.progress().delivered)
+    }
+
+    /// Resolves when the first `sent` events have reached every observer.
+    pub(super) fn reached(&self, sent: usize) -> oneshot::Receiver<()> {
+        let (reached, receiver) = oneshot::channel();
+        self.progress().waiting.push((sent, reached));
+        self.wake();
+        receiver
+    }
+
+    fn advance(&self) {
+        self.progress().delivered += 1;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let mut progress = self.progress();
+        let delivered = progress.delivered;
+        for (_, waiter) in progress.waiting.extract_if(.., |(sent, _)| *sent <= delivered) {
+            // Who gave up waiting needs no waking.
+            let _ = waiter.send(());
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One event on its way, with who is told and the invocation as it was seen where the event arose.
+struct Letter {
+    observers: Registrations,
+    identity: Arc<Identity>,
+    event: Event,
 }
 
 /// The sending end. Dropping it lets the worker finish what is queued and end.
 pub(crate) struct EventQueue {
-    sender: mpsc::UnboundedSender<(Registrations, NodeEvent)>,
-    delivery: Arc<Delivery>,
+    sender: mpsc::UnboundedSender<Letter>,
+    pub(super) delivery: Arc<Delivery>,
 }
 
 impl EventQueue {
     /// Starts the worker of one invocation of `graph`.
-    pub(crate) fn open(graph: &CompiledGraph, scope: Scope, spawner: &dyn Spawner) -> Self {
+    pub(crate) fn open(graph: &CompiledGraph, invocation_id: InvocationId, spawner: &dyn Spawner) -> Self {
         let (sender, receiver) = mpsc::unbounded();
         let (finished, done) = oneshot::channel();
         let (abort, registration) = AbortHandle::new_pair();
-        let delivery = Arc::new(Delivery {
-            sent: AtomicUsize::new(0),
-            delivered: AtomicUsize::new(0),
-            done: done.shared(),
-            abort,
-        });
+        let progress = Mutex::default();
+        let delivery = Arc::new(Delivery { invocation_id, progress, done: done.shared(), abort });
         graph.deliveries.add(delivery.clone());
-        let work = Scoped::new(scope, Box::pin(deliver_all(receiver, delivery.clone())));
-        let work = Abortable::new(work, registration);
+        let work = Abortable::new(deliver_all(receiver, delivery.clone()), registration);
         spawner.spawn(
             async move {
                 if work.await.is_err() {
@@ -73,25 +105,29 @@ impl EventQueue {
         Self { sender, delivery }
     }
 
-    pub(crate) fn dispatch(&self, observers: &Registrations, event: NodeEvent) {
-        self.delivery.sent.fetch_add(1, Ordering::AcqRel);
-        if self.sender.unbounded_send((observers.clone(), event)).is_err() {
+    pub(crate) fn dispatch(&self, observers: &Registrations, identity: Arc<Identity>, event: Event) {
+        self.delivery.progress().sent += 1;
+        if self.sender.unbounded_send(Letter { observers: observers.clone(), identity, event }).is_err() {
             tracing::debug!("an event came after its delivery was cancelled");
         }
     }
 }
 
-async fn deliver_all(mut queue: mpsc::UnboundedReceiver<(Registrations, NodeEvent)>, delivery: Arc<Delivery>) {
-    while let Some((observers, event)) = queue.next().await {
-        for registered in observers.iter().filter(|registered| registered.phases.contains(event.phase)) {
-            let observed = AssertUnwindSafe(registered.observer.observe(&event)).catch_unwind().await;
-            match observed {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, node = %event.node_name, "an observer failed"),
-                Err(_) => tracing::warn!(node = %event.node_name, "an observer panicked"),
-            }
+async fn deliver_all(mut queue: mpsc::UnboundedReceiver<Letter>, delivery: Arc<Delivery>) {
+    while let Some(Letter { observers, identity, event }) = queue.next().await {
+        let scope = Scope { view: View::new(identity), slot: None, body: None, attempt_index: 0, attempts: None };
+        Scoped::new(scope, Box::pin(deliver(&observers, &event))).await;
+        delivery.advance();
+    }
+}
+
+async fn deliver(observers: &Registrations, event: &Event) {
+    for registered in observers.iter() {
+        match AssertUnwindSafe(registered.tell(event)).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "an observer failed"),
+            Err(_) => tracing::warn!("an observer panicked"),
         }
-        delivery.delivered.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -102,29 +138,7 @@ impl Deliveries {
         active.push(delivery);
     }
 
-    fn snapshot(&self) -> Vec<Arc<Delivery>> {
+    pub(super) fn snapshot(&self) -> Vec<Arc<Delivery>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl CompiledGraph {
-    /// Waits until every event of the invocations that are active now has been delivered, or until `timeout`; then
-    /// their workers are cancelled and the graph stays usable. A short-lived process must call it before it ends.
-    pub async fn drain(&self, clock: &dyn Clock, timeout: Option<Duration>) -> DrainSummary {
-        let active = self.deliveries.snapshot();
-        let mut all_done = join_all(active.iter().map(|delivery| delivery.done.clone())).fuse();
-        let Some(timeout) = timeout else {
-            all_done.await;
-            return DrainSummary::default();
-        };
-        let mut expired = clock.sleep(timeout).fuse();
-        select_biased! {
-            _ = all_done => DrainSummary::default(),
-            () = expired => {
-                let undelivered_count = active.iter().map(|delivery| delivery.undelivered()).sum();
-                active.iter().for_each(|delivery| delivery.abort.abort());
-                DrainSummary { undelivered_count, timeout_reached: true }
-            }
-        }
     }
 }

@@ -6,15 +6,15 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
+use super::attempts::Config;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
-use super::dispatch::{Attempted, Dispatch};
+use super::dispatch::Dispatch;
 use super::fan_out::error_record;
 use super::pausing::Contained;
 use super::record::Boundary;
 use super::slot::Wish;
-use super::walk::observed;
 use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
-use crate::observe::{NodeEvent, ParallelBranchesConfig, Phase};
+use crate::observe::ParallelBranchesConfig;
 use crate::{NodeError, State, Update};
 
 /// What a branch contributed: an update of the parent, or why it failed.
@@ -24,12 +24,13 @@ impl Dispatch<'_> {
     pub(super) async fn branches(&self, node: &ParallelBranches, state: State) -> Result<Update, NodeError> {
         let chosen = node.branches.iter().filter(|(_, branch)| branch.when.as_ref().is_none_or(|when| when(&state)));
         let chosen: Vec<_> = chosen.collect();
-        let _ = self.branches.set(Arc::new(ParallelBranchesConfig {
+        let config = ParallelBranchesConfig {
             branch_names: node.branches.iter().map(|(name, _)| name.clone()).collect(),
             branch_count: chosen.len(),
             error_policy: node.error_policy.as_str(),
             parent_node_name: self.name.clone(),
-        }));
+        };
+        self.attempts.resolved(Config { branches: Some(Arc::new(config)), ..Config::default() });
         let work = async {
             let contributions = self.run_branches(node, &chosen, &state).await?;
             Ok(merged(node, contributions))
@@ -83,7 +84,6 @@ impl Dispatch<'_> {
             (None, Some(call)) => (snapshot.clone(), PartWork::Call(&**call)),
             (None, None) => return PartEnd::Failed(NodeError::new("the branch has nothing to do")),
         };
-        let is_call = matches!(work, PartWork::Call(_));
         let child = Child {
             dispatch: self,
             work,
@@ -94,52 +94,7 @@ impl Dispatch<'_> {
             slot: Arc::default(),
             ticket: None,
         };
-        if is_call { self.observed_call(name, snapshot, child.run(state)).await } else { child.run(state).await }
-    }
-
-    /// A call has no nodes of its own: the branch itself is what observers see, as one pair of events.
-    async fn observed_call(&self, name: &Arc<str>, state: &State, run: impl Future<Output = PartEnd>) -> PartEnd {
-        if !self.walk.is_observed() {
-            return run.await;
-        }
-        let attempted =
-            Attempted { step: self.walk.run.take_step(), fan_out: None, branches: None, ..self.attempted() };
-        let event = |phase| {
-            let lineage = self.walk.lineage.inside(Boundary::Branch(name.clone()));
-            let mut namespace = self.walk.path_to(self.name);
-            namespace.push(name.clone());
-            NodeEvent {
-                namespace,
-                branch_name: Some(name.clone()),
-                fan_out_index_chain: lineage.fan_out_indices(),
-                branch_name_chain: lineage.branch_names(),
-                parent_states: self.walk.parents.iter().chain([state]).cloned().collect(),
-                ..self.walk.event(phase, name, &attempted, state.clone())
-            }
-        };
-        self.walk.emit(event(Phase::Started));
-        let end = run.await;
-        match &end {
-            PartEnd::Done(update) => {
-                let mut post_state = state.clone();
-                let merged = self.walk.graph.schema().merge(&mut post_state, update.clone()).is_ok();
-                let post_state = merged.then_some(post_state);
-                self.walk.emit(NodeEvent { post_state, ..event(Phase::Completed) });
-            }
-            PartEnd::Failed(error) => {
-                let failure = self.walk.failure_of(error);
-                self.walk.emit(NodeEvent { error: Some(observed(&failure)), ..event(Phase::Completed) });
-            }
-            PartEnd::Paused(pause) => {
-                let descriptor = Some(pause.descriptor.clone());
-                self.walk.emit(NodeEvent { descriptor, ..event(Phase::Suspended) });
-            }
-            PartEnd::Refused(refusal) => {
-                let failure = refusal.clone().into_error();
-                self.walk.emit(NodeEvent { error: Some(observed(&failure)), ..event(Phase::Completed) });
-            }
-        }
-        end
+        child.run(state).await
     }
 }
 

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
+use super::attempts::Config;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::pausing::{Contained, Pause, Refusal};
@@ -36,12 +37,13 @@ impl Dispatch<'_> {
     pub(super) async fn fan_out(&self, fan_out: &FanOut, state: State) -> Result<Update, NodeError> {
         let resolved = resolve(fan_out, &state);
         if let Ok(resolved) = &resolved {
-            let _ = self.fan_out.set(Arc::new(FanOutConfig {
+            let config = FanOutConfig {
                 item_count: resolved.states.len(),
                 concurrency: resolved.concurrency,
                 error_policy: fan_out.error_policy.as_str(),
                 parent_node_name: self.name.clone(),
-            }));
+            };
+            self.attempts.resolved(Config { fan_out: Some(Arc::new(config)), ..Config::default() });
         }
         let work = async {
             let resolved = resolved?;

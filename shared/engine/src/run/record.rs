@@ -9,16 +9,19 @@ use super::checkpoint::Checkpoints;
 use super::engine::Engine;
 use super::session::SessionRun;
 use crate::CompiledGraph;
-use crate::ambient::{Identity, Scope};
-use crate::observe::{EventQueue, Registered};
+use crate::ambient::{Identity, View};
+use crate::observe::{Attached, EventQueue, Registered};
 
 /// What all walks of an invocation share.
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
+    /// The invocation as its outermost line of execution sees it.
+    pub(super) view: View,
     pub(super) session: Option<Arc<SessionRun>>,
     pub(super) checkpoints: Option<Checkpoints>,
+    pub(super) attached: Attached,
     pub(super) scoped: Vec<Registered>,
-    pub(super) events: Option<EventQueue>,
+    pub(super) events: Option<Arc<EventQueue>>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
 }
@@ -113,12 +116,14 @@ impl Run {
         session: Option<Arc<SessionRun>>,
         scoped: Vec<Registered>,
     ) -> Self {
-        let scope = Scope { identity: identity.clone(), slot: None, body: None, attempt_index: 0 };
-        let watched = !scoped.is_empty() || graph.is_observed();
-        let events = watched.then(|| EventQueue::open(graph, scope, &*engine.ports().spawner));
+        let attached = Attached::of(graph);
+        let watched = !scoped.is_empty() || !attached.is_empty();
+        let id = &identity.invocation_id;
+        let events = watched.then(|| Arc::new(EventQueue::open(graph, id.clone(), &*engine.ports().spawner)));
         let checkpoints = Checkpoints::of(engine, graph);
+        let view = View::new(identity.clone());
         let (step, positions) = (AtomicU64::new(0), Mutex::default());
-        Self { identity, session, checkpoints, scoped, events, step, positions }
+        Self { identity, view, session, checkpoints, attached, scoped, events, step, positions }
     }
 
     /// Takes up the history of a paused invocation.
