@@ -73,7 +73,7 @@ impl Dispatch<'_> {
     async fn run_branch(&self, node: &ParallelBranches, name: &Arc<str>, branch: &Branch, snapshot: &State) -> PartEnd {
         let schema = self.walk.graph.schema();
         let contribution = |end: &State| match &branch.graph {
-            Some(graph) => branch.projection.leave(schema, graph, end),
+            Some(graph) => branch.projection.kept(schema, graph, end),
             None => Update::none(),
         };
         let (state, work) = match (&branch.graph, &branch.call) {
@@ -94,7 +94,11 @@ impl Dispatch<'_> {
             slot: Arc::default(),
             ticket: None,
         };
-        child.run(state).await
+        // What wraps the branch deals in the subgraph's fields; they are projected when it is done (§11.7).
+        match (child.run(state).await, &branch.graph) {
+            (PartEnd::Done(update), Some(graph)) => PartEnd::Done(branch.projection.outwards(schema, graph, &update)),
+            (end, _) => end,
+        }
     }
 }
 
