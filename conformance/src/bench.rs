@@ -140,9 +140,10 @@ impl<'c> Bench<'c> {
             Some(id) => self.store.load_invocation(&InvocationId::new(id.as_str())).await.ok().flatten(),
         };
         let checkpoint = match (&self.checkpointer, &ids.invocation_id) {
-            (Some(checkpointer), Some(id)) => {
-                checkpointer.load(&InvocationId::new(id.as_str())).await.map_err(|e| Failure::mismatch(e.to_string()))?
-            }
+            (Some(checkpointer), Some(id)) => checkpointer
+                .load(&InvocationId::new(id.as_str()))
+                .await
+                .map_err(|e| Failure::mismatch(e.to_string()))?,
             (None, _) | (_, None) => None,
         };
         Ok(Evidence {

@@ -26,7 +26,12 @@ impl LiveClock {
 impl Default for LiveClock {
     /// Begins at 2027-01-15T08:00:00Z.
     fn default() -> Self {
-        Self { start: Timestamp::constant(1_800_000_000, 0), began: Instant::now(), tick: None, asked: AtomicU32::new(0) }
+        Self {
+            start: Timestamp::constant(1_800_000_000, 0),
+            began: Instant::now(),
+            tick: None,
+            asked: AtomicU32::new(0),
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use dormouse_engine::cause::classify;
 use dormouse_engine::{DrainSummary, EngineError, NodeEvent, Outcome, State};
-use dormouse_ports::{Category, CheckpointRecord, InvocationRecord, InvocationStatus, Map, SessionRecord, SignalDescriptor};
+use dormouse_ports::{
+    Category, CheckpointRecord, InvocationRecord, InvocationStatus, Map, SessionRecord, SignalDescriptor,
+};
 use indexmap::IndexMap;
 
 use crate::ledger::{Pages, Ran};

@@ -214,7 +214,7 @@ fn add(
             let inner = scope.subgraph(&fan_out.subgraph, stage, built)?;
             built.insert(name.to_owned(), inner.clone());
             let items_field = fan_out.items_field.clone();
-            let graph = graph.fan_out(name, fan_out.build(name, inner, stage));
+            let graph = graph.fan_out(name, fan_out.build(inner, stage));
             graph.wrap(name, Arc::new(instance::AroundFanOut { items_field }))
         }
         Work::Branches(branches) => {

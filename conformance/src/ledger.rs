@@ -16,15 +16,11 @@ pub(crate) struct Ran {
     pub(crate) pre_state: State,
     /// Whether it runs graphs inside of it.
     pub(crate) holds_graph: bool,
-    /// The fan-out instances around it, the outermost first.
-    pub(crate) instances: Vec<usize>,
 }
 
 /// A fan-out instance that was run.
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceRan {
-    /// The fan-out node.
-    pub(crate) node: String,
     /// Its index, behind those of the instances around it.
     pub(crate) chain: Vec<usize>,
 }
@@ -33,7 +29,6 @@ pub(crate) struct InstanceRan {
 #[derive(Clone, Debug)]
 pub(crate) struct Drained {
     pub(crate) summary: DrainSummary,
-    pub(crate) took: std::time::Duration,
     /// The observer whose events are of interest, and what it had been told when the drain returned.
     pub(crate) observer: Option<String>,
     pub(crate) events: Vec<NodeEvent>,

@@ -64,7 +64,8 @@ fn field_is(key: &str, expected: &Value, record: &CheckpointRecord, seen: &Evide
         },
         "fan_out_node_in_completed_positions" => {
             let fan_outs = record.fan_out_progress.iter().map(|progress| &progress.fan_out_node_name);
-            let completed = |name: &Arc<str>| record.completed_positions.iter().any(|position| position.node_name == *name);
+            let completed =
+                |name: &Arc<str>| record.completed_positions.iter().any(|position| position.node_name == *name);
             flag(fan_outs.into_iter().any(completed))
         }
         "last_saved_at" if expected == "<timestamp>" => Ok(()),

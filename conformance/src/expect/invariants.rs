@@ -25,7 +25,8 @@ pub(super) fn hold(expected: &Value, events: &Events<'_>, seen: &Evidence) -> Re
         let wanted = expected.given(name).unwrap_or(&Value::Null);
         let found = general(name, wanted, events).or_else(|| lineage(name, events)).or_else(|| of_node(name, events));
         let Some(actual) = found else { return Err(Failure::DirectiveUnknown(format!("invariant `{name}`"))) };
-        let (wanted, actual) = if name.ends_with("_seen") { (sorted(wanted), sorted(&actual)) } else { (wanted.clone(), actual) };
+        let (wanted, actual) =
+            if name.ends_with("_seen") { (sorted(wanted), sorted(&actual)) } else { (wanted.clone(), actual) };
         same(&wanted, &actual, seen).map_err(|failure| failure.within(name))?;
     }
     expected.done()
@@ -71,7 +72,9 @@ fn held(wanted: &Value, holds: bool) -> Value {
 }
 
 fn lineage(name: &str, events: &Events<'_>) -> Option<Value> {
-    let indices = |events: &mut dyn Iterator<Item = &NodeEvent>| events.filter_map(|e| e.fan_out_index).map(Value::from).collect();
+    let indices = |events: &mut dyn Iterator<Item = &NodeEvent>| {
+        events.filter_map(|e| e.fan_out_index).map(Value::from).collect()
+    };
     let in_fan_out = || inner(events).filter(|event| event.fan_out_index.is_some());
     let plain = || inner(events).filter(|event| in_fan_out().all(|other| other.branch_name != event.branch_name));
     Some(match name {
@@ -86,16 +89,20 @@ fn lineage(name: &str, events: &Events<'_>) -> Option<Value> {
         "branch_started_event_order" => {
             let started = inner(events).filter(|event| event.phase == Phase::Started).map(branch);
             let mut seen = Vec::new();
-            started.for_each(|name| if !seen.contains(&name) { seen.push(name) });
+            started.for_each(|name| {
+                if !seen.contains(&name) {
+                    seen.push(name)
+                }
+            });
             Value::Array(seen)
         }
         "fan_out_inner_events_carry_both_branch_name_and_fan_out_index" => {
             (in_fan_out().count() > 0 && in_fan_out().all(|event| event.branch_name.is_some())).into()
         }
         "fan_out_inner_branch_name_seen" => only(in_fan_out().map(branch)),
-        "plain_inner_events_carry_branch_name_but_no_fan_out_index" => {
-            (plain().count() > 0 && plain().all(|event| event.branch_name.is_some() && event.fan_out_index.is_none())).into()
-        }
+        "plain_inner_events_carry_branch_name_but_no_fan_out_index" => (plain().count() > 0
+            && plain().all(|event| event.branch_name.is_some() && event.fan_out_index.is_none()))
+        .into(),
         "plain_inner_branch_name_seen" => only(plain().map(branch)),
         _ => return None,
     })

@@ -56,7 +56,9 @@ pub(super) fn node_snapshots(expected: &Value, seen: &Evidence) -> Result<(), Fa
 }
 
 pub(super) fn node_snapshot_invariants(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    for_snapshots(expected, seen, |_, expected, told| invariants::hold(expected, &told.iter().collect::<Vec<_>>(), seen))
+    for_snapshots(expected, seen, |_, expected, told| {
+        invariants::hold(expected, &told.iter().collect::<Vec<_>>(), seen)
+    })
 }
 
 fn for_snapshots(

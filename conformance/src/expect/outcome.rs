@@ -24,7 +24,9 @@ pub(super) fn final_state(expected: &Value, seen: &Evidence) -> Result<(), Failu
             let expected = lengths(expected, &mut state)?;
             same(&expected, &Value::Object(state), seen)
         }
-        End::Suspended { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => Err(differs("a final state", seen.end.tell())),
+        End::Suspended { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => {
+            Err(differs("a final state", seen.end.tell()))
+        }
     }
 }
 
@@ -84,7 +86,9 @@ pub(super) fn suspending_node(expected: &Value, seen: &Evidence) -> Result<(), F
 fn pause(seen: &Evidence) -> Result<(&Map, &dormouse_ports::SignalDescriptor, &str), Failure> {
     match &seen.end {
         End::Suspended { state, descriptor, node } => Ok((state, descriptor, node)),
-        End::Completed { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => Err(differs("a suspension", seen.end.tell())),
+        End::Completed { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => {
+            Err(differs("a suspension", seen.end.tell()))
+        }
     }
 }
 

@@ -61,7 +61,9 @@ pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
             is(expected, times.is_sorted_by(|a, b| a < b))
         },
         "invocation_id_is_uuidv4" => |_, seen| same(&"<uuid>".into(), &text(seen.invocation_id.as_ref()), seen),
-        "first_run_invocation_id" => |expected, seen| same(expected, &first(seen, |run| run.invocation_id.as_ref()), seen),
+        "first_run_invocation_id" => {
+            |expected, seen| same(expected, &first(seen, |run| run.invocation_id.as_ref()), seen)
+        }
         "first_run_correlation_id" => {
             |expected, seen| same(expected, &first(seen, |run| run.correlation_id.as_ref()), seen)
         }
@@ -87,7 +89,11 @@ pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
         },
         "error_category_not" => |expected, seen| {
             let category = seen.end.error().map_or("", |error| error.category.as_str());
-            if names(expected).contains(&category) { Err(differs(format!("none of {expected}"), category)) } else { Ok(()) }
+            if names(expected).contains(&category) {
+                Err(differs(format!("none of {expected}"), category))
+            } else {
+                Ok(())
+            }
         },
         _ => return None,
     })

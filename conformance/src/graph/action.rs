@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use dormouse_engine::{Node, NodeError, State, Update, current, save_session, suspend, suspend_and_rerun};
 use dormouse_ports::{Category, Map, SignalDescriptor};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::Stage;
 use super::flaky::{self, Counts, Flaky, item_of};
@@ -116,7 +115,12 @@ impl Actions {
     }
 
     pub(super) fn node(&self, name: &str, stage: &Stage) -> Arc<dyn Node> {
-        Arc::new(ActingNode { actions: self.clone(), stage: stage.clone(), counts: Counts::default(), name: name.to_owned() })
+        Arc::new(ActingNode {
+            actions: self.clone(),
+            stage: stage.clone(),
+            counts: Counts::default(),
+            name: name.to_owned(),
+        })
     }
 
     /// Middleware that stands inside of a directive.
@@ -244,14 +248,12 @@ impl ActingNode {
         let graph = self.stage.graph.get().and_then(Weak::upgrade);
         let graph = graph.ok_or_else(|| NodeError::new("the graph is gone"))?;
         let identity = current().ok_or_else(|| NodeError::new("a node runs inside of an invocation"))?;
-        let began = Instant::now();
-        let summary =
-            graph.drain_events_for(&*self.stage.clock, &identity.invocation_id, drain.timeout).await;
-        let (took, observer) = (began.elapsed(), drain.observer.clone());
+        let summary = graph.drain_events_for(&*self.stage.clock, &identity.invocation_id, drain.timeout).await;
+        let observer = drain.observer.clone();
         self.stage.ledger.write(|pages| {
             let told = pages.delivered.iter().filter(|delivered| Some(&delivered.observer) == observer.as_ref());
             let events = told.map(|delivered| delivered.event.clone()).collect();
-            pages.drained.insert(self.name.clone(), Drained { summary, took, observer, events });
+            pages.drained.insert(self.name.clone(), Drained { summary, observer, events });
         });
         Ok(())
     }

@@ -59,11 +59,7 @@ impl BranchesSpec {
         self.branches.values().filter_map(|branch| branch.subgraph.as_ref())
     }
 
-    pub(super) fn build(
-        &self,
-        graphs: &IndexMap<String, Arc<CompiledGraph>>,
-        stage: &Stage,
-    ) -> ParallelBranches {
+    pub(super) fn build(&self, graphs: &IndexMap<String, Arc<CompiledGraph>>, stage: &Stage) -> ParallelBranches {
         let mut node = ParallelBranches::new().error_policy(self.error_policy);
         if let Some(field) = &self.errors_field {
             node = node.errors_field(field.as_str());

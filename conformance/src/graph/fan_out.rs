@@ -93,7 +93,7 @@ impl FanOutSpec {
         mapping.done()
     }
 
-    pub(super) fn build(&self, node: &str, graph: Arc<CompiledGraph>, stage: &Stage) -> FanOut {
+    pub(super) fn build(&self, graph: Arc<CompiledGraph>, stage: &Stage) -> FanOut {
         let mut fan_out = FanOut::over(graph).error_policy(self.error_policy).on_empty(self.on_empty);
         if let Some(items) = &self.items_field {
             // Without an item field it is not complete, and the engine says so.
@@ -124,12 +124,12 @@ impl FanOutSpec {
         for (field, from) in &self.extra_outputs {
             fan_out = fan_out.extra_output(field.as_str(), from.as_str());
         }
-        self.wrap(node, fan_out, stage)
+        self.wrap(fan_out, stage)
     }
 
-    fn wrap(&self, node: &str, mut fan_out: FanOut, stage: &Stage) -> FanOut {
+    fn wrap(&self, mut fan_out: FanOut, stage: &Stage) -> FanOut {
         let (ledger, item_field) = (stage.ledger.clone(), self.item_field.clone());
-        fan_out = fan_out.wrap(Arc::new(AroundInstance { ledger, node: node.to_owned(), item_field }));
+        fan_out = fan_out.wrap(Arc::new(AroundInstance { ledger, item_field }));
         for layer in &self.layers {
             fan_out = fan_out.wrap(layer.middleware(stage));
         }

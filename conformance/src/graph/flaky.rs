@@ -78,9 +78,7 @@ impl Flaky {
         let failure = match &self.plan {
             Plan::Sequence(entries) => entries.get(counts.next(stage, &[])).cloned().flatten(),
             Plan::WithItem(item, error) => (item_of(state) == Some(*item)).then(|| error.clone()),
-            Plan::FirstAttempts(times, error) => {
-                (counts.next(stage, &instances()) < *times).then(|| error.clone())
-            }
+            Plan::FirstAttempts(times, error) => (counts.next(stage, &instances()) < *times).then(|| error.clone()),
             Plan::Instances { first, always, error } => {
                 let index = instances().last().copied().unwrap_or_default();
                 ((is_first && first.contains(&index)) || always.contains(&index)).then(|| error.clone())

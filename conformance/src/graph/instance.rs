@@ -61,7 +61,6 @@ impl Middleware for AroundFanOut {
 /// Around each instance: finds its index and notes that it ran.
 pub(super) struct AroundInstance {
     pub(super) ledger: Arc<Ledger>,
-    pub(super) node: String,
     pub(super) item_field: Option<String>,
 }
 
@@ -72,7 +71,7 @@ impl Middleware for AroundInstance {
         let index = FAN_OUT.try_with(|seats| seats.take(item)).unwrap_or_default();
         let chain: Vec<usize> = instances().into_iter().chain([index]).collect();
         self.ledger.write(|pages| {
-            pages.instances.push(InstanceRan { node: self.node.clone(), chain: chain.clone() });
+            pages.instances.push(InstanceRan { chain: chain.clone() });
             pages.in_flight += 1;
             pages.most_in_flight = pages.most_in_flight.max(pages.in_flight);
         });

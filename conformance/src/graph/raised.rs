@@ -40,10 +40,6 @@ impl Raised {
         Ok(Self { category, message, cause })
     }
 
-    pub(super) fn of(category: Option<Category>, message: &str) -> Self {
-        Self { category, message: message.to_owned(), cause: None }
-    }
-
     pub(super) fn error(&self) -> NodeError {
         let error = NodeError::new(self.message.as_str());
         let error = self.category.iter().cloned().fold(error, NodeError::with_category);

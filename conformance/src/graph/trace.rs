@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use dormouse_engine::{Middleware, Next, NodeError, State, Update, current};
 
-use super::instance::instances;
 use crate::ledger::{Ledger, Ran};
 
 tokio::task_local! {
@@ -41,8 +40,7 @@ impl Middleware for Body {
         let again = REACHED.try_with(|reached| reached.swap(true, Ordering::Relaxed)).unwrap_or_default();
         if !again {
             let (node, pre_state) = (self.node.clone(), state.clone());
-            let ran =
-                Ran { depth: self.depth, node, pre_state, holds_graph: self.holds_graph, instances: instances() };
+            let ran = Ran { depth: self.depth, node, pre_state, holds_graph: self.holds_graph };
             self.ledger.write(|pages| pages.ran.push(ran));
         }
         next.run(state).await

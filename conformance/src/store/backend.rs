@@ -54,9 +54,10 @@ impl Backends {
     /// An empty store and an empty checkpointer: on DynamoDB both in a table of their own.
     pub(crate) async fn empty(&self, kind: PortKind) -> Result<Keeping, String> {
         match (kind, &self.embedded) {
-            (PortKind::Memory, _) => {
-                Ok(Keeping { store: Arc::new(MemoryStore::default()), checkpointer: Arc::new(MemoryCheckpointer::default()) })
-            }
+            (PortKind::Memory, _) => Ok(Keeping {
+                store: Arc::new(MemoryStore::default()),
+                checkpointer: Arc::new(MemoryCheckpointer::default()),
+            }),
             (PortKind::DynamoDb, None) => Err("the embedded server was not started".to_owned()),
             (PortKind::DynamoDb, Some((server, tables))) => {
                 let client = server.client();

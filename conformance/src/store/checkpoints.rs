@@ -40,9 +40,7 @@ impl Crash {
 
     fn is_due(&self, record: &CheckpointRecord) -> bool {
         match self {
-            Self::AfterNode(node) => {
-                record.completed_positions.iter().any(|position| *position.node_name == **node)
-            }
+            Self::AfterNode(node) => record.completed_positions.iter().any(|position| *position.node_name == **node),
             Self::AfterInstance { node, index } => record
                 .fan_out_progress
                 .iter()
@@ -102,7 +100,8 @@ impl WatchedCheckpointer {
         let record = self.durable.load(id).await.map_err(|error| error.to_string())?;
         let mut record = record.ok_or_else(|| format!("there is no checkpoint of {id}"))?;
         record.parent_states.first_mut().unwrap_or(&mut record.state).extend(fields.clone());
-        record.last_saved_at = record.last_saved_at.saturating_add(Duration::from_secs(1)).unwrap_or(record.last_saved_at);
+        record.last_saved_at =
+            record.last_saved_at.saturating_add(Duration::from_secs(1)).unwrap_or(record.last_saved_at);
         self.seed(&record).await
     }
 

@@ -162,7 +162,10 @@ pub(in crate::graph) struct Isolation {
 enum Degraded {
     Fixed(Map),
     /// A field is set to a text in which `{{ state.FIELD }}` stands for values.
-    Template { field: String, text: String },
+    Template {
+        field: String,
+        text: String,
+    },
 }
 
 /// What a callback does with what was caught.
@@ -199,11 +202,9 @@ impl Isolation {
     pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
         let mut isolation = match self.degraded.clone() {
             Degraded::Fixed(update) => FailureIsolation::with(self.event_name.as_str(), Update::from(update)),
-            Degraded::Template { field, text } => {
-                FailureIsolation::computed(self.event_name.as_str(), move |state| {
-                    Ok(Update::none().with(field.as_str(), fill(&text, state)))
-                })
-            }
+            Degraded::Template { field, text } => FailureIsolation::computed(self.event_name.as_str(), move |state| {
+                Ok(Update::none().with(field.as_str(), fill(&text, state)))
+            }),
         };
         if let Some(categories) = self.catch.clone() {
             isolation = isolation.catch(categories);
@@ -246,7 +247,8 @@ fn fill(template: &str, state: &State) -> String {
     for part in parts {
         let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
         let value = state.get(name.trim().trim_start_matches("state."));
-        text += &value.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        text +=
+            &value.map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         text += rest;
     }
     text

@@ -129,7 +129,6 @@ impl Walk<'_> {
     }
 }
 
-
 /// What was asked for, as seen from the node that sleeps.
 struct Asked {
     descriptor: SignalDescriptor,
