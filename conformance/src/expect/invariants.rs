@@ -91,7 +91,7 @@ fn lineage(name: &str, events: &Events<'_>) -> Option<Value> {
             let mut seen = Vec::new();
             started.for_each(|name| {
                 if !seen.contains(&name) {
-                    seen.push(name)
+                    seen.push(name);
                 }
             });
             Value::Array(seen)

@@ -125,11 +125,13 @@ impl Actions {
 
     /// Middleware that stands inside of a directive.
     pub(super) fn layers(&self) -> Vec<Layer> {
-        let mocks = self.0.iter().filter_map(|action| match action {
-            Action::Fail(mock) => Some(&mock.layers),
-            _ => None,
-        });
-        mocks.flatten().cloned().collect()
+        let mut layers = Vec::new();
+        for action in &self.0 {
+            if let Action::Fail(mock) = action {
+                layers.extend(mock.layers.iter().cloned());
+            }
+        }
+        layers
     }
 }
 

@@ -16,9 +16,9 @@ pub(super) struct Raised {
 impl Raised {
     /// Reads a message, or a mapping with a category, a message and a cause.
     pub(super) fn read(at: &str, value: &Value) -> Result<Self, Failure> {
-        match value {
-            Value::String(message) => Ok(Self { category: None, message: message.clone(), cause: None }),
-            value => Self::read_mapping(Directives::new(at, value)?),
+        match value.as_str() {
+            Some(message) => Ok(Self { category: None, message: message.to_owned(), cause: None }),
+            None => Self::read_mapping(Directives::new(at, value)?),
         }
     }
 
