@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_aws::RandomIds;
-use dormouse_engine::{DrainSummary, Engine, Ports};
-use dormouse_ports::{InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
+use dormouse_engine::{DrainSummary, Engine, Migrate, Migrations, Ports};
+use dormouse_ports::{Checkpointer, InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
 use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;
 
 use crate::Failure;
 use crate::case::CaseSpec;
 use crate::clock::LiveClock;
-use crate::evidence::{End, Evidence, SeenError, Stage};
+use crate::evidence::{Earlier, End, Evidence, SeenError, Stage};
 use crate::graph::{self, BuildError, BuiltGraph};
 use crate::ledger::Ledger;
 use crate::matching::Bindings;
-use crate::observers::PerCall;
+use crate::observers::{ObserverSpec, PerCall};
 use crate::past::Past;
-use crate::store::WatchedStore;
+use crate::store::{Keeping, WatchedCheckpointer, WatchedStore};
 
 pub(crate) struct Bench<'c> {
     pub(crate) case: &'c CaseSpec,
@@ -29,6 +29,9 @@ pub(crate) struct Bench<'c> {
     pub(crate) bindings: Arc<Bindings>,
     /// Which invocation runs, from 0.
     pub(crate) round: Arc<AtomicUsize>,
+    pub(crate) checkpointer: Option<Arc<WatchedCheckpointer>>,
+    /// The runs so far.
+    pub(crate) earlier: Vec<Earlier>,
 }
 
 /// A compiled case.
@@ -47,11 +50,13 @@ pub(crate) enum Refusal {
 }
 
 impl<'c> Bench<'c> {
-    pub(crate) fn new(case: &'c CaseSpec, store: Arc<dyn StateStore>) -> Self {
-        let store = Arc::new(WatchedStore::new(store, case.sessions.faults.clone()));
+    pub(crate) fn new(case: &'c CaseSpec, keeping: Keeping) -> Self {
+        let checkpointer = case.checkpoints.declared.then_some(keeping.checkpointer);
+        let watched = |durable| Arc::new(WatchedCheckpointer::new(durable, case.checkpoints.flush_every));
+        let store = Arc::new(WatchedStore::new(keeping.store, case.sessions.faults.clone()));
         let ports = Ports {
             store: store.clone(),
-            clock: Arc::new(LiveClock::default()),
+            clock: Arc::new(case.tick.map_or_else(LiveClock::default, LiveClock::ticking)),
             // Requests to DynamoDB are told apart by these beyond tables, so no two cases may share any.
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
@@ -65,7 +70,23 @@ impl<'c> Bench<'c> {
             past: Past::default(),
             bindings: Arc::default(),
             round: Arc::default(),
+            checkpointer: checkpointer.map(watched),
+            earlier: Vec::new(),
         }
+    }
+
+    /// The migrations of checkpoints; each notes that it ran.
+    fn migrations(&self) -> Migrations {
+        self.case.checkpoints.migrations.iter().fold(Migrations::new(), |migrations, migration| {
+            let (own, ledger) = (migration.clone(), self.ledger.clone());
+            let (from, to) = migration.versions();
+            let migrate: Migrate = Arc::new(move |state| {
+                let (from, to) = own.versions();
+                ledger.write(|pages| pages.migrations.push(format!("{from}->{to}")));
+                own.apply(state)
+            });
+            migrations.with(from, to, migrate)
+        })
     }
 
     /// Registers sessions and observers and compiles the graph.
@@ -73,12 +94,26 @@ impl<'c> Bench<'c> {
         let refused =
             |stage| move |error: &dormouse_engine::EngineError| Refusal::Engine(stage, Box::new(error.into()));
         let sessions = self.case.sessions.policy().map_err(|error| refused(Stage::Registration)(&error))?;
-        let stage = graph::Stage { ledger: self.ledger.clone(), store: self.store.clone() };
-        let built = self.case.graph.build(&stage, sessions).map_err(|error| match error {
+        let stage = graph::Stage {
+            ledger: self.ledger.clone(),
+            store: self.store.clone(),
+            clock: self.ports.clock.clone(),
+            round: self.round.clone(),
+            graph: Arc::default(),
+        };
+        let checkpoints = self.checkpointer.as_ref().map(|checkpointer| graph::Checkpoints {
+            checkpointer: checkpointer.clone(),
+            migrations: self.migrations(),
+        });
+        let built = self.case.graph.build(&stage, sessions, checkpoints).map_err(|error| match error {
             BuildError::Refused(error) => refused(Stage::Compilation)(&error),
             BuildError::Broken(failure) => Refusal::Runner(failure),
         })?;
+        let _ = stage.graph.set(Arc::downgrade(&built.graph));
         let mut observers = Vec::new();
+        if self.case.wants_events {
+            observers.extend(ObserverSpec::own().attach(&built, &self.ledger, &self.round).map_err(Refusal::Runner)?);
+        }
         for observer in &self.case.observers {
             observers.extend(observer.attach(&built, &self.ledger, &self.round).map_err(Refusal::Runner)?);
         }
@@ -104,8 +139,18 @@ impl<'c> Bench<'c> {
             None => None,
             Some(id) => self.store.load_invocation(&InvocationId::new(id.as_str())).await.ok().flatten(),
         };
+        let checkpoint = match (&self.checkpointer, &ids.invocation_id) {
+            (Some(checkpointer), Some(id)) => checkpointer
+                .load(&InvocationId::new(id.as_str()))
+                .await
+                .map_err(|e| Failure::mismatch(e.to_string()))?,
+            (None, _) | (_, None) => None,
+        };
         Ok(Evidence {
             stage,
+            saves: self.checkpointer.as_ref().map_or_else(Vec::new, |checkpointer| checkpointer.take_saves()),
+            checkpoint,
+            earlier: self.earlier.clone(),
             end,
             invocation_id: ids.invocation_id,
             correlation_id: ids.correlation_id,

@@ -1,10 +1,13 @@
 //! One case of a fixture, read in full: nothing of it is left for later, so an unknown key fails before anything runs.
 
+use std::time::Duration;
+
 use dormouse_ports::{InvocationId, Map, SessionId};
 use serde_json::Value;
 
 use crate::Failure;
 use crate::chat::{ArrivalSpec, ChatTurnSpec};
+use crate::checkpoints::CheckpointSpec;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
 use crate::expect::{self, Expectations};
@@ -17,6 +20,13 @@ use crate::turns::{HarnessSpec, TransmissionSpec};
 pub(crate) struct CaseSpec {
     pub(crate) graph: GraphSpec,
     pub(crate) sessions: SessionSpec,
+    pub(crate) checkpoints: CheckpointSpec,
+    /// By how much the clock goes on whenever it is asked.
+    pub(crate) tick: Option<Duration>,
+    /// How often the whole case runs, each time from nothing.
+    pub(crate) runs: usize,
+    /// Whether something is asserted about events although nobody is declared to observe them.
+    pub(crate) wants_events: bool,
     pub(crate) observers: Vec<ObserverSpec>,
     pub(crate) plan: Plan,
     /// What is expected of the case as a whole, beside what its invocations expect.
@@ -46,6 +56,10 @@ pub(crate) struct Call {
     pub(crate) metadata: Map,
     pub(crate) resume: Option<String>,
     pub(crate) payload: Map,
+    /// Whether it goes on from a checkpoint, not from a pause.
+    pub(crate) from_checkpoint: bool,
+    /// Fields of the saved state that change before it goes on.
+    pub(crate) modified: Map,
     /// How long `drain` waits, in seconds; without end when absent.
     pub(crate) drain_seconds: Option<f64>,
     pub(crate) expectations: Expectations<Evidence>,
@@ -64,20 +78,25 @@ impl CaseSpec {
             Some(mut graph) => {
                 let spec = GraphSpec::read(&mut graph)?;
                 graph.done()?;
-                spec
+                spec.beside(&mut case)?
             }
         };
         let mut session_ids = Vec::new();
         collect_session_ids(&Value::Object(map.clone()), &mut session_ids);
         let session_id = case.text("session_id")?.map(SessionId::from);
         let default_id = session_id.as_ref().map(SessionId::as_str).or(session_ids.first().map(String::as_str));
-        let sessions = SessionSpec::read(&mut case, default_id)?;
+        let mut sessions = SessionSpec::read(&mut case, default_id)?;
+        let checkpoints = CheckpointSpec::read(&mut case)?;
+        sessions.faults = sessions.faults.or(checkpoints.faults.clone());
+        let tick = case.nested("clock_stub")?.map(clock_tick).transpose()?;
+        let runs = usize::try_from(case.integer("run_count")?.unwrap_or(1)).unwrap_or(1);
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
-        let observers = observers.collect::<Result<_, _>>()?;
+        let observers = observers.collect::<Result<Vec<_>, _>>()?;
         let (plan, expectations) = plan(&mut case, session_id)?;
         case.done()?;
-        Ok(Self { graph, sessions, observers, plan, expectations, session_ids })
+        let wants_events = observers.is_empty() && names_events(&Value::Object(map.clone()));
+        Ok(Self { graph, sessions, checkpoints, tick, runs, wants_events, observers, plan, expectations, session_ids })
     }
 
     /// The predicates that nobody checks.
@@ -91,6 +110,34 @@ impl CaseSpec {
             Plan::Chat(_, turns, _) => unchecked.extend(turns.iter().flat_map(|t| t.expectations.unchecked.clone())),
         }
         unchecked
+    }
+}
+
+fn clock_tick(mut stub: Directives<'_>) -> Result<Duration, Failure> {
+    match stub.required_text("type")? {
+        "deterministic_monotonic" => {}
+        other => return Err(Failure::missing(format!("clock `{other}`"))),
+    }
+    let millis = stub.integer("advance_ms_per_call")?.unwrap_or_default();
+    stub.done()?;
+    Ok(Duration::from_millis(millis.unsigned_abs()))
+}
+
+/// Whether an assertion about events stands anywhere in `value`.
+fn names_events(value: &Value) -> bool {
+    const KEYS: &[&str] = &[
+        "observer_events",
+        "observer_event_invariants",
+        "expected_observer_event",
+        "expected_attempt_events",
+        "successful_attempt_index_during_resume",
+        "expected_failure_isolation_event",
+        "no_failure_isolation_event",
+    ];
+    match value {
+        Value::Object(map) => map.iter().any(|(key, value)| KEYS.contains(&key.as_str()) || names_events(value)),
+        Value::Array(items) => items.iter().any(names_events),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
@@ -113,14 +160,22 @@ fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Pla
         return Ok((plan, Expectations::read(case, expect::invocation)?));
     }
     let listed = case.list("invocations")?;
+    if let Some(resume) = case.nested("resume")? {
+        let first = Call { name: "first_run".to_owned(), session_id, ..Call::read(case)? };
+        return Ok((Plan::Invocations(resumed(first, resume)?), Expectations::default()));
+    }
     if listed.is_empty() {
         let call = Call { session_id, ..Call::read(case)? };
         return Ok((Plan::Invocations(vec![call]), Expectations::default()));
     }
     let mut calls = Vec::new();
+    let shared = case.mapping("initial_state")?.cloned().unwrap_or_default();
     for (index, (at, call)) in listed.into_iter().enumerate() {
         let mut given = Directives::new(at, call)?;
         let mut call = Call::read(&mut given)?;
+        if call.state.is_empty() {
+            call.state.clone_from(&shared);
+        }
         call.session_id = call.session_id.or_else(|| session_id.clone());
         if call.name.is_empty() {
             call.name = format!("invocation {}", index + 1);
@@ -130,6 +185,28 @@ fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Pla
     }
     Ok((Plan::Invocations(calls), Expectations::read(case, expect::invocation)?))
 }
+
+/// A first run, unless what it would leave behind is there already, and the run that goes on from it.
+fn resumed(first: Call, mut resume: Directives<'_>) -> Result<Vec<Call>, Failure> {
+    let is_seeded = resume.flag("from_seeded_record")?.unwrap_or_default();
+    resume.flag("from_first_run")?;
+    let mut modified = Map::new();
+    for key in ["resume_with_modified_items", "resume_with_modified_state"] {
+        modified.extend(resume.mapping(key)?.cloned().unwrap_or_default());
+    }
+    let mut again = Call::read(&mut resume)?;
+    resume.done()?;
+    again.name = "resumed_run".to_owned();
+    again.resume = Some(if is_seeded { SEEDED_ID } else { "<from first_run outcome>" }.to_owned());
+    (again.from_checkpoint, again.modified) = (true, modified);
+    // What is said of both runs is checked when both are over.
+    let mut first = first;
+    again.expectations.take_invariants(&mut first.expectations);
+    Ok(if is_seeded { vec![again] } else { vec![first, again] })
+}
+
+/// The invocation of a seeded checkpoint.
+pub(crate) const SEEDED_ID: &str = "seeded-invocation";
 
 fn harness_plan(case: &mut Directives<'_>, harness: HarnessSpec) -> Result<Plan, Failure> {
     let turns = case.list("chat_turns")?.into_iter();
@@ -183,7 +260,9 @@ impl Call {
         }
         if let Some(id) = given.text("resume_invocation")? {
             self.resume = Some(id.to_owned());
+            self.from_checkpoint = true;
         }
+        self.from_checkpoint &= given.get("signal_payload").is_none();
         if let Some(mut drain) = given.nested("drain")? {
             self.drain_seconds = drain.number("timeout_seconds")?;
             drain.done()?;

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use dormouse_engine::cause::classify;
 use dormouse_engine::{DrainSummary, EngineError, NodeEvent, Outcome, State};
-use dormouse_ports::{Category, InvocationRecord, InvocationStatus, Map, SessionRecord, SignalDescriptor};
+use dormouse_ports::{
+    Category, CheckpointRecord, InvocationRecord, InvocationStatus, Map, SessionRecord, SignalDescriptor,
+};
 use indexmap::IndexMap;
 
 use crate::ledger::{Pages, Ran};
@@ -32,6 +35,8 @@ pub(crate) enum End {
         node: String,
     },
     Errored(SeenError),
+    /// The process ended right after a save.
+    Crashed,
     /// Nothing ran, for this reason.
     Idle(&'static str),
 }
@@ -47,6 +52,26 @@ pub(crate) struct SeenError {
     pub(crate) state: Option<Map>,
     pub(crate) details: Map,
     pub(crate) cause: Option<String>,
+    /// The messages of the whole cause chain, outermost first.
+    pub(crate) causes: Vec<String>,
+    pub(crate) transient: bool,
+}
+
+impl SeenError {
+    /// What `node` raised.
+    pub(crate) fn of_node(node: &str, message: &str) -> Self {
+        Self {
+            category: Category::NodeException,
+            derived: Category::NodeException,
+            message: message.to_owned(),
+            node: Some(node.to_owned()),
+            state: None,
+            details: Map::new(),
+            cause: None,
+            causes: Vec::new(),
+            transient: false,
+        }
+    }
 }
 
 impl From<&EngineError> for SeenError {
@@ -59,6 +84,8 @@ impl From<&EngineError> for SeenError {
             state: error.state().map(State::to_map),
             details: error.details().clone(),
             cause: error.cause().map(|cause| cause.message().to_owned()),
+            causes: classify(error).chain.into_iter().map(|link| link.message).collect(),
+            transient: error.is_transient(),
         }
     }
 }
@@ -82,6 +109,7 @@ impl End {
             Self::Completed { .. } => EndKind::Completed,
             Self::Suspended { .. } => EndKind::Suspended,
             Self::Errored(_) => EndKind::Errored,
+            Self::Crashed => EndKind::Crashed,
             Self::Idle(_) => EndKind::Idle,
         }
     }
@@ -92,6 +120,7 @@ impl End {
             Self::Completed { .. } => "it completed".to_owned(),
             Self::Suspended { node, .. } => format!("it was suspended at `{node}`"),
             Self::Errored(error) => format!("it errored: {}: {}", error.category, error.message),
+            Self::Crashed => "the process ended".to_owned(),
             Self::Idle(reason) => format!("nothing ran: {reason}"),
         }
     }
@@ -99,9 +128,18 @@ impl End {
     pub(crate) fn error(&self) -> Option<&SeenError> {
         match self {
             Self::Errored(error) => Some(error),
-            Self::Completed { .. } | Self::Suspended { .. } | Self::Idle(_) => None,
+            Self::Completed { .. } | Self::Suspended { .. } | Self::Crashed | Self::Idle(_) => None,
         }
     }
+}
+
+/// An invocation before the one in question.
+#[derive(Clone, Debug)]
+pub(crate) struct Earlier {
+    pub(crate) invocation_id: Option<String>,
+    pub(crate) correlation_id: Option<String>,
+    /// The checkpoint that it left behind.
+    pub(crate) checkpoint: Option<CheckpointRecord>,
 }
 
 pub(crate) struct Evidence {
@@ -116,6 +154,11 @@ pub(crate) struct Evidence {
     /// The sessions that the case names, as they are stored after the invocation.
     pub(crate) sessions: IndexMap<String, Option<SessionRecord>>,
     pub(crate) record: Option<InvocationRecord>,
+    /// The checkpoints that were saved, in order, and the one that is stored now.
+    pub(crate) saves: Vec<CheckpointRecord>,
+    pub(crate) checkpoint: Option<CheckpointRecord>,
+    /// The runs of the case before this one.
+    pub(crate) earlier: Vec<Earlier>,
     /// The schema version that the graph declares.
     pub(crate) schema_version: String,
     pub(crate) warnings: Vec<String>,

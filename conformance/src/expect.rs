@@ -1,9 +1,15 @@
 //! Assertions: one function per key, found by a table.
 
 pub(crate) mod chat;
+mod checkpoints;
 mod error;
+mod events;
+mod invariants;
+mod isolation;
 mod observers;
 mod outcome;
+mod records;
+mod runs;
 mod sessions;
 pub(crate) mod turns;
 
@@ -51,10 +57,22 @@ impl<E> Expectations<E> {
                 self.checks.push((key.to_owned(), value, check));
             }
         }
-        if let Some(invariants) = given.mapping("invariants")? {
-            self.unchecked.extend(invariants.keys().cloned());
+        for (name, value) in given.mapping("invariants")?.into_iter().flatten() {
+            match find(&format!("{INVARIANTS}{name}")) {
+                Some(check) => self.checks.push((format!("{INVARIANTS}{name}"), value.clone(), check)),
+                None => self.unchecked.push(name.clone()),
+            }
         }
         Ok(())
+    }
+
+    /// Takes over the invariants of `other`.
+    pub(crate) fn take_invariants(&mut self, other: &mut Self) {
+        let all = std::mem::take(&mut other.checks);
+        let (invariants, own) = all.into_iter().partition(|(key, _, _)| key.starts_with(INVARIANTS));
+        other.checks = own;
+        self.checks.extend::<Vec<_>>(invariants);
+        self.unchecked.append(&mut other.unchecked);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -72,7 +90,7 @@ impl<E> Expectations<E> {
             End::Completed { .. } => says(&["error", "expected_error", "final_state_at_error", "suspended_state"]),
             End::Suspended { .. } => !says(PAUSES),
             End::Errored(_) => !says(ERRORS),
-            End::Idle(_) => false,
+            End::Crashed | End::Idle(_) => false,
         };
         let surprise = is_surprise.then(|| Failure::mismatch(format!("unexpected end: {}", end.tell())));
         Failure::all(surprise.into_iter().chain(self.check(evidence).err()).collect())
@@ -87,19 +105,38 @@ impl<E> Expectations<E> {
     }
 }
 
+/// How the names of invariants begin where assertions are looked up.
+const INVARIANTS: &str = "invariants.";
+
 /// Keys by which a fixture says that it expects a pause.
 const PAUSES: &[&str] =
     &["outcome", "invoke_outcome", "suspended_state", "descriptor", "suspending_node", "signal_descriptor"];
 
 /// Keys by which a fixture says that it expects an error.
-const ERRORS: &[&str] =
-    &["outcome", "invoke_outcome", "error", "expected_error", "final_state_at_error", "error_category", "error_bucket"];
+const ERRORS: &[&str] = &[
+    "outcome",
+    "invoke_outcome",
+    "error",
+    "expected_error",
+    "first_run_expected_error",
+    "expected_chain_ambiguity_error",
+    "final_state_at_error",
+    "error_category",
+    "error_bucket",
+];
 
 /// The assertion of that name over an invocation.
 pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
     if let Some(field) = key.strip_prefix("loaded_invoke_state_for_") {
         let field = field.to_owned();
         return Some(Box::new(move |expected, seen| sessions::entry_field(&field, expected, seen)));
+    }
+    if let Some(name) = key.strip_prefix(INVARIANTS) {
+        return runs::invariant(name).map(|check| Box::new(check) as Check<Evidence>);
+    }
+    if key != "trace_records" && key != "session_records" && key.ends_with("_records") {
+        let name = key.to_owned();
+        return Some(Box::new(move |expected, seen| records::captured(&name, expected, seen)));
     }
     let check: Plain<Evidence> = match key {
         "outcome" => outcome::kind,
@@ -115,7 +152,25 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "instance_pre_states" => outcome::inner_pre_states,
         "checkpointer_assertions" => outcome::checkpointer,
         "expected_compile_warning" => outcome::compile_warning,
-        "error" | "expected_error" => error::error,
+        "error" | "expected_error" | "first_run_expected_error" => error::error,
+        "expected_chain_ambiguity_error" => error::ambiguity,
+        "recoverable_state" => error::state,
+        "expected_failure_isolation_event" => isolation::event,
+        "no_failure_isolation_event" => isolation::no_event,
+        "flaky_call_count" => records::flaky_calls,
+        "trace_records" => records::traces,
+        "concurrency_invariant" => records::concurrency,
+        "expected_observer_event" => records::observer_event,
+        "expected_attempt_events" => records::attempt_events,
+        "successful_attempt_index_during_resume" => records::successful_attempt,
+        "nodes_executed_during_resume" => runs::nodes_executed,
+        "nodes_skipped_during_resume" => runs::nodes_skipped,
+        "instances_executed_during_resume" => runs::instances_executed,
+        "instances_skipped_during_resume" => runs::instances_skipped,
+        "migrations_run" => runs::migrations,
+        "checkpoint_saves" => checkpoints::saves,
+        "every_save_assertions" => checkpoints::every_save,
+        "latest_record_assertions" | "saved_record_assertions" => checkpoints::latest,
         "expected_compile_error" => error::compile_error,
         "final_state_at_error" => error::state,
         "no_propagated_error" => error::none,
@@ -129,7 +184,11 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "saved_session_assertions" => sessions::saved,
         "loaded_session_state" => sessions::loaded,
         "observer_events" | "final_accumulator_state" => observers::events,
-        "observer_event_invariants" => observers::invariants,
+        "observer_event_invariants" => invariants::of_all,
+        "node_drain_summaries" => observers::node_drains,
+        "node_accumulator_snapshots" => observers::node_snapshots,
+        "node_accumulator_snapshot_invariants" => observers::node_snapshot_invariants,
+        "empty_phases_raises_at_registration" => observers::empty_phases,
         "delivery_order" => observers::delivery_order,
         "drain_summary" => observers::drain_summary,
         _ => unsupported(key)?,
@@ -142,12 +201,6 @@ fn unsupported(key: &str) -> Option<Plain<Evidence>> {
     match key {
         "otel_spans" | "span_tree" | "log_records" => {
             Some(|_, _| Err(Failure::missing("spans and log records: the runner captures none")))
-        }
-        "node_drain_summaries" | "node_accumulator_snapshots" | "node_accumulator_snapshot_invariants" => {
-            Some(|_, _| Err(Failure::missing("draining a single invocation: the engine has no such operation")))
-        }
-        "empty_phases_raises_at_registration" => {
-            Some(|_, _| Err(Failure::missing("an empty set of phases is no error of the engine")))
         }
         _ => None,
     }

@@ -8,8 +8,9 @@ use dormouse_ports::InvocationId;
 
 use crate::Failure;
 use crate::bench::{Bench, Compiled, Ids, Refusal};
-use crate::case::Call;
-use crate::evidence::{End, Evidence, Stage};
+use crate::case::{Call, SEEDED_ID};
+use crate::evidence::{Earlier, End, Evidence, SeenError, Stage};
+use crate::store::Crash;
 
 /// How long a claim of a fixture lasts; longer than any fixture runs.
 const CLAIM: Duration = Duration::from_secs(300);
@@ -25,6 +26,7 @@ pub(crate) async fn run(mut bench: Bench<'_>, calls: &[Call]) -> Result<(), Fail
         }
     };
     bench.case.sessions.seed(&bench.store, bench.case.graph.schema_version()).await?;
+    seed_checkpoints(&mut bench, &compiled, calls).await?;
     let mut failures = Vec::new();
     for (index, call) in calls.iter().enumerate() {
         if call.expectations.expects("expected_compile_error") {
@@ -45,6 +47,26 @@ pub(crate) async fn run(mut bench: Bench<'_>, calls: &[Call]) -> Result<(), Fail
         }
     }
     Failure::all(failures)
+}
+
+/// Stores the record that is there already, runs the invocations that come before, and arms the crash.
+async fn seed_checkpoints(bench: &mut Bench<'_>, compiled: &Compiled, calls: &[Call]) -> Result<(), Failure> {
+    let Some(checkpointer) = bench.checkpointer.clone() else { return Ok(()) };
+    let spec = &bench.case.checkpoints;
+    if let Some(record) = spec.seeded(SEEDED_ID, bench.case.graph.schema_version())? {
+        checkpointer.seed(&record).await.map_err(Failure::mismatch)?;
+    }
+    for _ in 0..spec.populate {
+        let state = calls.first().map(|call| call.state.clone()).unwrap_or_default();
+        let call = Invocation { state, ..Invocation::default() };
+        let ended = compiled.engine.invoke(&compiled.built.graph, call).await;
+        ended.map_err(|error| Failure::mismatch(format!("a run before: {error}")))?;
+    }
+    let abort = bench.case.graph.abort();
+    let abort = abort.map(|(node, index)| Crash::AfterInstance { node: node.to_owned(), index });
+    checkpointer.arm(spec.crash.clone().or(abort));
+    checkpointer.take_saves();
+    Ok(())
 }
 
 /// The engine refused the graph or what is registered on it: the first invocation says whether that is expected.
@@ -72,23 +94,96 @@ async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Resu
     bench.ledger.take();
     bench.store.take_calls();
     let resumed = call.resume.as_ref().map(|id| bench.past.resolve_text(id)).transpose()?;
-    let ended = match &resumed {
-        Some(id) => resume(bench, compiled, call, id).await?,
-        None => compiled.engine.invoke(&compiled.built.graph, fresh(bench, compiled, call)?).await,
+    // The id of what is resumed from a checkpoint is that of another invocation.
+    let paused = resumed.clone().filter(|_| !call.from_checkpoint);
+    let ended = tokio::select! {
+        ended = run_call(bench, compiled, call, resumed.as_deref()) => Some(ended?),
+        () = crash(bench) => None,
     };
+    let Some(ended) = ended else { return crashed(bench, compiled, call).await };
     let timeout = call.drain_seconds.map(Duration::from_secs_f64);
     let drain = compiled.built.graph.drain(&*bench.ports.clock, timeout).await;
     let mut ids = identify(&ended);
+    if let Some(identity) = bench.ledger.identity() {
+        ids.invocation_id.get_or_insert_with(|| identity.invocation_id.to_string());
+        ids.correlation_id.get_or_insert_with(|| identity.correlation_id.clone());
+    }
     ids.session_id = ids.session_id.or_else(|| call.session_id.as_ref().map(ToString::to_string));
-    ids.invocation_id = ids.invocation_id.or(resumed).or_else(|| call.invocation_id.as_ref().map(ToString::to_string));
+    ids.invocation_id = ids.invocation_id.or(paused).or_else(|| call.invocation_id.as_ref().map(ToString::to_string));
     let end = match &ended {
         Ok(outcome) => End::from(outcome),
         Err(error) => End::Errored(error.into()),
     };
+    seen(bench, compiled, call, (end, ids, drain)).await
+}
+
+async fn run_call(
+    bench: &Bench<'_>,
+    compiled: &Compiled,
+    call: &Call,
+    resumed: Option<&str>,
+) -> Result<Result<Outcome, EngineError>, Failure> {
+    match resumed {
+        Some(id) if call.from_checkpoint => recover(bench, compiled, call, id).await,
+        Some(id) => resume(bench, compiled, call, id).await,
+        None => Ok(compiled.engine.invoke(&compiled.built.graph, fresh(bench, compiled, call)?).await),
+    }
+}
+
+async fn recover(
+    bench: &Bench<'_>,
+    compiled: &Compiled,
+    call: &Call,
+    id: &str,
+) -> Result<Result<Outcome, EngineError>, Failure> {
+    let id = InvocationId::new(id);
+    if let (Some(checkpointer), false) = (&bench.checkpointer, call.modified.is_empty()) {
+        checkpointer.change(&id, &call.modified).await.map_err(Failure::mismatch)?;
+    }
+    let request = fresh(bench, compiled, call)?;
+    Ok(compiled.engine.resume_checkpoint(&compiled.built.graph, &id, request).await)
+}
+
+/// Waits until the fixture ends the process.
+async fn crash(bench: &Bench<'_>) {
+    match &bench.checkpointer {
+        Some(checkpointer) => checkpointer.crashed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The process ended: nothing of the invocation is left but what is stored. Where the fixture lets a fan-out node
+/// abort it, that node counts as having raised.
+async fn crashed(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Result<Evidence, Failure> {
+    let end = match bench.case.graph.abort() {
+        None => End::Crashed,
+        Some((node, _)) => End::Errored(SeenError::of_node(node, "the process was aborted")),
+    };
+    let identity = bench.ledger.identity();
+    let ids = Ids {
+        invocation_id: identity.as_ref().map(|identity| identity.invocation_id.to_string()),
+        correlation_id: identity.as_ref().map(|identity| identity.correlation_id.clone()),
+        session_id: call.session_id.as_ref().map(ToString::to_string),
+    };
+    seen(bench, compiled, call, (end, ids, DrainSummary::default())).await
+}
+
+async fn seen(
+    bench: &mut Bench<'_>,
+    compiled: &Compiled,
+    call: &Call,
+    (end, ids, drain): (End, Ids, DrainSummary),
+) -> Result<Evidence, Failure> {
     if let Some(id) = &ids.invocation_id {
         bench.past.remember(&call.name, end.kind(), id);
     }
-    bench.evidence(Stage::Invocation, end, ids, Some(compiled), drain).await
+    let seen = bench.evidence(Stage::Invocation, end, ids, Some(compiled), drain).await?;
+    bench.earlier.push(Earlier {
+        invocation_id: seen.invocation_id.clone(),
+        correlation_id: seen.correlation_id.clone(),
+        checkpoint: seen.checkpoint.clone(),
+    });
+    Ok(seen)
 }
 
 fn fresh(bench: &Bench<'_>, compiled: &Compiled, call: &Call) -> Result<Invocation, Failure> {

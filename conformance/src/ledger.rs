@@ -2,16 +2,36 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
-use dormouse_engine::{Identity, Middleware, Next, NodeError, NodeEvent, State, Update, current};
+use dormouse_engine::{DrainSummary, FailureIsolated, Identity, NodeEvent, State};
+use dormouse_ports::Map;
+use indexmap::IndexMap;
+use serde_json::Value;
 
-/// A node that was dispatched, subgraph nodes included.
+/// A node whose body was reached, once for all its attempts; nodes that hold graphs included.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     /// How deep its graph lies: 0 for the outermost.
     pub(crate) depth: usize,
     pub(crate) node: String,
     pub(crate) pre_state: State,
+    /// Whether it runs graphs inside of it.
+    pub(crate) holds_graph: bool,
+}
+
+/// A fan-out instance that was run.
+#[derive(Clone, Debug)]
+pub(crate) struct InstanceRan {
+    /// Its index, behind those of the instances around it.
+    pub(crate) chain: Vec<usize>,
+}
+
+/// What a node that drains saw.
+#[derive(Clone, Debug)]
+pub(crate) struct Drained {
+    pub(crate) summary: DrainSummary,
+    /// The observer whose events are of interest, and what it had been told when the drain returned.
+    pub(crate) observer: Option<String>,
+    pub(crate) events: Vec<NodeEvent>,
 }
 
 /// An event in the order of its delivery.
@@ -28,6 +48,26 @@ pub(crate) struct Pages {
     pub(crate) ran: Vec<Ran>,
     pub(crate) middleware: Vec<String>,
     pub(crate) delivered: Vec<Delivered>,
+    /// Failures that were isolated, in the order in which observers were told.
+    pub(crate) isolated: Vec<(String, FailureIsolated)>,
+    pub(crate) instances: Vec<InstanceRan>,
+    pub(crate) in_flight: usize,
+    pub(crate) most_in_flight: usize,
+    /// How often a node that fails by plan was called.
+    pub(crate) flaky_calls: usize,
+    /// What callbacks and recording layers wrote down, by the name that the fixture gave.
+    pub(crate) records: IndexMap<String, Vec<Value>>,
+    /// State fields that callbacks wrote beside the graph.
+    pub(crate) beside: Map,
+    pub(crate) drained: IndexMap<String, Drained>,
+    /// Migrations of checkpoints that ran, as `v1->v2`.
+    pub(crate) migrations: Vec<String>,
+}
+
+impl Pages {
+    pub(crate) fn record(&mut self, name: &str, value: Value) {
+        self.records.entry(name.to_owned()).or_default().push(value);
+    }
 }
 
 /// The book of one case; [`take`](Self::take) closes the pages of one invocation.
@@ -46,24 +86,5 @@ impl Ledger {
 
     pub(crate) fn take(&self) -> Pages {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// The outermost layer around every node: notes that it was dispatched, and on what state.
-pub(crate) struct Tracer {
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) depth: usize,
-    pub(crate) node: String,
-}
-
-#[async_trait]
-impl Middleware for Tracer {
-    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
-        let ran = Ran { depth: self.depth, node: self.node.clone(), pre_state: state.clone() };
-        self.ledger.write(|pages| {
-            pages.identity = current();
-            pages.ran.push(ran);
-        });
-        next.run(state).await
     }
 }

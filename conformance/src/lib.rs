@@ -15,6 +15,7 @@
 mod bench;
 mod case;
 mod chat;
+mod checkpoints;
 mod clock;
 mod directives;
 mod evidence;

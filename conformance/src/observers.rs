@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_engine::{NodeError, NodeEvent, Observer, Phase, Phases};
+use dormouse_engine::{FrameworkEvent, NodeError, NodeEvent, Observer, Phase, Phases};
 
 use crate::Failure;
 use crate::directives::Directives;
 use crate::graph::BuiltGraph;
 use crate::ledger::{Delivered, Ledger};
+
+/// The name of the runner's own observer, which looks where a fixture declares none.
+pub(crate) const OWN: &str = "";
 
 /// An observer that is passed to a single call, with what it wants to see.
 pub(crate) type PerCall = (Arc<dyn Observer>, Phases);
@@ -27,6 +30,19 @@ pub(crate) struct ObserverSpec {
 }
 
 impl ObserverSpec {
+    /// One that records everything, for a case that declares none.
+    pub(crate) fn own() -> Self {
+        Self {
+            name: OWN.to_owned(),
+            target: "outer".to_owned(),
+            raises: false,
+            sleep_first: Duration::ZERO,
+            sleep_later: Duration::ZERO,
+            phases: Phases::default(),
+            for_one_call: false,
+        }
+    }
+
     pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let name = given.required_text("name")?.to_owned();
         let for_one_call = match given.text("attach")? {
@@ -44,7 +60,10 @@ impl ObserverSpec {
         let (sleep_first, sleep_later) = sleeps(&mut given)?;
         let phases = match given.texts("phases")? {
             None => Phases::default(),
-            Some(names) => names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?.into_iter().collect(),
+            Some(names) => {
+                let phases = names.iter().map(|name| phase(name)).collect::<Result<Vec<_>, _>>()?;
+                Phases::of(phases).map_err(|error| Failure::invalid(error.to_string()))?
+            }
         };
         given.done()?;
         Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call })
@@ -114,6 +133,14 @@ impl Observer for Recorder {
         self.ledger.write(|pages| pages.delivered.push(delivered));
         if self.spec.raises {
             return Err(NodeError::new("the fixture wants this observer to raise"));
+        }
+        Ok(())
+    }
+
+    async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        if let FrameworkEvent::FailureIsolated(event) = event {
+            let told = (self.spec.name.clone(), event.clone());
+            self.ledger.write(|pages| pages.isolated.push(told));
         }
         Ok(())
     }

@@ -12,6 +12,8 @@ pub(crate) enum EndKind {
     Completed,
     Suspended,
     Errored,
+    /// The process ended.
+    Crashed,
     /// Nothing ran.
     Idle,
 }
@@ -22,6 +24,7 @@ impl EndKind {
             Self::Completed => "completed",
             Self::Suspended => "suspended",
             Self::Errored => "errored",
+            Self::Crashed => "crashed",
             Self::Idle => "idle",
         }
     }

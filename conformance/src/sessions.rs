@@ -8,7 +8,7 @@ use dormouse_ports::{Map, SessionId};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::store::{Faults, WatchedStore};
-use migrations::Migration;
+pub(crate) use migrations::Migration;
 
 /// How the case's graph persists sessions, and what is stored before it begins.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +34,6 @@ impl SessionSpec {
     pub(crate) fn read(case: &mut Directives<'_>, default_id: Option<&str>) -> Result<Self, Failure> {
         let mut spec = Self { has_store: case.given("session_store").is_some(), ..Self::default() };
         spec.faults = backend(case, "session_store")?;
-        let checkpointer = backend(case, "checkpointer")?;
-        spec.faults = spec.faults.or(checkpointer);
         if let Some(mut projected) = case.nested("session_state")? {
             spec.projection = projected.texts("fields")?;
             projected.done()?;

@@ -1,6 +1,7 @@
 //! The store of a case, watched: it counts what is asked of it and fails where the fixture says so.
 
 mod backend;
+mod checkpoints;
 mod faults;
 
 use std::fmt;
@@ -16,7 +17,9 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
+pub(crate) use backend::Keeping;
 pub use backend::{Backends, PortKind};
+pub(crate) use checkpoints::{Crash, WatchedCheckpointer};
 pub(crate) use faults::Faults;
 
 /// What was asked of the store during one invocation.

@@ -96,8 +96,16 @@ fn tell(out: &mut dyn Write, case: &Case, kind: PortKind, verdict: &Verdict) -> 
 
 async fn run_case(case: &Case, kind: PortKind, backends: &Backends) -> Result<(), Failure> {
     let spec = case.spec.as_ref().map_err(Clone::clone)?;
-    let store = backends.store(kind).await.map_err(Failure::missing)?;
-    let running = AssertUnwindSafe(tokio::time::timeout(MOST_TIME, run_plan(spec, store))).catch_unwind();
+    for _ in 0..spec.runs {
+        run_once(spec, kind, backends).await?;
+    }
+    Ok(())
+}
+
+async fn run_once(spec: &CaseSpec, kind: PortKind, backends: &Backends) -> Result<(), Failure> {
+    let keeping = backends.empty(kind).await.map_err(Failure::missing)?;
+    let bench = Bench::new(spec, keeping);
+    let running = AssertUnwindSafe(tokio::time::timeout(MOST_TIME, run_plan(spec, bench))).catch_unwind();
     match running.await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Failure::mismatch(format!("it did not end within {} seconds", MOST_TIME.as_secs()))),
@@ -105,8 +113,7 @@ async fn run_case(case: &Case, kind: PortKind, backends: &Backends) -> Result<()
     }
 }
 
-async fn run_plan(spec: &CaseSpec, store: std::sync::Arc<dyn dormouse_ports::StateStore>) -> Result<(), Failure> {
-    let bench = Bench::new(spec, store);
+async fn run_plan(spec: &CaseSpec, bench: Bench<'_>) -> Result<(), Failure> {
     match &spec.plan {
         Plan::Invocations(calls) => invocations::run(bench, calls).await,
         Plan::Transmissions(harness, transmissions) => turns::run(bench, harness, transmissions).await,

@@ -302,6 +302,8 @@ impl SeenError {
             state: None,
             details: Map::new(),
             cause: None,
+            causes: Vec::new(),
+            transient: false,
         }
     }
 }

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use dormouse_conformance::{Gaps, PortKind, discover, run};
 
 /// The capabilities that this implementation is held to.
-const CAPABILITIES: &[&str] = &["graph-engine", "sessions", "suspension", "harness", "harness-chat"];
+const CAPABILITIES: &[&str] =
+    &["graph-engine", "sessions", "suspension", "harness", "harness-chat", "pipeline-utilities"];
 
 const BOTH: &[PortKind] = &[PortKind::Memory, PortKind::DynamoDb];
 

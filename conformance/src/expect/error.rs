@@ -26,6 +26,25 @@ pub(super) fn error(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     if let Some(state) = expected.given("recoverable_state") {
         self::state(state, seen)?;
     }
+    if let Some(category) = expected.text("fan_out_category")? {
+        category_is(category, error)?;
+    }
+    if let Some(branch) = expected.given("branch_name") {
+        same(branch, error.details.get("branch_name").unwrap_or(&Value::Null), seen)?;
+    }
+    if let Some(message) = expected.text("cause_message")?
+        && !error.causes.iter().any(|cause| cause == message)
+    {
+        return Err(differs(format!("a cause {message:?}"), format!("{:?}", error.causes)));
+    }
+    if let Some(count) = expected.given("flaky_call_count") {
+        super::records::flaky_calls(count, seen)?;
+    }
+    if let Some(is_transient) = expected.flag("transient")?
+        && is_transient != error.transient
+    {
+        return Err(differs(format!("transient: {is_transient}"), error.transient));
+    }
     if let Some(order) = expected.given("execution_order") {
         super::outcome::execution_order(order, seen)?;
     }
@@ -39,6 +58,14 @@ pub(super) fn error(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
         caused(cause, error)?;
     }
     expected.done()
+}
+
+/// The category at whichever time it comes up: registration, compilation or resume.
+pub(super) fn ambiguity(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    match seen.end.error() {
+        Some(error) => category_is(expected.as_str().unwrap_or_default(), error),
+        None => Err(differs(expected, seen.end.tell())),
+    }
 }
 
 pub(super) fn compile_error(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
@@ -84,6 +111,9 @@ fn carried(mut expected: Directives<'_>, error: &SeenError, seen: &Evidence) -> 
             if value.as_bool() != Some(is_present) {
                 return Err(differs(format!("{key}: {value}"), is_present));
             }
+        } else if let Some(name) = key.strip_suffix("_count").filter(|_| !error.details.contains_key(key)) {
+            let count = field(name).as_array().map_or(0, Vec::len);
+            same(value, &count.into(), seen).map_err(|failure| failure.within(key))?;
         } else if let Some(name) = key.strip_suffix("_mentions") {
             let actual = field(name);
             if !actual.as_str().unwrap_or_default().contains(value.as_str().unwrap_or_default()) {

@@ -18,10 +18,35 @@ pub(super) fn kind(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
 
 pub(super) fn final_state(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     match &seen.end {
-        End::Completed { state } => same(expected, &Value::Object(state.clone()), seen),
-        End::Suspended { .. } | End::Errored(_) | End::Idle(_) => Err(differs("a final state", seen.end.tell())),
+        End::Completed { state } => {
+            let mut state = state.clone();
+            state.extend(seen.pages.beside.clone());
+            let expected = lengths(expected, &mut state)?;
+            same(&expected, &Value::Object(state), seen)
+        }
+        End::Suspended { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => {
+            Err(differs("a final state", seen.end.tell()))
+        }
     }
 }
+
+/// Checks and takes out `FIELD_list_length`, which stands for a field of which only the length is known.
+fn lengths(expected: &Value, state: &mut Map) -> Result<Value, Failure> {
+    let mut expected = expected.clone();
+    let Some(fields) = expected.as_object_mut() else { return Ok(expected) };
+    let names: Vec<String> = fields.keys().filter(|key| key.ends_with(LENGTH)).cloned().collect();
+    for name in names.into_iter().filter(|name| !state.contains_key(name)).collect::<Vec<_>>() {
+        let field = name.trim_end_matches(LENGTH);
+        let length = state.shift_remove(field).and_then(|list| list.as_array().map(Vec::len));
+        let wanted = fields.shift_remove(&name).unwrap_or_default();
+        if wanted.as_u64() != length.map(|length| length as u64) {
+            return Err(differs(format!("{wanted} items in `{field}`"), format!("{length:?}")));
+        }
+    }
+    Ok(expected)
+}
+
+const LENGTH: &str = "_list_length";
 
 pub(super) fn suspended_state(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     let (state, _, _) = pause(seen)?;
@@ -61,7 +86,9 @@ pub(super) fn suspending_node(expected: &Value, seen: &Evidence) -> Result<(), F
 fn pause(seen: &Evidence) -> Result<(&Map, &dormouse_ports::SignalDescriptor, &str), Failure> {
     match &seen.end {
         End::Suspended { state, descriptor, node } => Ok((state, descriptor, node)),
-        End::Completed { .. } | End::Errored(_) | End::Idle(_) => Err(differs("a suspension", seen.end.tell())),
+        End::Completed { .. } | End::Errored(_) | End::Crashed | End::Idle(_) => {
+            Err(differs("a suspension", seen.end.tell()))
+        }
     }
 }
 

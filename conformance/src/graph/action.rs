@@ -1,6 +1,7 @@
 //! What a fixture's node does, in the order in which its directives stand (conformance-adapter §5.1, §8.3).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{Node, NodeError, State, Update, current, save_session, suspend, suspend_and_rerun};
@@ -8,23 +9,37 @@ use dormouse_ports::{Category, Map, SignalDescriptor};
 use serde_json::Value;
 
 use super::Stage;
+use super::flaky::{self, Counts, Flaky, item_of};
+use super::middleware::Layer;
+use super::raised::Raised;
 use crate::Failure;
 use crate::directives::Directives;
+use crate::ledger::Drained;
 use crate::matching::equal;
 
 /// The directives of a node, in document order.
 #[derive(Clone, Debug)]
 pub(super) struct Actions(Vec<Action>);
 
+/// Draining from inside of a node (graph-engine §6, per-invocation drain).
+#[derive(Clone, Debug)]
+pub(super) struct DrainSpec {
+    pub(super) timeout: Option<Duration>,
+    /// The observer of which a snapshot is taken.
+    pub(super) observer: Option<String>,
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Update(Map),
+    /// As `Update`, but a name of a field stands for its value where the text itself does not fit.
+    UpdatePure(Map),
     /// Field, the field that it is read from, and what numbers are multiplied by.
     Compute(Vec<(String, String)>, i64),
-    Raise {
-        category: Option<Category>,
-        message: String,
-    },
+    Raise(Raised),
+    Fail(Box<Flaky>),
+    Sleep(Duration),
+    Drain(DrainSpec),
     Suspend(SuspendSpec),
     /// Suspends where the condition holds; does the other actions elsewhere.
     SuspendIf(Condition, SuspendSpec, Actions),
@@ -36,7 +51,7 @@ enum Action {
 #[derive(Clone, Debug)]
 enum Condition {
     FieldEquals(String, Value),
-    /// The first number of the state, which is where a fan-out puts an instance's item.
+    /// The item of the fan-out instance.
     ItemIndex(i64),
 }
 
@@ -62,9 +77,24 @@ impl Actions {
         let mut actions = Vec::new();
         for key in node.unread() {
             match key {
-                "update" | "update_pure" => actions.push(Action::Update(fields(node, key)?)),
+                "update" => actions.push(Action::Update(fields(node, key)?)),
+                "update_pure" => actions.push(Action::UpdatePure(fields(node, key)?)),
+                "sleep_ms" => actions.extend(node.integer(key)?.map(millis).map(Action::Sleep)),
+                "invoke_drain_events_for" => {
+                    actions.extend(node.nested(key)?.map(DrainSpec::read).transpose()?.map(Action::Drain));
+                }
+                kind if flaky::KINDS.contains(&kind) => {
+                    let mock = node.nested(kind)?.map(|mock| Flaky::read(kind, mock)).transpose()?;
+                    actions.extend(mock.map(|mock| Action::Fail(Box::new(mock))));
+                }
                 "update_from_field" => actions.extend(node.nested(key)?.map(compute).transpose()?),
-                "raises" => actions.push(raise(node.require(key)?)?),
+                "raises" => {
+                    let mut error = Raised::read(key, node.require(key)?)?;
+                    if let Some(category) = node.text("error_category")? {
+                        error.category = Some(Category::from_name(category));
+                    }
+                    actions.push(Action::Raise(error));
+                }
                 "suspend_with_descriptor" => {
                     let wait = node.nested(key)?.map(|wait| SuspendSpec::read(wait, marked)).transpose()?;
                     actions.extend(wait.map(Action::Suspend));
@@ -84,8 +114,24 @@ impl Actions {
         Ok(Self(actions))
     }
 
-    pub(super) fn node(&self, stage: &Stage) -> Arc<dyn Node> {
-        Arc::new(ActingNode { actions: self.clone(), stage: stage.clone() })
+    pub(super) fn node(&self, name: &str, stage: &Stage) -> Arc<dyn Node> {
+        Arc::new(ActingNode {
+            actions: self.clone(),
+            stage: stage.clone(),
+            counts: Counts::default(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Middleware that stands inside of a directive.
+    pub(super) fn layers(&self) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        for action in &self.0 {
+            if let Action::Fail(mock) = action {
+                layers.extend(mock.layers.iter().cloned());
+            }
+        }
+        layers
     }
 }
 
@@ -102,16 +148,19 @@ fn compute(mut given: Directives<'_>) -> Result<Action, Failure> {
     Ok(Action::Compute(pairs, multiplier))
 }
 
-fn raise(value: &Value) -> Result<Action, Failure> {
-    if let Value::String(message) = value {
-        return Ok(Action::Raise { category: None, message: message.clone() });
+fn millis(number: i64) -> Duration {
+    Duration::from_millis(number.unsigned_abs())
+}
+
+impl DrainSpec {
+    fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
+        let read = Self {
+            timeout: given.number("timeout_seconds")?.map(Duration::from_secs_f64),
+            observer: given.text("snapshot_observer")?.map(str::to_owned),
+        };
+        given.done()?;
+        Ok(read)
     }
-    let mut given = Directives::new("raises", value)?;
-    // Whatever a node raises is a node_exception; naming that names no category of its own.
-    let category = given.text("category")?.filter(|name| *name != "node_exception").map(Category::from_name);
-    let message = given.text("message")?.unwrap_or("the node raised").to_owned();
-    given.done()?;
-    Ok(Action::Raise { category, message })
 }
 
 fn conditional(
@@ -142,7 +191,7 @@ impl Condition {
     fn holds(&self, state: &State) -> bool {
         match self {
             Self::FieldEquals(field, value) => equal(value, state.get(field).unwrap_or(&Value::Null)),
-            Self::ItemIndex(index) => state.iter().find_map(|(_, value)| value.as_i64()) == Some(*index),
+            Self::ItemIndex(index) => item_of(state) == Some(*index),
         }
     }
 }
@@ -160,6 +209,9 @@ impl SuspendSpec {
 struct ActingNode {
     actions: Actions,
     stage: Stage,
+    counts: Counts,
+    /// The node's own name.
+    name: String,
 }
 
 #[async_trait]
@@ -173,10 +225,14 @@ impl Node for ActingNode {
                 Action::Compute(pairs, multiplier) => {
                     update.extend(pairs.iter().map(|(to, from)| (to.clone(), product(&state, from, *multiplier))));
                 }
-                Action::Raise { category, message } => {
-                    let error = NodeError::new(message);
-                    return Err(category.iter().cloned().fold(error, NodeError::with_category));
+                Action::UpdatePure(fields) => update.extend(literal(fields, &state)),
+                Action::Raise(error) => return Err(error.error()),
+                Action::Fail(mock) => {
+                    let success = mock.call(&self.counts, &self.stage, &state);
+                    update.extend(success.map_err(|error| error.error())?);
                 }
+                Action::Sleep(duration) => tokio::time::sleep(*duration).await,
+                Action::Drain(drain) => self.drain(drain).await?,
                 Action::Suspend(wait) => return Err(wait.suspend().await),
                 Action::SuspendIf(condition, wait, _) if condition.holds(&state) => return Err(wait.suspend().await),
                 Action::SuspendIf(_, _, otherwise) => todo.extend(otherwise.0.iter().rev()),
@@ -189,11 +245,36 @@ impl Node for ActingNode {
 }
 
 impl ActingNode {
+    /// Waits for what observers were not told yet, and notes what they had been told then.
+    async fn drain(&self, drain: &DrainSpec) -> Result<(), NodeError> {
+        let graph = self.stage.graph.get().and_then(Weak::upgrade);
+        let graph = graph.ok_or_else(|| NodeError::new("the graph is gone"))?;
+        let identity = current().ok_or_else(|| NodeError::new("a node runs inside of an invocation"))?;
+        let summary = graph.drain_events_for(&*self.stage.clock, &identity.invocation_id, drain.timeout).await;
+        let observer = drain.observer.clone();
+        self.stage.ledger.write(|pages| {
+            let told = pages.delivered.iter().filter(|delivered| Some(&delivered.observer) == observer.as_ref());
+            let events = told.map(|delivered| delivered.event.clone()).collect();
+            pages.drained.insert(self.name.clone(), Drained { summary, observer, events });
+        });
+        Ok(())
+    }
+
     async fn write_session_behind(&self, state: Map) -> Result<(), NodeError> {
         let session_id = current().and_then(|identity| identity.session_id.clone());
         let session_id = session_id.ok_or_else(|| NodeError::new("the invocation has no session"))?;
         self.stage.store.seed_session(&session_id, state, String::new()).await.map_err(NodeError::new)
     }
+}
+
+/// A text that names a field and stands where no text may stand is read from that field.
+fn literal(fields: &Map, state: &State) -> Map {
+    let fits = |field: &str| state.get(field).is_none_or(|value| value.is_string() || value.is_null());
+    let value = |(field, value): (&String, &Value)| {
+        let named = value.as_str().and_then(|name| state.get(name)).filter(|_| !fits(field));
+        (field.clone(), named.unwrap_or(value).clone())
+    };
+    fields.iter().map(value).collect()
 }
 
 fn product(state: &State, field: &str, multiplier: i64) -> Value {

@@ -26,6 +26,8 @@ fn declare(mut schema: StateSchema, mut fields: Directives<'_>) -> Result<StateS
         let field_type = field_type(field.text("type")?.unwrap_or("any"));
         let default = field.get("default").cloned();
         let reducer = field.given("reducer").map(reducer).transpose()?.unwrap_or_default();
+        // Whoever has no default is required anyway.
+        field.flag("required")?;
         let conflicting = field.given("alt_reducer").is_some();
         field.done()?;
         schema = schema.field(name, declared(field_type, default, reducer));

@@ -1,6 +1,8 @@
 use dormouse_engine::Projection;
 
 use super::action::{Actions, SuspendSpec};
+use super::branches::BranchesSpec;
+use super::fan_out::{FanOutSpec, pairs};
 use super::middleware::Layer;
 use crate::Failure;
 use crate::directives::Directives;
@@ -10,47 +12,41 @@ use crate::directives::Directives;
 pub(super) struct NodeSpec {
     pub(super) work: Work,
     /// What wraps it, the outermost first.
-    pub(super) middleware: Vec<Layer>,
+    pub(super) layers: Vec<Layer>,
 }
 
 #[derive(Debug)]
 pub(super) enum Work {
     Actions(Actions),
     Subgraph { name: String, projection: Projection },
+    FanOut(Box<FanOutSpec>),
+    Branches(BranchesSpec),
 }
-
-/// Node kinds that the engine does not run.
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("fan_out", "the engine runs no fan-outs"),
-    ("parallel_branches", "the engine runs no parallel branches"),
-    ("flaky", "the engine ships no retry middleware"),
-    ("flaky_by_index", "the engine runs no fan-outs"),
-    ("flaky_per_index", "the engine runs no fan-outs"),
-    ("flaky_instance_only", "the engine runs no fan-outs"),
-    ("flaky_resume_aware", "the engine keeps no checkpoints"),
-    ("invoke_drain_events_for", "the engine drains no single invocations"),
-    ("calls_llm", "there is no model provider"),
-];
 
 impl NodeSpec {
     pub(super) fn read(name: &str, mut node: Directives<'_>) -> Result<Self, Failure> {
-        let keys = node.unread();
-        if let Some((kind, why)) = UNSUPPORTED.iter().find(|(kind, _)| keys.contains(kind)) {
-            return Err(Failure::missing(format!("node `{name}` is of kind `{kind}`: {why}")));
+        if node.given("calls_llm").is_some() {
+            return Err(Failure::missing(format!("node `{name}` calls a model; there is no model provider")));
         }
-        let layers = node.list("wrap_with_middleware")?.into_iter();
-        let middleware =
-            layers.map(|(at, layer)| Layer::read(Directives::new(at, layer)?)).collect::<Result<_, _>>()?;
-        let work = match node.text("subgraph")? {
-            Some(subgraph) => Work::Subgraph { name: subgraph.to_owned(), projection: projection(&mut node)? },
-            None => Work::Actions(Actions::read(&mut node)?),
+        let mut layers = Layer::read_list(&mut node, "wrap_with_middleware")?;
+        layers.extend(Layer::read_list(&mut node, "middleware")?);
+        let work = if let Some(fan_out) = node.nested("fan_out")? {
+            Work::FanOut(Box::new(FanOutSpec::read(fan_out)?))
+        } else if let Some(branches) = node.nested("parallel_branches")? {
+            Work::Branches(BranchesSpec::read(branches)?)
+        } else if let Some(subgraph) = node.text("subgraph")? {
+            Work::Subgraph { name: subgraph.to_owned(), projection: projection(&mut node)? }
+        } else {
+            let actions = Actions::read(&mut node)?;
+            layers.extend(actions.layers());
+            Work::Actions(actions)
         };
         node.done()?;
-        Ok(Self { work, middleware })
+        Ok(Self { work, layers })
     }
 }
 
-fn projection(node: &mut Directives<'_>) -> Result<Projection, Failure> {
+pub(super) fn projection(node: &mut Directives<'_>) -> Result<Projection, Failure> {
     let mut projection = maps(node, Projection::by_name())?;
     if let Some(mut mapping) = node.nested("mapping")? {
         projection = maps(&mut mapping, projection)?;
@@ -64,12 +60,10 @@ fn projection(node: &mut Directives<'_>) -> Result<Projection, Failure> {
 
 fn maps(from: &mut Directives<'_>, mut projection: Projection) -> Result<Projection, Failure> {
     for (key, is_input) in [("inputs", true), ("outputs", false)] {
-        let Some(mut pairs) = from.nested(key)? else { continue };
+        let Some(names) = from.nested(key)? else { continue };
         let side = if is_input { &mut projection.inputs } else { &mut projection.outputs };
-        let side = side.get_or_insert_default();
-        for to in pairs.unread() {
-            side.push((to.into(), pairs.required_text(to)?.into()));
-        }
+        let names = pairs(Some(names))?.into_iter().map(|(to, from)| (to.into(), from.into()));
+        side.get_or_insert_default().extend(names);
     }
     Ok(projection)
 }

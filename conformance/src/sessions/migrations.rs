@@ -10,7 +10,7 @@ use crate::Failure;
 use crate::directives::Directives;
 
 #[derive(Clone, Debug)]
-pub(super) struct Migration {
+pub(crate) struct Migration {
     from: String,
     to: String,
     effect: Effect,
@@ -29,13 +29,23 @@ enum Effect {
 }
 
 impl Migration {
-    pub(super) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
+    pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let (from, to) =
             (given.required_text("from_version")?.to_owned(), given.required_text("to_version")?.to_owned());
         let name = given.required_text("migrate")?;
         given.done()?;
         let effect = Effect::named(name).ok_or_else(|| Failure::missing(format!("migration function `{name}`")))?;
         Ok(Self { from, to, effect })
+    }
+
+    /// From which version to which.
+    pub(crate) fn versions(&self) -> (&str, &str) {
+        (&self.from, &self.to)
+    }
+
+    /// What it does to a state.
+    pub(crate) fn apply(&self, state: Map) -> Result<Map, String> {
+        self.effect.apply(state)
     }
 
     pub(super) fn register(&self, policy: SessionPolicy) -> Result<SessionPolicy, EngineError> {

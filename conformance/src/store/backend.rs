@@ -2,10 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::StateStore;
-use dormouse_testkit::MemoryStore;
+use dormouse_ports::{Checkpointer, StateStore};
+use dormouse_testkit::{MemoryCheckpointer, MemoryStore};
 
 /// On which implementation of the ports a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +51,28 @@ impl Backends {
         Ok(Self { embedded: Some((server, AtomicUsize::new(0))) })
     }
 
-    /// An empty store: on DynamoDB a table of its own.
-    pub(crate) async fn store(&self, kind: PortKind) -> Result<Arc<dyn StateStore>, String> {
+    /// An empty store and an empty checkpointer: on DynamoDB both in a table of their own.
+    pub(crate) async fn empty(&self, kind: PortKind) -> Result<Keeping, String> {
         match (kind, &self.embedded) {
-            (PortKind::Memory, _) => Ok(Arc::new(MemoryStore::default())),
+            (PortKind::Memory, _) => Ok(Keeping {
+                store: Arc::new(MemoryStore::default()),
+                checkpointer: Arc::new(MemoryCheckpointer::default()),
+            }),
             (PortKind::DynamoDb, None) => Err("the embedded server was not started".to_owned()),
             (PortKind::DynamoDb, Some((server, tables))) => {
                 let client = server.client();
                 let table = format!("case-{}", tables.fetch_add(1, Ordering::Relaxed));
                 ensure_table(&client, &table).await.map_err(|error| error.to_string())?;
-                Ok(Arc::new(DynamoDbStateStore::new(&client, table, StoreConfig::default())))
+                let checkpointer = DynamoDbCheckpointer::new(&client, table.as_str(), StoreConfig::default());
+                let store = DynamoDbStateStore::new(&client, table, StoreConfig::default());
+                Ok(Keeping { store: Arc::new(store), checkpointer: Arc::new(checkpointer) })
             }
         }
     }
+}
+
+/// Where a case keeps what outlives its process.
+pub(crate) struct Keeping {
+    pub(crate) store: Arc<dyn StateStore>,
+    pub(crate) checkpointer: Arc<dyn Checkpointer>,
 }

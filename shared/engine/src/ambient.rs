@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 use std::thread::LocalKey;
 
@@ -15,10 +15,10 @@ use dormouse_ports::{InvocationId, Map, SessionId};
 use futures::future::BoxFuture;
 use tracing::Instrument;
 
-use crate::run::{Body, Slot};
+use crate::run::{Attempts, Body, Slot};
 
 /// What every part of an invocation may know of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// This invocation.
     pub invocation_id: InvocationId,
@@ -26,7 +26,7 @@ pub struct Identity {
     pub correlation_id: String,
     /// Its session, if it is bound to one.
     pub session_id: Option<SessionId>,
-    /// Caller-supplied metadata (observability §3.4).
+    /// Caller-supplied metadata as it is in scope here (observability §3.4).
     pub metadata: Map,
     /// Where the root span of this call is in its trace, as a W3C `traceparent`; absent when nobody traces.
     pub trace_context: Option<String>,
@@ -60,9 +60,30 @@ pub struct Position {
     pub attempt_index: u32,
 }
 
-/// The current invocation, or `None` outside of one.
+/// The current invocation as it is seen from here, or `None` outside of one. What a node augments later does not
+/// show in it.
 pub fn current() -> Option<Arc<Identity>> {
-    CURRENT.with_borrow(|scope| scope.as_ref().map(|scope| scope.identity.clone()))
+    CURRENT.with_borrow(|scope| scope.as_ref().map(|scope| scope.view.identity()))
+}
+
+/// The invocation as one line of execution sees it: code that runs one after the other shares a view, whatever runs
+/// beside it has a view of its own (observability §3.4).
+#[derive(Clone, Debug)]
+pub(crate) struct View(Arc<Mutex<Arc<Identity>>>);
+
+impl View {
+    pub(crate) fn new(identity: Arc<Identity>) -> Self {
+        Self(Arc::new(Mutex::new(identity)))
+    }
+
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes everybody who shares this view see `identity`.
+    pub(crate) fn show(&self, identity: Arc<Identity>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
 }
 
 /// The body that runs here, or `None` outside of one: in middleware, in observers, between nodes.
@@ -92,28 +113,27 @@ pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) 
     Scoped::new(scope, work).instrument(identity.log_span()).await
 }
 
-/// Runs `work`, which is a body of its own without being a node's, at its position.
-pub(crate) async fn at<T>(position: Position, work: impl Future<Output = T> + Send) -> T {
-    let Some(around) = scope() else { return work.await };
-    Scoped::new(Scope { position: Some(Arc::new(position)), ..around }, Box::pin(work)).await
-}
-
 /// What is in scope at a point of the call tree.
 #[derive(Clone)]
 pub(crate) struct Scope {
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) view: View,
     /// Where a suspension is put down; absent where observers run.
     pub(crate) slot: Option<Arc<Slot>>,
     /// Set around the innermost call only: the node's own body.
     pub(crate) body: Option<Arc<Body>>,
+    /// Where that body is; set together with it.
     pub(crate) position: Option<Arc<Position>>,
+    /// Which attempt of the innermost retry around this point runs.
     pub(crate) attempt_index: u32,
+    /// The dispatch of the innermost node around this point; absent where observers run.
+    pub(crate) attempts: Option<Arc<Attempts>>,
 }
 
 impl Scope {
     /// The scope of everything in an invocation that is no part of a node.
     pub(crate) fn outside_nodes(identity: Arc<Identity>) -> Self {
-        Self { identity, slot: None, body: None, position: None, attempt_index: 0 }
+        let view = View::new(identity);
+        Self { view, slot: None, body: None, position: None, attempt_index: 0, attempts: None }
     }
 }
 

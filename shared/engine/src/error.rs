@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dormouse_ports::{Category, Map};
 
 use crate::State;
+use crate::cause::{Failure, derived};
 
 /// What a node, a middleware or an edge function raises.
 ///
@@ -16,21 +17,22 @@ pub struct NodeError {
     category: Option<Category>,
     message: String,
     cause: Option<Cause>,
-    /// The parallel branch that failed with it.
+    /// The parallel branch that failed with its cause.
     branch: Option<Arc<str>>,
 }
 
 enum Cause {
+    /// The error that this one was made of.
     Foreign(Box<dyn Error + Send + Sync>),
-    /// An error of an inner graph. A subgraph's passes through its node as it is; a fan-out and parallel branches wrap
-    /// it.
-    Engine {
-        error: Box<EngineError>,
-        passes: bool,
-    },
-    /// An error of a call in a branch.
-    Node(Box<NodeError>),
+    /// The failure of an inner graph, of which this one is the outside. A subgraph's passes through its node as it
+    /// is; a fan-out and parallel branches fail themselves because of it.
+    Engine { error: Box<EngineError>, passes: bool },
+    /// Another error that led to this one.
+    Raised(Box<NodeError>),
 }
+
+static NODE_EXCEPTION: Category = Category::NodeException;
+static BRANCH_FAILED: Category = Category::ParallelBranchesBranchFailed;
 
 impl NodeError {
     /// An error without a category.
@@ -45,67 +47,96 @@ impl NodeError {
         self
     }
 
+    /// Sets the error that led to this one, for example where a category is replaced by a better one. It takes the
+    /// place of what this error was converted from.
+    #[must_use]
+    pub fn caused_by(mut self, cause: NodeError) -> Self {
+        self.cause = Some(Cause::Raised(Box::new(cause)));
+        self
+    }
+
     /// The error of a subgraph, which its node passes on.
     pub(crate) fn passing(error: EngineError) -> Self {
-        Self {
-            message: error.to_string(),
-            cause: Some(Cause::Engine { error: Box::new(error), passes: true }),
-            ..Self::new("")
-        }
+        let message = error.message().to_owned();
+        Self { cause: Some(Cause::Engine { error: Box::new(error), passes: true }), ..Self::new(message) }
     }
 
     /// This error as the reason for which a node with concurrent parts failed.
-    pub(crate) fn wrapped(self) -> Self {
-        match self.cause {
-            Some(Cause::Engine { error, .. }) => {
-                Self { cause: Some(Cause::Engine { error, passes: false }), ..Self { cause: None, ..self } }
-            }
-            Some(Cause::Foreign(_) | Cause::Node(_)) | None => {
-                Self { message: self.message.clone(), cause: Some(Cause::Node(Box::new(self))), ..Self::new("") }
-            }
+    pub(crate) fn wrapped(mut self) -> Self {
+        if let Some(Cause::Engine { passes, .. }) = &mut self.cause {
+            *passes = false;
         }
+        self
     }
 
-    /// Names the parallel branch that failed with it.
+    /// This error as the reason for which a parallel branch failed.
     pub(crate) fn of_branch(self, branch: &Arc<str>) -> Self {
-        Self { branch: Some(branch.clone()), ..self.wrapped() }
+        let message = self.message.clone();
+        Self { branch: Some(branch.clone()), ..Self::new(message) }.caused_by(self.wrapped())
     }
 
-    pub(crate) fn branch(&self) -> Option<&Arc<str>> {
-        self.branch.as_ref()
+    /// The parallel branch that failed and its error, or this error.
+    pub(crate) fn into_branch(self) -> Result<(Arc<str>, Self), Self> {
+        match (self.branch, self.cause) {
+            (Some(branch), Some(Cause::Raised(error))) => Ok((branch, *error)),
+            (branch, cause) => Err(Self { branch, cause, ..self }),
+        }
     }
 
     pub(crate) fn into_passed(self) -> Result<EngineError, Self> {
         match self.cause {
-            Some(Cause::Engine { error, passes: true }) => Ok(*error),
+            Some(Cause::Engine { error, passes: true }) if self.category.is_none() => Ok(*error),
             cause @ (Some(_) | None) => Err(Self { cause, ..self }),
         }
     }
 
     /// The category under which a node that raised this fails: `node_exception`, or what its inner graph failed with.
-    pub(crate) fn surface(&self) -> Category {
+    pub(crate) fn surface(&self) -> &Category {
         match &self.cause {
-            Some(Cause::Engine { error, .. }) => error.category().clone(),
-            Some(Cause::Foreign(_) | Cause::Node(_)) | None => Category::NodeException,
+            _ if self.branch.is_some() => &BRANCH_FAILED,
+            Some(Cause::Engine { error, passes: true }) if self.category.is_none() => error.category(),
+            Some(_) | None => &NODE_EXCEPTION,
         }
     }
 
-    /// The category it was given, if any.
+    /// Whether it only carries what a branch raised.
+    pub(crate) fn is_carrier(&self) -> bool {
+        self.branch.is_some()
+    }
+
+    /// The failure of an inner graph, or of another invocation, that this error is and adds nothing to.
+    pub(crate) fn carried(&self) -> Option<&EngineError> {
+        match &self.cause {
+            _ if self.category.is_some() => None,
+            Some(Cause::Engine { error, .. }) => Some(error),
+            Some(Cause::Foreign(error)) => error.downcast_ref(),
+            Some(Cause::Raised(_)) | None => None,
+        }
+    }
+
+    /// What led to this error, for one that is not itself the failure of a graph.
+    pub(crate) fn cause(&self) -> Option<Failure<'_>> {
+        match self.cause.as_ref()? {
+            Cause::Raised(error) => Some(Failure::from(&**error)),
+            Cause::Engine { error, .. } => Some(Failure::Engine(error)),
+            Cause::Foreign(error) => match error.downcast_ref() {
+                Some(error) => Some(Failure::Engine(error)),
+                None => error.source().map(Failure::from),
+            },
+        }
+    }
+
+    /// The category on the surface: the one it was given; where it is the failure of an inner graph or of a branch,
+    /// that one's, which is `node_exception` when a node in the graph raised.
+    /// [`cause::classify`](crate::cause::classify) looks deeper.
     pub fn category(&self) -> Option<&Category> {
-        self.category.as_ref()
+        let branch = self.branch.as_ref().map(|_| &BRANCH_FAILED);
+        self.category.as_ref().or(branch).or_else(|| self.carried().map(EngineError::category))
     }
 
     /// What a person reads.
     pub fn message(&self) -> &str {
         &self.message
-    }
-
-    pub(crate) fn derived(&self) -> Option<&Category> {
-        self.category.as_ref().or_else(|| match &self.cause {
-            Some(Cause::Engine { error, .. }) => Some(error.derived_category()),
-            Some(Cause::Node(error)) => error.derived(),
-            Some(Cause::Foreign(_)) | None => None,
-        })
     }
 }
 
@@ -118,15 +149,15 @@ impl<E: Error + Send + Sync + 'static> From<E> for NodeError {
 
 impl fmt::Debug for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let foreign = match &self.cause {
-            Some(Cause::Foreign(error)) => Some(error),
-            Some(Cause::Engine { .. } | Cause::Node(_)) | None => None,
+        let mut error = f.debug_struct("NodeError");
+        error.field("category", &self.category()).field("message", &self.message);
+        match &self.cause {
+            Some(Cause::Foreign(cause)) => error.field("cause", cause),
+            Some(Cause::Engine { error: cause, .. }) => error.field("cause", cause),
+            Some(Cause::Raised(cause)) => error.field("cause", cause),
+            None => &mut error,
         };
-        f.debug_struct("NodeError")
-            .field("category", &self.category)
-            .field("message", &self.message)
-            .field("cause", &foreign)
-            .finish()
+        error.finish()
     }
 }
 
@@ -165,14 +196,6 @@ impl EngineError {
         }))
     }
 
-    /// Sets what stands behind it, where that is known by its category only.
-    pub(crate) fn derived_as(self, category: Option<Category>) -> Self {
-        match category {
-            Some(category) => self.caused_by(NodeError::new("").with_category(category)),
-            None => self,
-        }
-    }
-
     pub(crate) fn caused_by(mut self, cause: NodeError) -> Self {
         self.0.cause = Some(cause);
         self
@@ -204,13 +227,15 @@ impl EngineError {
         &self.0.category
     }
 
-    /// The outermost category of the cause chain that is not a mere carrier (pipeline-utilities §6.4): for a node
-    /// that raised `provider_unavailable`, that.
+    /// The category behind carriers (pipeline-utilities §6.4): for a node that raised `provider_unavailable`, that;
+    /// where nothing behind has a category, the surface category.
     pub fn derived_category(&self) -> &Category {
-        let carriers = [Category::NodeException, Category::EdgeException, Category::ParallelBranchesBranchFailed];
-        let carrier = carriers.contains(&self.0.category);
-        let cause = self.0.cause.as_ref().filter(|_| carrier);
-        cause.and_then(NodeError::derived).unwrap_or(&self.0.category)
+        derived(self).unwrap_or(&self.0.category)
+    }
+
+    /// Whether it only carries what a node raised (pipeline-utilities §6.3).
+    pub(crate) fn is_carrier(&self) -> bool {
+        matches!(self.0.category, Category::NodeException | Category::ParallelBranchesBranchFailed)
     }
 
     /// What a person reads; of a carrier, what it carries.

@@ -42,8 +42,11 @@
 #![warn(missing_docs)]
 
 mod ambient;
+pub mod cause;
 mod error;
 mod graph;
+mod metadata;
+pub mod middleware;
 mod node;
 mod observe;
 mod run;
@@ -55,10 +58,12 @@ pub use graph::{
     Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
     ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
 };
+pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    DrainSummary, FanOutConfig, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Observer,
-    ObserverHandle, ParallelBranchesConfig, Phase, Phases, ResumedFrom,
+    DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd, InvocationResult,
+    InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
+    ParallelBranchesConfig, Phase, Phases, ResumedFrom, drain_current_events,
 };
 pub use run::{
     AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
+use crate::ambient::{self, Scope, Scoped};
+use crate::observe::{FailureIsolated, Origin};
+use crate::run::Attempts;
 use crate::{NodeError, State, Update};
 
 /// A named unit of work (graph-engine §2).
@@ -30,6 +33,9 @@ pub struct Next<'a> {
 /// A chain of middleware around a node; layer 0 is the outermost.
 pub(crate) trait Chain: Send + Sync {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>>;
+
+    /// The attempts that were made through this chain.
+    fn attempts(&self) -> &Attempts;
 }
 
 impl fmt::Debug for Next<'_> {
@@ -46,6 +52,38 @@ impl Next<'_> {
     pub async fn run(&self, state: State) -> Result<Update, NodeError> {
         self.chain.layer(self.depth, state).await
     }
+
+    /// Runs the rest of the chain on `state` as attempt `index`, counted from 0: the events of everything inside carry
+    /// that index, unless a retry further in counts for itself (graph-engine §6). An attempt that fails takes with it
+    /// the metadata that was added in it (observability §3.4).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn attempt(&self, state: State, index: u32) -> Result<Update, NodeError> {
+        let Some(scope) = ambient::scope() else { return self.run(state).await };
+        let attempts = self.chain.attempts();
+        attempts.enter(index);
+        let (view, before) = (scope.view.clone(), scope.view.identity());
+        let scope = Scope { attempt_index: index, ..scope };
+        let result = Scoped::new(scope, self.chain.layer(self.depth, state)).await;
+        if let Err(error) = &result {
+            attempts.failed(error);
+            view.show(before);
+        }
+        result
+    }
+
+    /// With which index to begin: 0, or after a suspension that of the attempt that paused, so that it keeps its
+    /// index and the budget goes on (suspension §3).
+    pub fn first_attempt(&self) -> u32 {
+        self.chain.attempts().first()
+    }
+
+    /// Tells observers that a failure of the rest of the chain was replaced. `isolated` is given the wrapped node and
+    /// its latest attempt.
+    pub(crate) fn isolated(&self, isolated: impl FnOnce(Origin) -> FailureIsolated) {
+        self.chain.attempts().isolated(isolated);
+    }
 }
 
 /// Wraps the execution of nodes (pipeline-utilities §2).
@@ -57,6 +95,13 @@ pub trait Middleware: Send + Sync {
     /// # Errors
     /// What it raises counts as raised by the node.
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError>;
+
+    /// Asked once per node when a graph compiles: a middleware that wants to know the node's name answers with one
+    /// that is bound to it.
+    fn bound_to(&self, node: &str) -> Option<Arc<dyn Middleware>> {
+        let _ = node;
+        None
+    }
 
     /// The update by which it replaces a failure, where that is fixed: a fan-out checks that it fills the collected
     /// field (pipeline-utilities §9.8).

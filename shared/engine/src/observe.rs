@@ -1,13 +1,19 @@
 //! Observers and the delivery of events to them (graph-engine §6).
 
 mod delivery;
+mod drain;
 mod event;
+mod framework;
 mod invocation;
 mod observer;
+mod phases;
 
-pub use delivery::DrainSummary;
 pub(crate) use delivery::{Deliveries, EventQueue};
-pub use event::{FanOutConfig, NodeEvent, ObservedError, ParallelBranchesConfig, Phase, Phases};
+pub use drain::{DrainSummary, drain_current_events};
+pub(crate) use event::Event;
+pub use event::{FanOutConfig, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase};
+pub use framework::{FailureIsolated, FrameworkEvent, MetadataAugmented};
 pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom};
+pub(crate) use observer::{Attached, Observers, Registered, Registrations};
 pub use observer::{Observer, ObserverHandle};
-pub(crate) use observer::{Observers, Registered, Registrations};
+pub use phases::{EmptyPhases, Phases};

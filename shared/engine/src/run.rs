@@ -1,5 +1,6 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
+mod attempts;
 mod batched;
 mod branches;
 mod checkpoint;
@@ -19,6 +20,7 @@ mod session;
 mod slot;
 mod walk;
 
+pub(crate) use attempts::Attempts;
 pub use batched::BatchedSaves;
 pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
 pub use session::save_session;

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::builder::{DraftEdge, GraphBuilder};
 use super::compiled::{CompiledGraph, CompiledNode, Edge, Work};
 use super::migrations::Migrated;
-use crate::node::Target;
+use crate::node::{Middleware, Target};
 use crate::{EngineError, StateSchema};
 
 pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
@@ -28,12 +28,11 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     let warnings = check_projections(&draft)?;
     check_migrations(&draft)?;
     let digest = digest(&draft, &entry, &edges);
-    let nodes = assemble(draft.nodes, &edges);
+    let nodes = assemble(draft.nodes, &edges, &draft.middleware);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
     Ok(CompiledGraph::new(
         (draft.name, draft.schema, digest),
         (entry_index, nodes),
-        draft.middleware,
         (draft.sessions, draft.checkpoints),
         warnings,
     ))
@@ -132,7 +131,11 @@ fn check_migrations(draft: &GraphBuilder) -> Result<(), EngineError> {
     migrations.check_chains(Migrated::Checkpoint, draft.schema.version())
 }
 
-fn assemble(drafts: IndexMap<Arc<str>, super::builder::Draft>, edges: &Edges) -> IndexMap<Arc<str>, CompiledNode> {
+fn assemble(
+    drafts: IndexMap<Arc<str>, super::builder::Draft>,
+    edges: &Edges,
+    around_all: &[Arc<dyn Middleware>],
+) -> IndexMap<Arc<str>, CompiledNode> {
     let index: IndexMap<Arc<str>, ()> = drafts.keys().map(|name| (name.clone(), ())).collect();
     let edge_of = |name: &Arc<str>| match edges.get(name) {
         Some(DraftEdge::Static(Target::Node(to))) => index.get_index_of(to).map_or(Edge::End, Edge::To),
@@ -143,9 +146,28 @@ fn assemble(drafts: IndexMap<Arc<str>, super::builder::Draft>, edges: &Edges) ->
         .into_iter()
         .map(|(name, draft)| {
             let edge = edge_of(&name);
-            (name, CompiledNode { work: draft.work, middleware: draft.middleware, edge })
+            let middleware = bound(around_all.iter().chain(&draft.middleware), &name);
+            (name.clone(), CompiledNode { work: bind_parts(draft.work, &name), middleware, edge })
         })
         .collect()
+}
+
+fn bound<'m>(layers: impl IntoIterator<Item = &'m Arc<dyn Middleware>>, name: &str) -> Vec<Arc<dyn Middleware>> {
+    layers.into_iter().map(|layer| layer.bound_to(name).unwrap_or_else(|| layer.clone())).collect()
+}
+
+/// Binds the middleware of instances to their node, and that of branches to their branch.
+fn bind_parts(mut work: Work, name: &str) -> Work {
+    match &mut work {
+        Work::Node(_) | Work::Subgraph { .. } => {}
+        Work::FanOut(fan_out) => fan_out.middleware = bound(&fan_out.middleware, name),
+        Work::Branches(branches) => {
+            for (name, branch) in &mut branches.branches {
+                branch.middleware = bound(&branch.middleware, name);
+            }
+        }
+    }
+    work
 }
 
 /// A digest of the graph's shape: names, kinds, static edges, fields and reducers, and the shapes of subgraphs.

@@ -16,7 +16,6 @@ pub struct CompiledGraph {
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
-    middleware: Vec<Arc<dyn Middleware>>,
     sessions: Option<SessionPolicy>,
     checkpoints: Checkpoints,
     warnings: Vec<String>,
@@ -33,6 +32,7 @@ pub(super) struct Checkpoints {
 
 pub(crate) struct CompiledNode {
     pub(crate) work: Work,
+    /// Outermost first: the graph's around the node's own.
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
     pub(crate) edge: Edge,
 }
@@ -87,7 +87,6 @@ impl CompiledGraph {
     pub(super) fn new(
         (name, schema, digest): (Arc<str>, StateSchema, String),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
-        middleware: Vec<Arc<dyn Middleware>>,
         (sessions, checkpoints): (Option<SessionPolicy>, Checkpoints),
         warnings: Vec<String>,
     ) -> Self {
@@ -97,7 +96,6 @@ impl CompiledGraph {
             schema,
             entry,
             nodes,
-            middleware,
             sessions,
             checkpoints,
             warnings,
@@ -146,10 +144,9 @@ impl CompiledGraph {
         self.nodes.keys().map(AsRef::as_ref)
     }
 
-    /// Whether anybody is attached to it or to a graph inside of it.
-    pub(crate) fn is_observed(&self) -> bool {
-        let mut inner = self.nodes.values().flat_map(|node| node.work.inner());
-        !self.observers.snapshot().is_empty() || inner.any(Self::is_observed)
+    /// The graphs that its nodes run.
+    pub(crate) fn inner_graphs(&self) -> impl Iterator<Item = &CompiledGraph> {
+        self.nodes.values().flat_map(|node| node.work.inner())
     }
 
     /// The graph inside the node `name`, if that is a subgraph.
@@ -170,9 +167,5 @@ impl CompiledGraph {
 
     pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.nodes.get_index_of(name)
-    }
-
-    pub(crate) fn middleware(&self) -> &[Arc<dyn Middleware>] {
-        &self.middleware
     }
 }

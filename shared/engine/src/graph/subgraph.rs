@@ -95,6 +95,18 @@ impl Projection {
         state
     }
 
+    /// Those fields of the subgraph's final state that leave it, under their own names.
+    pub(crate) fn kept(&self, parent: &StateSchema, inner: &CompiledGraph, state: &State) -> Update {
+        let pairs = self.leaving(parent, inner.schema());
+        pairs.into_iter().filter_map(|(_, from)| Some((from.clone(), state.get(&from)?.clone()))).collect()
+    }
+
+    /// The update that an update of the subgraph's fields is to its parent; fields that it lacks contribute nothing.
+    pub(crate) fn outwards(&self, parent: &StateSchema, inner: &CompiledGraph, update: &Update) -> Update {
+        let pairs = self.leaving(parent, inner.schema());
+        pairs.into_iter().filter_map(|(to, from)| Some((to, update.get(&from)?.clone()))).collect()
+    }
+
     /// The update that the subgraph's final state is to its parent.
     pub(crate) fn leave(&self, parent: &StateSchema, inner: &CompiledGraph, state: &State) -> Update {
         let pairs = self.leaving(parent, inner.schema());

@@ -1,62 +1,93 @@
 //! The delivery queue: one per invocation of an outermost graph, strictly serial, beside the execution.
 
-use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_ports::{Clock, Spawner};
+use dormouse_ports::{Clock, InvocationId, Spawner};
 use futures::channel::{mpsc, oneshot};
-use futures::future::{AbortHandle, Abortable, Shared, join_all};
-use futures::{FutureExt, StreamExt, select_biased};
+use futures::future::{AbortHandle, Abortable, Shared};
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
 
-use super::observer::Registered;
-use super::{InvocationEnd, InvocationResult, InvocationStart, NodeEvent, Registrations};
-use crate::ambient::{self, Identity};
-use crate::{CompiledGraph, NodeError};
-
-/// What a `drain` left undone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DrainSummary {
-    /// How many events did not reach every observer.
-    pub undelivered_count: usize,
-    /// Whether the timeout ended the wait.
-    pub timeout_reached: bool,
-}
+use super::{Event, InvocationEnd, InvocationResult, InvocationStart, Registrations};
+use crate::CompiledGraph;
+use crate::ambient::{self, Identity, Scope, Scoped};
 
 /// The deliveries of a graph's invocations that are not finished yet.
 #[derive(Default)]
 pub(crate) struct Deliveries(Mutex<Vec<Arc<Delivery>>>);
 
-struct Delivery {
-    sent: AtomicUsize,
-    delivered: AtomicUsize,
-    done: Shared<oneshot::Receiver<()>>,
-    abort: AbortHandle,
+/// How far the delivery of one invocation's events is.
+pub(super) struct Delivery {
+    pub(super) invocation_id: InvocationId,
+    progress: Mutex<Progress>,
+    /// Resolves when the worker is over, finished or cancelled.
+    pub(super) done: Shared<oneshot::Receiver<()>>,
+    pub(super) abort: AbortHandle,
+}
+
+#[derive(Default)]
+struct Progress {
+    sent: usize,
+    delivered: usize,
+    /// Who wants to know when so many are delivered.
+    waiting: Vec<(usize, oneshot::Sender<()>)>,
 }
 
 impl Delivery {
-    fn undelivered(&self) -> usize {
-        self.sent.load(Ordering::Acquire).saturating_sub(self.delivered.load(Ordering::Acquire))
+    pub(super) fn sent(&self) -> usize {
+        self.progress().sent
     }
+
+    /// How many of the first `sent` events did not reach every observer.
+    pub(super) fn owed(&self, sent: usize) -> usize {
+        sent.saturating_sub(self.progress().delivered)
+    }
+
+    /// Resolves when the first `sent` events have reached every observer.
+    pub(super) fn reached(&self, sent: usize) -> oneshot::Receiver<()> {
+        let (reached, receiver) = oneshot::channel();
+        self.progress().waiting.push((sent, reached));
+        self.wake();
+        receiver
+    }
+
+    fn advance(&self) {
+        self.progress().delivered += 1;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let mut progress = self.progress();
+        let delivered = progress.delivered;
+        for (_, waiter) in progress.waiting.extract_if(.., |(sent, _)| *sent <= delivered) {
+            // Who gave up waiting needs no waking.
+            let _ = waiter.send(());
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One event on its way, with who is told and the invocation as it was seen where the event arose.
+struct Letter {
+    observers: Registrations,
+    identity: Arc<Identity>,
+    event: Event,
 }
 
 /// The sending end. Dropping it lets the worker finish what is queued and end.
 pub(crate) struct EventQueue {
-    sender: mpsc::UnboundedSender<(Registrations, Message)>,
-    delivery: Arc<Delivery>,
+    sender: mpsc::UnboundedSender<Letter>,
+    pub(super) delivery: Arc<Delivery>,
     /// Those who hear how the call ends.
     observers: Registrations,
     identity: Arc<Identity>,
     clock: Arc<dyn Clock>,
     ended: AtomicBool,
-}
-
-enum Message {
-    Started(Box<InvocationStart>),
-    Node(Box<NodeEvent>),
-    Ended(Box<InvocationEnd>),
 }
 
 impl EventQueue {
@@ -71,14 +102,10 @@ impl EventQueue {
         let (sender, receiver) = mpsc::unbounded();
         let (finished, done) = oneshot::channel();
         let (abort, registration) = AbortHandle::new_pair();
-        let delivery = Arc::new(Delivery {
-            sent: AtomicUsize::new(0),
-            delivered: AtomicUsize::new(0),
-            done: done.shared(),
-            abort,
-        });
+        let (identity, progress) = (start.identity.clone(), Mutex::default());
+        let invocation_id = identity.invocation_id.clone();
+        let delivery = Arc::new(Delivery { invocation_id, progress, done: done.shared(), abort });
         graph.deliveries.add(delivery.clone());
-        let identity = start.identity.clone();
         let work = Abortable::new(deliver_all(receiver, delivery.clone()), registration);
         let owner = identity.clone();
         spawner.spawn(
@@ -91,26 +118,29 @@ impl EventQueue {
             .boxed(),
         );
         let queue = Self { sender, delivery, observers, identity, clock, ended: AtomicBool::new(false) };
-        queue.send(&queue.observers, Message::Started(Box::new(start)));
+        queue.dispatch(&queue.observers, queue.identity.clone(), Event::Began(Box::new(start)));
         queue
     }
 
-    pub(crate) fn dispatch(&self, observers: &Registrations, event: NodeEvent) {
-        self.delivery.sent.fetch_add(1, Ordering::AcqRel);
-        self.send(observers, Message::Node(Box::new(event)));
+    /// The instant at which an event arises.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn dispatch(&self, observers: &Registrations, identity: Arc<Identity>, event: Event) {
+        if event.is_owed() {
+            self.delivery.progress().sent += 1;
+        }
+        if self.sender.unbounded_send(Letter { observers: observers.clone(), identity, event }).is_err() {
+            tracing::debug!("an event came after its delivery was cancelled");
+        }
     }
 
     /// Tells how the call ended. Only the first word counts.
     pub(crate) fn end(&self, result: InvocationResult) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             let end = InvocationEnd { identity: self.identity.clone(), at: self.clock.now(), result };
-            self.send(&self.observers, Message::Ended(Box::new(end)));
-        }
-    }
-
-    fn send(&self, observers: &Registrations, message: Message) {
-        if self.sender.unbounded_send((observers.clone(), message)).is_err() {
-            tracing::debug!("an event came after its delivery was cancelled");
+            self.dispatch(&self.observers, self.identity.clone(), Event::Ended(Box::new(end)));
         }
     }
 }
@@ -121,36 +151,21 @@ impl Drop for EventQueue {
     }
 }
 
-async fn deliver_all(mut queue: mpsc::UnboundedReceiver<(Registrations, Message)>, delivery: Arc<Delivery>) {
-    while let Some((observers, message)) = queue.next().await {
-        for registered in observers.iter() {
-            match AssertUnwindSafe(tell(registered, &message)).catch_unwind().await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, event = %message, "an observer failed"),
-                Err(_) => tracing::warn!(event = %message, "an observer panicked"),
-            }
-        }
-        if let Message::Node(_) = message {
-            delivery.delivered.fetch_add(1, Ordering::AcqRel);
+async fn deliver_all(mut queue: mpsc::UnboundedReceiver<Letter>, delivery: Arc<Delivery>) {
+    while let Some(Letter { observers, identity, event }) = queue.next().await {
+        Scoped::new(Scope::outside_nodes(identity), Box::pin(deliver(&observers, &event))).await;
+        if event.is_owed() {
+            delivery.advance();
         }
     }
 }
 
-async fn tell(registered: &Registered, message: &Message) -> Result<(), NodeError> {
-    match message {
-        Message::Started(start) => registered.observer.invocation_started(start).await,
-        Message::Node(event) if !registered.phases.contains(event.phase) => Ok(()),
-        Message::Node(event) => registered.observer.observe(event).await,
-        Message::Ended(end) => registered.observer.invocation_ended(end).await,
-    }
-}
-
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Started(_) => f.write_str("the start of the call"),
-            Self::Node(event) => write!(f, "{} of node `{}`", event.phase.as_str(), event.node_name),
-            Self::Ended(_) => f.write_str("the end of the call"),
+async fn deliver(observers: &Registrations, event: &Event) {
+    for registered in observers.iter() {
+        match AssertUnwindSafe(registered.tell(event)).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "an observer failed"),
+            Err(_) => tracing::warn!("an observer panicked"),
         }
     }
 }
@@ -162,29 +177,7 @@ impl Deliveries {
         active.push(delivery);
     }
 
-    fn snapshot(&self) -> Vec<Arc<Delivery>> {
+    pub(super) fn snapshot(&self) -> Vec<Arc<Delivery>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl CompiledGraph {
-    /// Waits until every event of the invocations that are active now has been delivered, or until `timeout`; then
-    /// their workers are cancelled and the graph stays usable. A short-lived process must call it before it ends.
-    pub async fn drain(&self, clock: &dyn Clock, timeout: Option<Duration>) -> DrainSummary {
-        let active = self.deliveries.snapshot();
-        let mut all_done = join_all(active.iter().map(|delivery| delivery.done.clone())).fuse();
-        let Some(timeout) = timeout else {
-            all_done.await;
-            return DrainSummary::default();
-        };
-        let mut expired = clock.sleep(timeout).fuse();
-        select_biased! {
-            _ = all_done => DrainSummary::default(),
-            () = expired => {
-                let undelivered_count = active.iter().map(|delivery| delivery.undelivered()).sum();
-                active.iter().for_each(|delivery| delivery.abort.abort());
-                DrainSummary { undelivered_count, timeout_reached: true }
-            }
-        }
     }
 }

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use dormouse_ports::{Category, SignalDescriptor};
 use jiff::Timestamp;
 
-use crate::State;
+use super::{FrameworkEvent, InvocationEnd, InvocationStart};
+use crate::cause::classify;
+use crate::{EngineError, NodeError, State};
 
 /// What a node event tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,55 +29,34 @@ impl Phase {
     }
 }
 
-/// Which phases an observer wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phases {
-    started: bool,
-    completed: bool,
-    suspended: bool,
-}
-
-impl Default for Phases {
-    /// All phases.
-    fn default() -> Self {
-        Self { started: true, completed: true, suspended: true }
-    }
-}
-
-impl FromIterator<Phase> for Phases {
-    /// These phases. Who wants `completed` is also told of `suspended`, which takes its place.
-    fn from_iter<I: IntoIterator<Item = Phase>>(phases: I) -> Self {
-        let mut wanted = Self { started: false, completed: false, suspended: false };
-        for phase in phases {
-            match phase {
-                Phase::Started => wanted.started = true,
-                Phase::Completed => (wanted.completed, wanted.suspended) = (true, true),
-                Phase::Suspended => wanted.suspended = true,
-            }
-        }
-        wanted
-    }
-}
-
-impl Phases {
-    pub(crate) fn contains(self, phase: Phase) -> bool {
-        match phase {
-            Phase::Started => self.started,
-            Phase::Completed => self.completed,
-            Phase::Suspended => self.suspended,
-        }
-    }
-}
-
 /// A failed execution as observers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedError {
     /// The category of graph-engine §4.
     pub category: Category,
-    /// The category behind carriers.
+    /// The category behind carriers; `category` where nothing behind has one.
     pub derived_category: Category,
     /// What a person reads.
     pub message: String,
+}
+
+impl From<&EngineError> for ObservedError {
+    fn from(error: &EngineError) -> Self {
+        Self {
+            category: error.category().clone(),
+            derived_category: error.derived_category().clone(),
+            message: error.message().to_owned(),
+        }
+    }
+}
+
+impl From<&NodeError> for ObservedError {
+    /// As it would be if the error ended the invocation.
+    fn from(error: &NodeError) -> Self {
+        let category = error.surface().clone();
+        let derived_category = classify(error).derived.unwrap_or_else(|| category.clone());
+        Self { category, derived_category, message: error.message().to_owned() }
+    }
 }
 
 /// One transition of one node (graph-engine §6).
@@ -143,4 +124,54 @@ pub struct ParallelBranchesConfig {
     pub error_policy: &'static str,
     /// The node's own name.
     pub parent_node_name: Arc<str>,
+}
+
+/// Where an event comes from: what tells the same node apart in different instances, branches and attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Path from the outermost graph to the node, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// Which attempt among retries, from 0.
+    pub attempt_index: u32,
+    /// The innermost fan-out instance.
+    pub fan_out_index: Option<u32>,
+    /// The innermost parallel branch.
+    pub branch_name: Option<Arc<str>>,
+    /// For each containing node, outermost first, the fan-out instance entered there.
+    pub fan_out_index_chain: Vec<Option<u32>>,
+    /// For each containing node, outermost first, the parallel branch entered there.
+    pub branch_name_chain: Vec<Option<Arc<str>>>,
+}
+
+impl NodeEvent {
+    /// Where it comes from.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            namespace: self.namespace.clone(),
+            attempt_index: self.attempt_index,
+            fan_out_index: self.fan_out_index,
+            branch_name: self.branch_name.clone(),
+            fan_out_index_chain: self.fan_out_index_chain.clone(),
+            branch_name_chain: self.branch_name_chain.clone(),
+        }
+    }
+}
+
+/// What travels in the delivery queue.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Began(Box<InvocationStart>),
+    Node(NodeEvent),
+    Framework(FrameworkEvent),
+    Ended(Box<InvocationEnd>),
+}
+
+impl Event {
+    /// Whether a drain counts it: it is an event of the specification, not the beginning or the end of a call.
+    pub(crate) fn is_owed(&self) -> bool {
+        match self {
+            Self::Node(_) | Self::Framework(_) => true,
+            Self::Began(_) | Self::Ended(_) => false,
+        }
+    }
 }

@@ -1,10 +1,12 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 
-use super::{InvocationEnd, InvocationStart, NodeEvent, Phases};
-use crate::NodeError;
+use super::event::Event;
+use super::{FrameworkEvent, InvocationEnd, InvocationStart, NodeEvent, Phases};
+use crate::{CompiledGraph, NodeError};
 
 /// Looks at executions as they happen; it cannot change them.
 #[async_trait]
@@ -14,6 +16,16 @@ pub trait Observer: Send + Sync {
     /// # Errors
     /// An error is logged and changes nothing else.
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError>;
+
+    /// Receives what the engine tells besides node events, in the same order and whatever phases were asked for.
+    /// Ignored where it is not implemented.
+    ///
+    /// # Errors
+    /// As for [`observe`](Self::observe).
+    async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        let _ = event;
+        Ok(())
+    }
 
     /// Hears that a call begins; of the observers of the outermost graph and of the call only.
     ///
@@ -45,14 +57,25 @@ pub trait Observer: Send + Sync {
 /// An observer with what it wants to see.
 #[derive(Clone)]
 pub(crate) struct Registered {
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) phases: Phases,
+    observer: Arc<dyn Observer>,
+    phases: Phases,
     id: u64,
 }
 
 impl Registered {
     pub(crate) fn new(observer: Arc<dyn Observer>, phases: Phases) -> Self {
         Self { observer, phases, id: 0 }
+    }
+
+    /// Tells the observer, if it wants to be told.
+    pub(super) async fn tell(&self, event: &Event) -> Result<(), NodeError> {
+        match event {
+            Event::Node(event) if !self.phases.contains(event.phase) => Ok(()),
+            Event::Node(event) => self.observer.observe(event).await,
+            Event::Framework(event) => self.observer.observe_framework(event).await,
+            Event::Began(start) => self.observer.invocation_started(start).await,
+            Event::Ended(end) => self.observer.invocation_ended(end).await,
+        }
     }
 }
 
@@ -96,7 +119,39 @@ impl Observers {
     }
 }
 
-impl crate::CompiledGraph {
+/// The observers of a graph and of all graphs inside of it, as they are when an invocation begins. Whoever is attached
+/// or detached meanwhile is not seen before the next one (graph-engine §6).
+pub(crate) struct Attached(BTreeMap<usize, Registrations>);
+
+impl Attached {
+    pub(crate) fn of(graph: &CompiledGraph) -> Self {
+        let mut attached = Self(BTreeMap::new());
+        attached.visit(graph);
+        attached
+    }
+
+    fn visit(&mut self, graph: &CompiledGraph) {
+        if self.0.insert(address(graph), graph.observers.snapshot()).is_none() {
+            graph.inner_graphs().for_each(|inner| self.visit(inner));
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.values().all(|observers| observers.is_empty())
+    }
+
+    /// Those of `graph` itself.
+    pub(crate) fn to(&self, graph: &CompiledGraph) -> &[Registered] {
+        self.0.get(&address(graph)).map_or(&[], |observers| observers)
+    }
+}
+
+/// Tells graphs apart while the outermost one, and so all of them, are borrowed.
+fn address(graph: &CompiledGraph) -> usize {
+    std::ptr::from_ref(graph).addr()
+}
+
+impl CompiledGraph {
     /// Attaches `observer` for every later invocation, also those in which this graph runs as a subgraph.
     pub fn attach_observer(&self, observer: Arc<dyn Observer>, phases: Phases) -> ObserverHandle {
         self.observers.attach(observer, phases)

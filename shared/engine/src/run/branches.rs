@@ -6,16 +6,15 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
+use super::attempts::Config;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
-use super::dispatch::{Attempted, Dispatch};
+use super::dispatch::Dispatch;
 use super::fan_out::error_record;
 use super::pausing::Contained;
 use super::record::Boundary;
 use super::slot::Wish;
-use super::walk::observed;
-use crate::ambient::{self, Position};
 use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
-use crate::observe::{NodeEvent, ParallelBranchesConfig, Phase};
+use crate::observe::ParallelBranchesConfig;
 use crate::{NodeError, State, Update};
 
 /// What a branch contributed: an update of the parent, or why it failed.
@@ -25,7 +24,7 @@ impl Dispatch<'_> {
     pub(super) async fn branches(&self, node: &ParallelBranches, state: State) -> Result<Update, NodeError> {
         let chosen = node.branches.iter().filter(|(_, branch)| branch.when.as_ref().is_none_or(|when| when(&state)));
         let chosen: Vec<_> = chosen.collect();
-        let _ = self.branches.set(Arc::new(ParallelBranchesConfig {
+        let config = ParallelBranchesConfig {
             branch_names: node.branches.iter().map(|(name, _)| name.clone()).collect(),
             calls: node
                 .branches
@@ -36,7 +35,8 @@ impl Dispatch<'_> {
             branch_count: chosen.len(),
             error_policy: node.error_policy.as_str(),
             parent_node_name: self.name.clone(),
-        }));
+        };
+        self.attempts.resolved(Config { branches: Some(Arc::new(config)), ..Config::default() });
         let work = async {
             let contributions = self.run_branches(node, &chosen, &state).await?;
             Ok(merged(node, contributions))
@@ -79,7 +79,7 @@ impl Dispatch<'_> {
     async fn run_branch(&self, node: &ParallelBranches, name: &Arc<str>, branch: &Branch, snapshot: &State) -> PartEnd {
         let schema = self.walk.graph.schema();
         let contribution = |end: &State| match &branch.graph {
-            Some(graph) => branch.projection.leave(schema, graph, end),
+            Some(graph) => branch.projection.kept(schema, graph, end),
             None => Update::none(),
         };
         let (state, work) = match (&branch.graph, &branch.call) {
@@ -90,7 +90,6 @@ impl Dispatch<'_> {
             (None, Some(call)) => (snapshot.clone(), PartWork::Call(&**call)),
             (None, None) => return PartEnd::Failed(NodeError::new("the branch has nothing to do")),
         };
-        let is_call = matches!(work, PartWork::Call(_));
         let child = Child {
             dispatch: self,
             work,
@@ -101,60 +100,11 @@ impl Dispatch<'_> {
             slot: Arc::default(),
             ticket: None,
         };
-        if is_call { self.observed_call(name, snapshot, child.run(state)).await } else { child.run(state).await }
-    }
-
-    /// A call has no nodes of its own: the branch itself is what observers see, as one pair of events.
-    async fn observed_call(
-        &self,
-        name: &Arc<str>,
-        state: &State,
-        run: impl Future<Output = PartEnd> + Send,
-    ) -> PartEnd {
-        if !self.walk.is_observed() {
-            return run.await;
+        // What wraps the branch deals in the subgraph's fields; they are projected when it is done (§11.7).
+        match (child.run(state).await, &branch.graph) {
+            (PartEnd::Done(update), Some(graph)) => PartEnd::Done(branch.projection.outwards(schema, graph, &update)),
+            (end, _) => end,
         }
-        let attempted =
-            Attempted { step: self.walk.run.take_step(), fan_out: None, branches: None, ..self.attempted() };
-        let event = |phase| {
-            let lineage = self.walk.lineage.inside(Boundary::Branch(name.clone()));
-            let mut namespace = self.walk.path_to(self.name);
-            namespace.push(name.clone());
-            NodeEvent {
-                namespace,
-                branch_name: Some(name.clone()),
-                fan_out_index_chain: lineage.fan_out_indices(),
-                branch_name_chain: lineage.branch_names(),
-                parent_states: self.walk.parents.iter().chain([state]).cloned().collect(),
-                ..self.walk.event(phase, name, &attempted, state.clone())
-            }
-        };
-        let started = event(Phase::Started);
-        let position =
-            Position { namespace: started.namespace.clone(), step: started.step, attempt_index: started.attempt_index };
-        self.walk.emit(started);
-        let end = ambient::at(position, run).await;
-        match &end {
-            PartEnd::Done(update) => {
-                let mut post_state = state.clone();
-                let merged = self.walk.graph.schema().merge(&mut post_state, update.clone()).is_ok();
-                let post_state = merged.then_some(post_state);
-                self.walk.emit(NodeEvent { post_state, ..event(Phase::Completed) });
-            }
-            PartEnd::Failed(error) => {
-                let failure = self.walk.failure_of(error);
-                self.walk.emit(NodeEvent { error: Some(observed(&failure)), ..event(Phase::Completed) });
-            }
-            PartEnd::Paused(pause) => {
-                let descriptor = Some(pause.descriptor.clone());
-                self.walk.emit(NodeEvent { descriptor, ..event(Phase::Suspended) });
-            }
-            PartEnd::Refused(refusal) => {
-                let failure = refusal.clone().into_error();
-                self.walk.emit(NodeEvent { error: Some(observed(&failure)), ..event(Phase::Completed) });
-            }
-        }
-        end
     }
 }
 

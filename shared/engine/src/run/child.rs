@@ -6,14 +6,15 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::Body;
+use super::attempts::Told;
 use super::dispatch::{Dispatch, flatten_panic};
 use super::pausing::{Pause, Refusal};
 use super::progress::Ticket;
 use super::record::Boundary;
 use super::slot::{Ended, Saver, Slot, UntilSuspended, Wish};
 use super::walk::{End, From, Inside};
-use crate::ambient::{Scope, Scoped};
+use super::{Attempts, Body};
+use crate::ambient::{self, Position, Scope, Scoped, View};
 use crate::graph::ErrorPolicy;
 use crate::node::{Chain, Middleware, Next, Node};
 use crate::{CompiledGraph, NodeError, State, Update};
@@ -59,51 +60,114 @@ pub(super) fn no_suspension(policy: ErrorPolicy) -> Option<&'static str> {
     }
 }
 
+/// A part while it runs.
+struct Running<'c> {
+    child: &'c Child<'c>,
+    step: u64,
+    view: View,
+    attempts: Arc<Attempts>,
+}
+
 impl Child<'_> {
     /// Runs the part on `state` with all that wraps it.
     pub(super) async fn run(&self, state: State) -> PartEnd {
-        let scoped = Scoped::new(self.scope(None), self.layer(0, state));
+        let around = ambient::scope().unwrap_or_else(|| self.dispatch.scope());
+        // What runs beside it sees nothing of what it adds (observability §3.4).
+        let view = View::new(around.view.identity());
+        let step = match &self.work {
+            PartWork::Graph { .. } => self.dispatch.step,
+            PartWork::Call(_) => self.dispatch.walk.run.take_step(),
+        };
+        let attempts = Arc::new(Attempts::new(self.told(step), view.clone(), 0, around.attempt_index));
+        let running = Running { child: self, step, view, attempts };
+        let scoped = Scoped::new(running.scope(around.attempt_index), running.layer(0, state));
         let guarded = AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed();
-        match (UntilSuspended { future: guarded, slot: &self.slot }).await {
+        let ended = UntilSuspended { future: guarded, slot: &self.slot }.await;
+        let end = match ended {
             Ended::Returned(Ok(update)) => PartEnd::Done(update),
             Ended::Returned(Err(error)) => PartEnd::Failed(error),
             Ended::Suspended(Wish::Nested(pause)) => PartEnd::Paused(pause),
             Ended::Suspended(Wish::Refused(refusal)) => PartEnd::Refused(refusal),
-            Ended::Suspended(wish @ (Wish::Suspend { .. } | Wish::Contained(_))) => self.of_call(wish),
-        }
+            Ended::Suspended(wish @ (Wish::Suspend { .. } | Wish::Contained(_))) => running.of_call(wish),
+        };
+        running.settle(&end);
+        end
     }
 
+    /// To whom the part is told, and as what: as the node with the part entered. A call has no nodes of its own, so
+    /// the branch itself is what observers see.
+    fn told(&self, step: u64) -> Option<Told> {
+        let walk = self.dispatch.walk;
+        let mut told = walk.told(self.dispatch.name, step)?;
+        let lineage = walk.lineage.inside(self.boundary.clone());
+        let template = &mut told.template;
+        template.fan_out_index = lineage.fan_out_index();
+        template.branch_name = lineage.branch_name();
+        template.fan_out_index_chain = lineage.fan_out_indices();
+        template.branch_name_chain = lineage.branch_names();
+        if let (PartWork::Call(_), Boundary::Branch(name)) = (&self.work, &self.boundary) {
+            template.node_name = name.clone();
+            template.namespace.push(name.clone());
+            template.parent_states.push(self.snapshot.clone());
+        }
+        Some(told)
+    }
+}
+
+impl Running<'_> {
     /// A call asked for the suspension itself: the branch is its node.
     fn of_call(&self, wish: Wish) -> PartEnd {
-        let Wish::Suspend { descriptor, node_completed, attempt_index } = wish else {
+        let Wish::Suspend { descriptor, node_completed } = wish else {
             return PartEnd::Failed(NodeError::new("a call contains no parts"));
         };
-        let Boundary::Branch(name) = &self.boundary else {
+        let Boundary::Branch(name) = &self.child.boundary else {
             return PartEnd::Failed(NodeError::new("only a branch can be a call"));
         };
-        let walk = self.dispatch.walk;
-        let mut asked_by = walk.path_to(self.dispatch.name);
-        let namespace = asked_by.clone();
-        asked_by.push(name.clone());
+        let dispatch = self.child.dispatch;
+        let namespace = dispatch.walk.path_to(dispatch.name);
+        let asked_by = namespace.iter().chain([name]).cloned().collect();
+        let (attempt_index, step, states) = (self.attempts.last(), self.step, Vec::new());
         PartEnd::Paused(Arc::new(Pause {
             descriptor,
             node_completed,
             attempt_index,
-            step: self.dispatch.attempted().step,
-            states: Vec::new(),
+            step,
+            states,
             namespace,
             asked_by,
         }))
     }
 
-    fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        match &self.work {
-            PartWork::Graph { graph, contribution } => Box::pin(self.graph(graph, contribution, state)),
-            PartWork::Call(node) => {
-                let body = Body { state: state.clone(), saver: Saver::Subgraph, unsupported: self.no_suspension };
-                Box::pin(Scoped::new(self.scope(Some(Arc::new(body))), node.run(state)))
+    /// Ends the attempt at a call; a graph's nodes have ended by themselves.
+    fn settle(&self, end: &PartEnd) {
+        let Child { dispatch, work: PartWork::Call(_), snapshot, .. } = self.child else { return };
+        match end {
+            PartEnd::Done(update) => {
+                let mut state = (*snapshot).clone();
+                let merged = dispatch.walk.merge(dispatch.name, &mut state, update.clone());
+                self.attempts.end(merged.as_ref().map(|()| &state));
             }
+            PartEnd::Failed(error) => self.attempts.end(Err(error)),
+            PartEnd::Paused(pause) => self.attempts.suspended(&pause.descriptor),
+            PartEnd::Refused(refusal) => self.attempts.end(Err(&refusal.clone().into_error())),
         }
+    }
+
+    fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
+        match &self.child.work {
+            PartWork::Graph { graph, contribution } => Box::pin(self.graph(graph, contribution, state)),
+            PartWork::Call(node) => Box::pin(self.call(*node, state)),
+        }
+    }
+
+    async fn call(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
+        let unsupported = self.child.no_suspension;
+        let body = Body { state: state.clone(), saver: Saver::Subgraph, unsupported };
+        let index = ambient::scope().map_or(0, |scope| scope.attempt_index);
+        let position = Position { namespace: self.path(), step: self.step, attempt_index: index };
+        let (body, position) = (Some(Arc::new(body)), Some(Arc::new(position)));
+        let scope = Scope { body, position, ..self.scope(index) };
+        self.attempts.attempt(index, &state.clone(), Scoped::new(scope, node.run(state))).await
     }
 
     async fn graph(
@@ -113,41 +177,56 @@ impl Child<'_> {
         state: State,
     ) -> Result<Update, NodeError> {
         self.note_beginning();
-        let inner = self.dispatch.walk.inside(Inside {
+        let Child { dispatch, snapshot, boundary, no_suspension, slot, .. } = self.child;
+        let inner = dispatch.walk.inside(Inside {
             graph,
-            name: self.dispatch.name,
-            state: self.snapshot.clone(),
-            boundary: self.boundary.clone(),
-            no_suspension: self.no_suspension,
+            name: dispatch.name,
+            state: (*snapshot).clone(),
+            boundary: boundary.clone(),
+            no_suspension: *no_suspension,
         });
         let wish = match inner.walk_inside(state, From::Entry).await.map_err(NodeError::passing)? {
             Ok(End::Completed(end)) => return Ok(contribution(&end)),
             Ok(End::Paused(pause)) => Wish::Nested(pause),
             Err(refusal) => Wish::Refused(refusal),
         };
-        self.slot.put(wish);
+        slot.put(wish);
         futures::future::pending().await
     }
 
     fn note_beginning(&self) {
-        let checkpoints = &self.dispatch.walk.run.checkpoints;
-        if let (Some(checkpoints), Some(ticket), Boundary::Instance(index)) = (checkpoints, self.ticket, &self.boundary)
+        let Child { dispatch, boundary, ticket, .. } = self.child;
+        if let (Some(checkpoints), Some(ticket), Boundary::Instance(index)) =
+            (&dispatch.walk.run.checkpoints, ticket, boundary)
         {
-            checkpoints.progress.instance_begins(ticket, *index);
+            checkpoints.progress.instance_begins(*ticket, *index);
         }
     }
 
-    fn scope(&self, body: Option<Arc<Body>>) -> Scope {
-        let around = crate::ambient::scope().unwrap_or_else(|| self.dispatch.scope(None));
-        Scope { slot: Some(self.slot.clone()), body, ..around }
+    /// Path to the part itself.
+    fn path(&self) -> Vec<Arc<str>> {
+        let mut path = self.child.dispatch.walk.path_to(self.child.dispatch.name);
+        if let Boundary::Branch(name) = &self.child.boundary {
+            path.push(name.clone());
+        }
+        path
+    }
+
+    fn scope(&self, attempt_index: u32) -> Scope {
+        let (view, attempts) = (self.view.clone(), Some(self.attempts.clone()));
+        Scope { view, slot: Some(self.child.slot.clone()), body: None, position: None, attempt_index, attempts }
     }
 }
 
-impl Chain for Child<'_> {
+impl Chain for Running<'_> {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        match self.middleware.get(depth) {
+        match self.child.middleware.get(depth) {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),
             None => self.innermost(state),
         }
+    }
+
+    fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 }

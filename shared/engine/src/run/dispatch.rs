@@ -1,45 +1,32 @@
 //! The middleware chain around a node, and the node at its innermost point (pipeline-utilities §2, §3).
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::Category;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::Body;
 use super::record::Boundary;
 use super::slot::{Saver, Wish};
-use super::walk::{End, Execution, From, Inside, ResumePoint, Walk, observed};
-use crate::ambient::{self, Position, Scope, Scoped};
+use super::walk::{End, Execution, From, Inside, ResumePoint, Walk};
+use super::{Attempts, Body};
+use crate::ambient::{self, Position, Scope, Scoped, View};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{Chain, Middleware, Next};
-use crate::observe::{FanOutConfig, NodeEvent, ParallelBranchesConfig, Phase};
-use crate::{CompiledGraph, EngineError, NodeError, Projection, State, Update};
+use crate::{CompiledGraph, NodeError, Projection, State, Update};
 
 /// One dispatch of a node with all that wraps it.
 pub(super) struct Dispatch<'d> {
     pub(super) walk: &'d Walk<'d>,
     pub(super) name: &'d Arc<str>,
     pub(super) node: &'d CompiledNode,
-    step: u64,
-    attempt_index: AtomicU32,
+    pub(super) step: u64,
+    view: View,
+    pub(super) attempts: Arc<Attempts>,
+    /// The index that the first attempt has where no retry of this node counts.
+    attempt_index: u32,
     /// Taken by the first attempt: a later one starts afresh.
     resume: Mutex<Option<ResumePoint>>,
-    pub(super) fan_out: OnceLock<Arc<FanOutConfig>>,
-    pub(super) branches: OnceLock<Arc<ParallelBranchesConfig>>,
-}
-
-/// What is known of a dispatch besides its result.
-#[derive(Clone)]
-pub(super) struct Attempted {
-    pub(super) step: u64,
-    pub(super) attempt_index: u32,
-    /// Whether the node shows in events.
-    pub(super) emits: bool,
-    pub(super) fan_out: Option<Arc<FanOutConfig>>,
-    pub(super) branches: Option<Arc<ParallelBranchesConfig>>,
 }
 
 impl<'d> Dispatch<'d> {
@@ -50,49 +37,40 @@ impl<'d> Dispatch<'d> {
         step: u64,
         execution: &Execution,
     ) -> Self {
-        let inherited = ambient::scope().map_or(0, |scope| scope.attempt_index);
-        Self {
-            walk,
-            name,
-            node,
-            step,
-            attempt_index: AtomicU32::new(execution.attempt_index.max(inherited)),
-            resume: Mutex::new(execution.resume.clone()),
-            fan_out: OnceLock::new(),
-            branches: OnceLock::new(),
-        }
-    }
-
-    pub(super) fn attempted(&self) -> Attempted {
-        Attempted {
-            step: self.step,
-            attempt_index: self.attempt_index.load(Ordering::Relaxed),
-            emits: self.node.work.emits_events(),
-            fan_out: self.fan_out.get().cloned(),
-            branches: self.branches.get().cloned(),
-        }
-    }
-
-    pub(super) fn into_attempted(self) -> Attempted {
-        self.attempted()
+        let (view, inherited) = match ambient::scope() {
+            Some(scope) => (scope.view, scope.attempt_index),
+            None => (walk.run.view.clone(), 0),
+        };
+        // A node that paused further in gave its index to the pause; here it only tells a retry where to go on.
+        let own = if execution.resume.is_some() { 0 } else { execution.attempt_index };
+        let attempt_index = own.max(inherited);
+        let told = walk.told(name, step);
+        let attempts = Arc::new(Attempts::new(told, view.clone(), execution.attempt_index, attempt_index));
+        let resume = Mutex::new(execution.resume.clone());
+        Self { walk, name, node, step, view, attempts, attempt_index, resume }
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
     pub(super) fn run(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        let scoped = Scoped::new(self.scope(None), self.layer(0, state));
+        let scope = Scope { attempt_index: self.attempt_index, ..self.scope() };
+        let scoped = Scoped::new(scope, self.layer(0, state));
         AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed()
     }
 
     fn middleware(&self, depth: usize) -> Option<&dyn Middleware> {
-        let (graph, own) = (self.walk.graph.middleware(), &self.node.middleware);
-        graph.iter().chain(own).nth(depth).map(AsRef::as_ref)
+        self.node.middleware.get(depth).map(AsRef::as_ref)
     }
 
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
+        self.attempts.arrive();
         match &self.node.work {
             Work::Node(node) => {
-                let body = Arc::new(self.body(&state));
-                let work = Scoped::new(self.scope(Some(body)), node.run(state.clone()));
+                let around = self.scope();
+                let namespace = self.walk.path_to(self.name);
+                let position = Position { namespace, step: self.step, attempt_index: around.attempt_index };
+                let (body, position) = (Some(Arc::new(self.body(&state))), Some(Arc::new(position)));
+                let scope = Scope { body, position, ..around };
+                let work = Scoped::new(scope, node.run(state.clone()));
                 Box::pin(self.attempt(state, work))
             }
             Work::Subgraph { graph, projection } => Box::pin(self.subgraph(graph, projection, state)),
@@ -101,23 +79,17 @@ impl<'d> Dispatch<'d> {
         }
     }
 
-    /// One attempt at the node's own work, between its events.
+    /// One attempt at the node's own work.
     pub(super) async fn attempt(
         &self,
         state: State,
         work: impl Future<Output = Result<Update, NodeError>> + Send,
     ) -> Result<Update, NodeError> {
-        let pre_state = (self.walk.is_observed() || self.walk.is_saved()).then_some(state);
-        if let Some(pre_state) = pre_state.as_ref().filter(|_| self.walk.is_observed()) {
-            self.walk.emit(self.event(Phase::Started, pre_state.clone()));
-        }
-        let result = work.await;
-        if let (Err(error), Some(pre_state)) = (&result, pre_state) {
-            if self.walk.is_observed() {
-                let error = Some(observed(&self.walk.failure_of(error)));
-                self.walk.emit(NodeEvent { error, ..self.event(Phase::Completed, pre_state.clone()) });
-            }
-            self.walk.save_failure(self.name, self.node, &pre_state).await;
+        let index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
+        let saved = self.walk.is_saved().then(|| state.clone());
+        let result = self.attempts.attempt(index, &state, work).await;
+        if let (Err(_), Some(state)) = (&result, saved) {
+            self.walk.save_failure(self.name, self.node, &state).await;
         }
         result
     }
@@ -148,19 +120,11 @@ impl<'d> Dispatch<'d> {
         futures::future::pending().await
     }
 
-    pub(super) fn scope(&self, body: Option<Arc<Body>>) -> Scope {
-        let position = body.is_some().then(|| Position {
-            namespace: self.walk.path_to(self.name),
-            step: self.step,
-            attempt_index: self.attempt_index.load(Ordering::Relaxed),
-        });
-        Scope {
-            identity: self.walk.run.identity.clone(),
-            slot: Some(self.walk.slot.clone()),
-            body,
-            position: position.map(Arc::new),
-            attempt_index: self.attempt_index.load(Ordering::Relaxed),
-        }
+    /// What is in scope at this point of the chain.
+    pub(super) fn scope(&self) -> Scope {
+        let (view, attempts) = (self.view.clone(), Some(self.attempts.clone()));
+        let attempt_index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
+        Scope { view, slot: Some(self.walk.slot.clone()), body: None, position: None, attempt_index, attempts }
     }
 
     fn body(&self, state: &State) -> Body {
@@ -171,21 +135,6 @@ impl<'d> Dispatch<'d> {
         };
         Body { state: state.clone(), saver, unsupported: self.walk.no_suspension }
     }
-
-    fn event(&self, phase: Phase, pre_state: State) -> NodeEvent {
-        self.walk.event(phase, self.name, &self.attempted(), pre_state)
-    }
-}
-
-impl Walk<'_> {
-    /// What an attempt that raised `error` failed with, as observers see it.
-    pub(super) fn failure_of(&self, error: &NodeError) -> EngineError {
-        let category = match error.branch() {
-            Some(_) => Category::ParallelBranchesBranchFailed,
-            None => Category::NodeException,
-        };
-        EngineError::new(category, error.message()).derived_as(error.derived().cloned())
-    }
 }
 
 impl Chain for Dispatch<'_> {
@@ -194,6 +143,10 @@ impl Chain for Dispatch<'_> {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),
             None => self.innermost(state),
         }
+    }
+
+    fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 }
 

@@ -65,7 +65,8 @@ pub struct Invocation {
     pub invocation_id: Option<InvocationId>,
     /// Used verbatim; the invocation id when absent.
     pub correlation_id: Option<String>,
-    /// Travels to every observer and backend (observability §3.4).
+    /// Travels to every observer and backend: strings, numbers, booleans and lists of one of these, under names that
+    /// the framework does not use itself (observability §3.4).
     pub metadata: Map,
     /// Makes the caller's own data from the state at entry; kept with a pause and given back with every outcome.
     pub carry: Option<Carry>,
@@ -187,8 +188,11 @@ impl Engine {
     /// Runs `graph` from its entry until it ends or suspends.
     ///
     /// # Errors
-    /// The runtime categories of graph-engine §4, sessions §10 and suspension §9. An errored invocation saves nothing.
+    /// The runtime categories of graph-engine §4, sessions §10 and suspension §9; `request_invalid` for metadata that
+    /// may not be. An errored invocation saves nothing.
     pub async fn invoke(&self, graph: &Arc<CompiledGraph>, call: Invocation) -> Result<Outcome, EngineError> {
+        crate::metadata::check(&call.metadata)
+            .map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))?;
         let invocation_id = call.invocation_id.clone().unwrap_or_else(|| self.ports.ids.fresh().into());
         let observers = registered(call.observers);
         let identity = Arc::new(Identity {

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
+use super::attempts::Config;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::pausing::{Contained, Pause, Refusal};
@@ -15,7 +16,7 @@ use super::record::Boundary;
 use super::slot::Wish;
 use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
-use crate::{NodeError, State, Update};
+use crate::{NodeError, Reducer, State, StateSchema, Update};
 
 /// How an instance ended.
 enum InstanceEnd {
@@ -36,12 +37,13 @@ impl Dispatch<'_> {
     pub(super) async fn fan_out(&self, fan_out: &FanOut, state: State) -> Result<Update, NodeError> {
         let resolved = resolve(fan_out, &state);
         if let Ok(resolved) = &resolved {
-            let _ = self.fan_out.set(Arc::new(FanOutConfig {
+            let config = FanOutConfig {
                 item_count: resolved.states.len(),
                 concurrency: resolved.concurrency,
                 error_policy: fan_out.error_policy.as_str(),
                 parent_node_name: self.name.clone(),
-            }));
+            };
+            self.attempts.resolved(Config { fan_out: Some(Arc::new(config)), ..Config::default() });
         }
         let work = async {
             let resolved = resolved?;
@@ -50,7 +52,7 @@ impl Dispatch<'_> {
                 return Err(NodeError::new(message).with_category(Category::FanOutEmpty));
             }
             let contributions = self.instances(fan_out, resolved, &state).await?;
-            Ok(fan_in(fan_out, contributions))
+            Ok(fan_in(fan_out, self.walk.graph.schema(), contributions))
         };
         self.attempt(state.clone(), work).await
     }
@@ -79,7 +81,8 @@ impl Dispatch<'_> {
                 InstanceEnd::Failed(error) => return Err(error.wrapped()),
                 InstanceEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
                 InstanceEnd::Paused(pause) => {
-                    let partial = fan_in(fan_out, contributions.into_iter().flatten().collect());
+                    let done = contributions.into_iter().flatten().collect();
+                    let partial = fan_in(fan_out, self.walk.graph.schema(), done);
                     let contained = Contained { pause, partial, part: ("fan_out_index", index.into()) };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
                 }
@@ -243,7 +246,7 @@ fn contribution(fan_out: &FanOut, end: &State) -> Update {
 
 /// Merges the contributions in the order of their instances (§9.3, §9.4). A degraded instance that leaves a field out
 /// contributes null for it.
-fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
+fn fan_in(fan_out: &FanOut, schema: &StateSchema, contributions: Vec<Contribution>) -> Update {
     let count = contributions.len();
     let (mut collected, mut errors, mut extras) = (Vec::new(), Vec::new(), Update::none());
     for contribution in contributions {
@@ -252,7 +255,8 @@ fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
                 let value = |field: &Arc<str>| update.get(field).cloned().unwrap_or_default();
                 collected.extend(fan_out.collect_field.as_ref().map(value));
                 for (field, from) in &fan_out.extra_outputs {
-                    extras = extras.then(Update::none().with(field.clone(), value(from)));
+                    let value = as_update(schema, field, value(from));
+                    extras = extras.then(Update::none().with(field.clone(), value));
                 }
             }
             Err(record) => errors.push(record),
@@ -269,6 +273,17 @@ fn fan_in(fan_out: &FanOut, contributions: Vec<Contribution>) -> Update {
         update = update.with(field.clone(), count);
     }
     update.then(extras)
+}
+
+/// One instance's value as an update of the parent's `field`: where its reducer extends a list, a single value is one
+/// item (§9.3).
+fn as_update(schema: &StateSchema, field: &str, value: Value) -> Value {
+    match schema.get(field).map(|(_, declared)| &declared.reducer) {
+        Some(Reducer::Append | Reducer::BoundedAppend { .. } | Reducer::DedupeAppend { .. }) if !value.is_array() => {
+            Value::Array(vec![value])
+        }
+        Some(_) | None => value,
+    }
 }
 
 /// How a failed part is recorded under the `collect` policy: its name, and the category under which it failed.

@@ -88,7 +88,7 @@ fn describe(
         attempt_index: pause.attempt_index,
         schema_version: graph.schema().version().to_owned(),
         session_version: None,
-        metadata: run.identity.metadata.clone(),
+        metadata: run.view.identity().metadata.clone(),
         carried: before.carried.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use dormouse_ports::{Category, SignalDescriptor};
 use serde_json::Value;
 
-use super::dispatch::Attempted;
+use super::attempts::Attempts;
 use super::slot::Wish;
-use super::walk::{Walk, observed};
-use crate::observe::{NodeEvent, Phase};
+use super::walk::Walk;
 use crate::{EngineError, State, Update};
 
 /// A pause to be persisted.
@@ -84,57 +83,49 @@ impl Walk<'_> {
     pub(super) fn stop(
         &self,
         name: &Arc<str>,
-        attempted: &Attempted,
+        step: u64,
+        attempts: &Attempts,
         wish: Wish,
         state: &State,
     ) -> Result<Stop, EngineError> {
         match wish {
             Wish::Nested(pause) => Ok(Stop::Pause(pause)),
-            Wish::Refused(refusal) => Ok(Stop::Refusal(self.refuse(name, attempted, &refusal, state))),
-            Wish::Suspend { descriptor, node_completed, attempt_index } => {
-                let attempted = Attempted { attempt_index, ..attempted.clone() };
-                let asked_by = self.path_to(name);
-                Ok(Stop::Pause(self.sleep(name, &attempted, state, Asked { descriptor, node_completed, asked_by })))
+            Wish::Refused(refusal) => Ok(Stop::Refusal(refuse(name, attempts, &refusal, state))),
+            Wish::Suspend { descriptor, node_completed } => {
+                let asked = Asked { descriptor, node_completed, asked_by: self.path_to(name) };
+                Ok(Stop::Pause(self.sleep(name, step, attempts, state, asked)))
             }
             Wish::Contained(contained) => {
-                // The whole node sleeps, with what its finished parts have contributed (suspension §8.2).
+                // The whole node sleeps, with what its finished parts have contributed, unless all of them run again
+                // (suspension §8.2).
                 let mut state = state.clone();
-                self.merge(name, &mut state, contained.partial)?;
                 let pause = &contained.pause;
+                if pause.node_completed {
+                    self.merge(name, &mut state, contained.partial).inspect_err(|error| attempts.end(Err(error)))?;
+                }
                 let descriptor = annotate(pause.descriptor.clone(), contained.part);
                 let (node_completed, asked_by) = (pause.node_completed, pause.asked_by.clone());
-                Ok(Stop::Pause(self.sleep(name, attempted, &state, Asked { descriptor, node_completed, asked_by })))
+                let asked = Asked { descriptor, node_completed, asked_by };
+                Ok(Stop::Pause(self.sleep(name, step, attempts, &state, asked)))
             }
         }
     }
 
-    fn sleep(&self, name: &Arc<str>, attempted: &Attempted, state: &State, asked: Asked) -> Arc<Pause> {
-        if self.is_observed() {
-            let event = self.event(Phase::Suspended, name, attempted, state.clone());
-            self.emit(NodeEvent { descriptor: Some(asked.descriptor.clone()), ..event });
-        }
+    fn sleep(&self, name: &Arc<str>, step: u64, attempts: &Attempts, state: &State, asked: Asked) -> Arc<Pause> {
+        attempts.suspended(&asked.descriptor);
+        let attempt_index = attempts.last();
         if asked.node_completed {
-            self.complete(name, attempted.step, attempted.attempt_index);
+            self.complete(name, step, attempt_index);
         }
         Arc::new(Pause {
             descriptor: asked.descriptor,
             node_completed: asked.node_completed,
-            attempt_index: attempted.attempt_index,
-            step: attempted.step,
+            attempt_index,
+            step,
             states: self.parents.iter().chain([state]).cloned().collect(),
             namespace: self.path_to(name),
             asked_by: asked.asked_by,
         })
-    }
-
-    fn refuse(&self, name: &Arc<str>, attempted: &Attempted, refusal: &Refusal, state: &State) -> Arc<Refusal> {
-        let refusal = Arc::new(refusal.clone().at(name, state));
-        if self.is_observed() && attempted.emits {
-            let error = refusal.clone().into_error();
-            let event = self.event(Phase::Completed, name, attempted, state.clone());
-            self.emit(NodeEvent { error: Some(observed(&error)), ..event });
-        }
-        refusal
     }
 }
 
@@ -160,4 +151,10 @@ fn annotate(mut descriptor: SignalDescriptor, (key, value): (&'static str, Value
         }
     }
     descriptor
+}
+
+fn refuse(name: &Arc<str>, attempts: &Attempts, refusal: &Refusal, state: &State) -> Arc<Refusal> {
+    let refusal = Arc::new(refusal.clone().at(name, state));
+    attempts.end(Err(&refusal.clone().into_error()));
+    refusal
 }

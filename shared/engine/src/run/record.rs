@@ -8,18 +8,20 @@ use dormouse_ports::{Clock, FanOutInstance, NodePosition};
 use super::checkpoint::Checkpoints;
 use super::engine::{Engine, Outcome};
 use super::session::SessionRun;
-use super::walk::observed;
-use crate::ambient::Identity;
-use crate::observe::{EventQueue, InvocationResult, InvocationStart, Registered};
+use crate::ambient::{Identity, View};
+use crate::observe::{Attached, EventQueue, InvocationResult, InvocationStart, ObservedError, Registered};
 use crate::{CompiledGraph, EngineError};
 
 /// What all walks of an invocation share.
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
+    /// The invocation as its outermost line of execution sees it.
+    pub(super) view: View,
     pub(super) session: Option<Arc<SessionRun>>,
     pub(super) checkpoints: Option<Checkpoints>,
+    pub(super) attached: Attached,
     pub(super) scoped: Vec<Registered>,
-    pub(super) events: Option<EventQueue>,
+    pub(super) events: Option<Arc<EventQueue>>,
     pub(super) clock: Arc<dyn Clock>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
@@ -116,14 +118,16 @@ impl Run {
         scoped: Vec<Registered>,
     ) -> Self {
         let (identity, clock) = (start.identity.clone(), engine.ports().clock.clone());
-        let watched = !scoped.is_empty() || graph.is_observed();
+        let attached = Attached::of(graph);
+        let watched = !scoped.is_empty() || !attached.is_empty();
         let events = watched.then(|| {
-            let observers = graph.observers.snapshot().iter().chain(&scoped).cloned().collect();
-            EventQueue::open(graph, start, observers, clock.clone(), &*engine.ports().spawner)
+            let observers = attached.to(graph).iter().chain(&scoped).cloned().collect();
+            Arc::new(EventQueue::open(graph, start, observers, clock.clone(), &*engine.ports().spawner))
         });
         let checkpoints = Checkpoints::of(engine, graph);
+        let view = View::new(identity.clone());
         let (step, positions) = (AtomicU64::new(0), Mutex::default());
-        Self { identity, session, checkpoints, scoped, events, clock, step, positions }
+        Self { identity, view, session, checkpoints, attached, scoped, events, clock, step, positions }
     }
 
     /// Tells the observers how the call ended.
@@ -132,7 +136,7 @@ impl Run {
         events.end(match result {
             Ok(Outcome::Completed(_)) => InvocationResult::Completed,
             Ok(Outcome::Suspended(_)) => InvocationResult::Suspended,
-            Err(error) => InvocationResult::Errored(observed(error)),
+            Err(error) => InvocationResult::Errored(ObservedError::from(error)),
         });
     }
 

@@ -18,7 +18,6 @@ pub(crate) enum Wish {
     Suspend {
         descriptor: SignalDescriptor,
         node_completed: bool,
-        attempt_index: u32,
     },
     /// Nothing may go on.
     Refused(Arc<Refusal>),
@@ -70,10 +69,9 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
         None => Some("suspend() was called by a middleware; move it into a node of its own"),
         Some(body) => body.unsupported,
     };
-    let attempt_index = scope.attempt_index;
     slot.put(match refused {
         Some(reason) => Wish::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason))),
-        None => Wish::Suspend { descriptor, node_completed, attempt_index },
+        None => Wish::Suspend { descriptor, node_completed },
     });
     futures::future::pending().await
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use dormouse_ports::{Category, NodePosition};
 
-use super::dispatch::{Attempted, Dispatch};
+use super::attempts::Told;
+use super::dispatch::Dispatch;
 use super::pausing::{Pause, Refusal, Stop};
 use super::record::{Boundary, Lineage, Position, Run};
 use super::slot::{Ended, Slot, UntilSuspended};
+use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{NodeEvent, ObservedError, Phase, Registered, Registrations};
+use crate::observe::{NodeEvent, Phase, Registered, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -97,9 +99,12 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Runs the outermost graph; where something refused to go on, that is an error.
+    /// Runs the outermost graph; where something refused to go on, that is an error. Nothing of an invocation around
+    /// this one reaches in.
     pub(super) async fn walk(&self, state: State, from: From) -> Result<End, EngineError> {
-        match self.walk_inside(state, from).await? {
+        let view = self.run.view.clone();
+        let scope = Scope { view, slot: None, body: None, position: None, attempt_index: 0, attempts: None };
+        match Scoped::new(scope, Box::pin(self.walk_inside(state, from))).await? {
             Ok(end) => Ok(end),
             Err(refusal) => Err(refusal.into_error()),
         }
@@ -160,43 +165,31 @@ impl<'r> Walk<'r> {
             (None, false) => self.run.next_step(),
         };
         let dispatch = Dispatch::new(self, name, node, step, &execution);
-        let pre_state = (self.is_observed() || self.is_saved()).then(|| state.clone());
+        let pre_state = self.is_saved().then(|| state.clone());
+        let attempts = dispatch.attempts.clone();
         let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
-        let attempted = dispatch.into_attempted();
-        let update = match ended {
-            Ended::Suspended(wish) => return self.stop(name, &attempted, wish, state).map(Err),
-            Ended::Returned(Ok(update)) => update,
-            Ended::Returned(Err(error)) => return Err(self.raised(name, state, error)),
+        drop(dispatch);
+        let raised = matches!(ended, Ended::Returned(Err(_)));
+        let moved = match ended {
+            Ended::Suspended(wish) => return self.stop(name, step, &attempts, wish, state).map(Err),
+            Ended::Returned(Ok(update)) => {
+                self.merge(name, state, update).and_then(|()| self.choose(name, node, state))
+            }
+            Ended::Returned(Err(error)) => Err(self.raised(name, state, error)),
         };
-        let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
+        attempts.end(moved.as_ref().map(|_| &*state));
         if node.work.emits_events() {
-            self.settle(name, &attempted, &moved, pre_state.as_ref(), state);
+            if moved.is_ok() {
+                self.complete(name, step, attempts.last());
+            }
+            if raised {
+                return moved.map(Ok);
+            }
             if let Err(refusal) = self.save_settled(name, node, &moved, pre_state.as_ref(), state).await {
                 return Ok(Err(Stop::Refusal(refusal)));
             }
         }
         moved.map(Ok)
-    }
-
-    /// Notes the position of a finished node and tells the observers.
-    fn settle(
-        &self,
-        name: &Arc<str>,
-        attempted: &Attempted,
-        moved: &Result<Option<usize>, EngineError>,
-        pre_state: Option<&State>,
-        state: &State,
-    ) {
-        if moved.is_ok() {
-            self.complete(name, attempted.step, attempted.attempt_index);
-        }
-        if let Some(pre_state) = pre_state.filter(|_| self.is_observed()) {
-            let event = self.event(Phase::Completed, name, attempted, pre_state.clone());
-            self.emit(match moved {
-                Ok(_) => NodeEvent { post_state: Some(state.clone()), ..event },
-                Err(error) => NodeEvent { error: Some(observed(error)), ..event },
-            });
-        }
     }
 
     pub(super) fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
@@ -215,10 +208,12 @@ impl<'r> Walk<'r> {
             Ok(inner) => return inner.at(name, state),
             Err(error) => error,
         };
-        let failed = match error.branch() {
-            Some(branch) => EngineError::new(Category::ParallelBranchesBranchFailed, error.message())
-                .detail("branch_name", &**branch),
-            None => EngineError::new(Category::NodeException, error.message()),
+        let (failed, error) = match error.into_branch() {
+            Ok((branch, error)) => {
+                let failed = EngineError::new(Category::ParallelBranchesBranchFailed, error.message());
+                (failed.detail("branch_name", &*branch), error)
+            }
+            Err(error) => (EngineError::new(Category::NodeException, error.message()), error),
         };
         failed.caused_by(error).at(name, state)
     }
@@ -261,14 +256,11 @@ impl<'r> Walk<'r> {
         }
     }
 
-    pub(super) fn is_observed(&self) -> bool {
-        self.run.events.is_some() && !self.observers.is_empty()
-    }
-
-    pub(super) fn emit(&self, event: NodeEvent) {
-        if let Some(events) = &self.run.events {
-            events.dispatch(&self.observers, event);
-        }
+    /// To whom the executions of the node `name` are told; `None` when nobody observes.
+    pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Told> {
+        let events = self.run.events.as_ref().filter(|_| !self.observers.is_empty())?;
+        let template = self.event(name, step);
+        Some(Told { events: events.clone(), observers: self.observers.clone(), template })
     }
 
     /// Path from the outermost graph to the node `name` of this one.
@@ -276,15 +268,15 @@ impl<'r> Walk<'r> {
         self.namespace.iter().chain([name]).cloned().collect()
     }
 
-    pub(super) fn event(&self, phase: Phase, name: &Arc<str>, attempted: &Attempted, pre_state: State) -> NodeEvent {
+    fn event(&self, name: &Arc<str>, step: u64) -> NodeEvent {
         NodeEvent {
             at: self.run.clock.now(),
-            phase,
+            phase: Phase::Started,
             node_name: name.clone(),
             namespace: self.path_to(name),
-            step: attempted.step,
-            attempt_index: attempted.attempt_index,
-            pre_state,
+            step,
+            attempt_index: 0,
+            pre_state: State::default(),
             post_state: None,
             error: None,
             descriptor: None,
@@ -293,14 +285,14 @@ impl<'r> Walk<'r> {
             branch_name: self.lineage.branch_name(),
             fan_out_index_chain: self.lineage.fan_out_indices(),
             branch_name_chain: self.lineage.branch_names(),
-            fan_out_config: attempted.fan_out.clone(),
-            parallel_branches_config: attempted.branches.clone(),
+            fan_out_config: None,
+            parallel_branches_config: None,
         }
     }
 }
 
 fn attached(around: &[Registered], graph: &CompiledGraph, run: &Run) -> Registrations {
-    around.iter().chain(graph.observers.snapshot().iter()).chain(&run.scoped).cloned().collect()
+    around.iter().chain(run.attached.to(graph)).chain(&run.scoped).cloned().collect()
 }
 
 fn fresh(index: usize) -> Execution {
@@ -313,15 +305,7 @@ fn again(index: usize, point: ResumePoint) -> Execution {
     Execution {
         index,
         step: point.step.filter(|_| !inside),
-        attempt_index: if inside { 0 } else { point.attempt_index },
+        attempt_index: point.attempt_index,
         resume: inside.then_some(point),
-    }
-}
-
-pub(super) fn observed(error: &EngineError) -> ObservedError {
-    ObservedError {
-        category: error.category().clone(),
-        derived_category: error.derived_category().clone(),
-        message: error.message().to_owned(),
     }
 }

@@ -1,0 +1,40 @@
+use std::sync::Arc;
+
+use dormouse_ports::Map;
+
+use super::Origin;
+use crate::cause::Classification;
+use crate::{State, Update};
+
+/// What the engine tells besides node events. It has no phase: every observer is told, whatever phases it wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameworkEvent {
+    /// A failure was replaced by a degraded update.
+    FailureIsolated(FailureIsolated),
+    /// Code of the invocation added metadata.
+    MetadataAugmented(MetadataAugmented),
+}
+
+/// A failure that [`FailureIsolation`](crate::middleware::FailureIsolation) caught (pipeline-utilities §6.3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailureIsolated {
+    /// Names the place that caught it.
+    pub event_name: Arc<str>,
+    /// The wrapped node, instance or branch, and the latest attempt at it.
+    pub origin: Origin,
+    /// What the wrapped chain received.
+    pub pre_state: State,
+    /// The degraded update.
+    pub post_state: Update,
+    /// What was caught.
+    pub caught: Classification,
+}
+
+/// Metadata that was added in the midst of an invocation (observability §3.4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetadataAugmented {
+    /// What was added.
+    pub entries: Map,
+    /// The node in whose dispatch it was added, and the attempt.
+    pub origin: Origin,
+}

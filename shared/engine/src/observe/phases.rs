@@ -1,0 +1,48 @@
+use super::Phase;
+
+/// Which phases an observer wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    started: bool,
+    completed: bool,
+    suspended: bool,
+}
+
+impl Default for Phases {
+    /// All phases.
+    fn default() -> Self {
+        Self { started: true, completed: true, suspended: true }
+    }
+}
+
+/// An observer was to be registered for no phase at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an observer must want at least one phase")]
+pub struct EmptyPhases;
+
+impl Phases {
+    /// These phases. Who wants `completed` is also told of `suspended`, which takes its place.
+    ///
+    /// # Errors
+    /// When `phases` is empty: nobody registers to be told nothing (graph-engine §6).
+    pub fn of(phases: impl IntoIterator<Item = Phase>) -> Result<Self, EmptyPhases> {
+        let nothing = Self { started: false, completed: false, suspended: false };
+        let mut wanted = nothing;
+        for phase in phases {
+            match phase {
+                Phase::Started => wanted.started = true,
+                Phase::Completed => (wanted.completed, wanted.suspended) = (true, true),
+                Phase::Suspended => wanted.suspended = true,
+            }
+        }
+        if wanted == nothing { Err(EmptyPhases) } else { Ok(wanted) }
+    }
+
+    pub(crate) fn contains(self, phase: Phase) -> bool {
+        match phase {
+            Phase::Started => self.started,
+            Phase::Completed => self.completed,
+            Phase::Suspended => self.suspended,
+        }
+    }
+}

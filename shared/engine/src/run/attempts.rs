@@ -1,0 +1,193 @@
+//! The attempts at one node, and the events that tell of them (graph-engine §6).
+//!
+//! An attempt is told of exactly twice: when the node's body starts, and when it is settled what became of it. A retry
+//! settles every attempt that it sees fail. All others are settled by how the dispatch ends: an update that a
+//! middleware put in the place of a failure is the node's update, and the engine never saw the failure
+//! (pipeline-utilities §6.3). Without an attempt (a middleware answered for the node) nothing is told.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dormouse_ports::{Map, SignalDescriptor};
+use futures::FutureExt;
+
+use super::dispatch::flatten_panic;
+use crate::ambient::View;
+use crate::observe::{
+    Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
+    Origin, ParallelBranchesConfig, Phase, Registrations,
+};
+use crate::{NodeError, State, Update};
+
+/// The attempts of one dispatch.
+pub(crate) struct Attempts {
+    told: Option<Told>,
+    view: View,
+    book: Mutex<Book>,
+}
+
+/// To whom it is told, and what all its events have in common.
+pub(super) struct Told {
+    pub(super) events: Arc<EventQueue>,
+    pub(super) observers: Registrations,
+    /// Phase, index and states are filled in per event.
+    pub(super) template: NodeEvent,
+}
+
+#[derive(Default)]
+struct Book {
+    /// The index of the attempt that paused, until it goes on.
+    paused: u32,
+    last: u32,
+    open: Option<Open>,
+    config: Config,
+}
+
+/// What a node with concurrent parts resolved for the latest attempt.
+#[derive(Clone, Default)]
+pub(super) struct Config {
+    pub(super) fan_out: Option<Arc<FanOutConfig>>,
+    pub(super) branches: Option<Arc<ParallelBranchesConfig>>,
+}
+
+/// An attempt that was started and is not settled.
+struct Open {
+    index: u32,
+    pre_state: State,
+    failure: Option<ObservedError>,
+}
+
+impl Attempts {
+    /// `paused` is the index of the attempt that goes on after a suspension, or 0; `around` that of what is around.
+    pub(super) fn new(told: Option<Told>, view: View, paused: u32, around: u32) -> Self {
+        Self { told, view, book: Mutex::new(Book { paused, last: around, ..Book::default() }) }
+    }
+
+    /// The index with which to begin.
+    pub(crate) fn first(&self) -> u32 {
+        self.book().paused
+    }
+
+    /// The index of the latest attempt.
+    pub(crate) fn last(&self) -> u32 {
+        self.book().last
+    }
+
+    /// A retry begins attempt `index`.
+    pub(crate) fn enter(&self, index: u32) {
+        self.book().last = index;
+    }
+
+    /// The innermost point of the chain is reached: what paused goes on.
+    pub(super) fn arrive(&self) {
+        self.book().paused = 0;
+    }
+
+    /// What the coming attempt will run with.
+    pub(super) fn resolved(&self, config: Config) {
+        self.book().config = config;
+    }
+
+    /// Runs attempt `index` at a node's own work on `pre_state`. A panic is a failure like any other.
+    pub(super) async fn attempt(
+        &self,
+        index: u32,
+        pre_state: &State,
+        work: impl Future<Output = Result<Update, NodeError>> + Send,
+    ) -> Result<Update, NodeError> {
+        self.start(index, pre_state);
+        let result = flatten_panic(AssertUnwindSafe(work).catch_unwind().await);
+        if let (Err(error), Some(open)) = (&result, &mut self.book().open) {
+            open.failure = Some(error.into());
+        }
+        result
+    }
+
+    /// The node's body starts on `pre_state`. An attempt before it that nobody settled ends with what it raised.
+    fn start(&self, index: u32, pre_state: &State) {
+        let open = Open { index, pre_state: pre_state.clone(), failure: None };
+        let before = {
+            let mut book = self.book();
+            book.last = index;
+            book.open.replace(open)
+        };
+        if let Some(Open { failure, index, pre_state }) = before {
+            let failure = failure.unwrap_or_else(|| ObservedError::from(&NodeError::new(DISCARDED)));
+            self.settle(Open { index, pre_state, failure: None }, Err(failure));
+        }
+        self.tell(index, |event| NodeEvent { phase: Phase::Started, pre_state: pre_state.clone(), ..event });
+    }
+
+    /// A retry saw the present attempt fail with `error`.
+    pub(crate) fn failed(&self, error: &NodeError) {
+        let open = self.book().open.take();
+        if let Some(mut open) = open {
+            let failure = open.failure.take().unwrap_or_else(|| error.into());
+            self.settle(open, Err(failure));
+        }
+    }
+
+    /// The dispatch ended: with the state after merge and edge, or with the error that ends the invocation.
+    pub(super) fn end(&self, ended: Result<&State, impl Into<ObservedError>>) {
+        let open = self.book().open.take();
+        if let Some(open) = open {
+            self.settle(open, ended.cloned().map_err(Into::into));
+        }
+    }
+
+    /// The body called `suspend()`.
+    pub(super) fn suspended(&self, descriptor: &SignalDescriptor) {
+        let open = self.book().open.take();
+        if let Some(Open { index, pre_state, .. }) = open {
+            let descriptor = Some(descriptor.clone());
+            self.tell(index, |event| NodeEvent { phase: Phase::Suspended, pre_state, descriptor, ..event });
+        }
+    }
+
+    /// A failure was replaced by a degraded update.
+    pub(crate) fn isolated(&self, isolated: impl FnOnce(Origin) -> FailureIsolated) {
+        self.announce(self.last(), |origin| FrameworkEvent::FailureIsolated(isolated(origin)));
+    }
+
+    /// Metadata was added during attempt `attempt_index`.
+    pub(crate) fn augmented(&self, entries: Map, attempt_index: u32) {
+        self.announce(attempt_index, |origin| FrameworkEvent::MetadataAugmented(MetadataAugmented { entries, origin }));
+    }
+
+    /// The queue of the invocation, where anybody observes.
+    pub(crate) fn events(&self) -> Option<&Arc<EventQueue>> {
+        self.told.as_ref().map(|told| &told.events)
+    }
+
+    fn settle(&self, open: Open, ended: Result<State, ObservedError>) {
+        let (post_state, error) = match ended {
+            Ok(state) => (Some(state), None),
+            Err(error) => (None, Some(error)),
+        };
+        let (phase, pre_state) = (Phase::Completed, open.pre_state);
+        self.tell(open.index, |event| NodeEvent { phase, pre_state, post_state, error, ..event });
+    }
+
+    fn tell(&self, attempt_index: u32, fill: impl FnOnce(NodeEvent) -> NodeEvent) {
+        if let Some(told) = &self.told {
+            let Config { fan_out: fan_out_config, branches: parallel_branches_config } = self.book().config.clone();
+            let (at, template) = (told.events.now(), told.template.clone());
+            let event = NodeEvent { at, attempt_index, fan_out_config, parallel_branches_config, ..template };
+            told.events.dispatch(&told.observers, self.view.identity(), Event::Node(fill(event)));
+        }
+    }
+
+    fn announce(&self, attempt_index: u32, event: impl FnOnce(Origin) -> FrameworkEvent) {
+        if let Some(told) = &self.told {
+            let event = event(Origin { attempt_index, ..told.template.origin() });
+            told.events.dispatch(&told.observers, self.view.identity(), Event::Framework(event));
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is told of an attempt whose update nobody used.
+const DISCARDED: &str = "a middleware discarded the update and ran the node again";
