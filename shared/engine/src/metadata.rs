@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::Map;
+use dormouse_ports::{Category, Map};
 use serde_json::Value;
 
+use crate::EngineError;
 use crate::ambient::{self, Identity};
 
 /// Prefixes that belong to the framework.
@@ -75,8 +76,12 @@ pub fn augment_metadata(entries: Map) -> Result<(), MetadataError> {
     Ok(())
 }
 
-/// Checks the entries that a caller gives.
-pub(crate) fn check(entries: &Map) -> Result<(), MetadataError> {
+/// Refuses a call whose metadata may not be, before it begins.
+pub(crate) fn accept(given: &Map) -> Result<(), EngineError> {
+    check(given).map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))
+}
+
+fn check(entries: &Map) -> Result<(), MetadataError> {
     for (name, value) in entries {
         let prefixed = RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         if prefixed || RESERVED_NAMES.contains(&name.as_str()) {

@@ -131,7 +131,7 @@ async fn a_pause_keeps_what_was_added() {
 }
 
 #[tokio::test]
-async fn reserved_names_and_nested_values_are_refused_at_both_doors() {
+async fn reserved_names_and_nested_values_are_refused_at_every_door() {
     let stage = Stage::default();
     for (entry, reserved) in [
         (json!({ "openarmature.x": 1 }), true),
@@ -146,7 +146,9 @@ async fn reserved_names_and_nested_values_are_refused_at_both_doors() {
         assert_eq!(matches!(refused, MetadataError::Reserved(_)), reserved, "{entry}");
         let graph = compiled(crate::cast::single(crate::cast::Flaky::default()));
         let call = Invocation { metadata: map(entry), ..Invocation::default() };
-        let error = stage.engine().invoke(&graph, call).await.unwrap_err();
+        let error = stage.engine().invoke(&graph, call.clone()).await.unwrap_err();
+        assert_eq!(error.category(), &Category::RequestInvalid);
+        let error = stage.engine().resume_checkpoint(&graph, &"any".into(), call).await.unwrap_err();
         assert_eq!(error.category(), &Category::RequestInvalid);
     }
     let fine = json!({ "text": "a", "number": 1.5, "flag": true, "list": ["a", "b"], "none": [], "namespaces": 1 });

@@ -164,8 +164,8 @@ async fn deliver(observers: &Registrations, event: &Event) {
     for registered in observers.iter() {
         match AssertUnwindSafe(registered.tell(event)).catch_unwind().await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an observer failed"),
-            Err(_) => tracing::warn!("an observer panicked"),
+            Ok(Err(error)) => tracing::warn!(%error, %event, "an observer failed"),
+            Err(_) => tracing::warn!(%event, "an observer panicked"),
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::{Category, SignalDescriptor};
@@ -172,6 +173,20 @@ impl Event {
         match self {
             Self::Node(_) | Self::Framework(_) => true,
             Self::Began(_) | Self::Ended(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Began(_) => f.write_str("the start of the call"),
+            Self::Node(event) => write!(f, "{} of node `{}`", event.phase.as_str(), event.node_name),
+            Self::Framework(FrameworkEvent::FailureIsolated(event)) => {
+                write!(f, "the isolated failure `{}`", event.event_name)
+            }
+            Self::Framework(FrameworkEvent::MetadataAugmented(_)) => f.write_str("an augmentation of metadata"),
+            Self::Ended(_) => f.write_str("the end of the call"),
         }
     }
 }

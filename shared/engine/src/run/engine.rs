@@ -13,7 +13,7 @@ use super::walk::{From, Walk};
 use super::{finish, resume};
 use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, Observer, Phases, Registered, ResumedFrom};
-use crate::{CompiledGraph, EngineError, State};
+use crate::{CompiledGraph, EngineError, State, metadata};
 
 /// Everything that the engine needs from outside.
 #[derive(Clone)]
@@ -191,8 +191,7 @@ impl Engine {
     /// The runtime categories of graph-engine §4, sessions §10 and suspension §9; `request_invalid` for metadata that
     /// may not be. An errored invocation saves nothing.
     pub async fn invoke(&self, graph: &Arc<CompiledGraph>, call: Invocation) -> Result<Outcome, EngineError> {
-        crate::metadata::check(&call.metadata)
-            .map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))?;
+        metadata::accept(&call.metadata)?;
         let invocation_id = call.invocation_id.clone().unwrap_or_else(|| self.ports.ids.fresh().into());
         let observers = registered(call.observers);
         let identity = Arc::new(Identity {

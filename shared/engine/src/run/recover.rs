@@ -14,7 +14,7 @@ use super::walk::{From, ResumePoint, Walk};
 use super::{finish, restore};
 use crate::ambient::{self, Identity};
 use crate::graph::Migrated;
-use crate::{CompiledGraph, EngineError, State};
+use crate::{CompiledGraph, EngineError, State, metadata};
 
 impl Engine {
     /// Goes on where the checkpoint of `invocation_id` was saved: under a fresh invocation id and the correlation id
@@ -33,6 +33,7 @@ impl Engine {
         invocation_id: &InvocationId,
         call: Invocation,
     ) -> Result<Outcome, EngineError> {
+        metadata::accept(&call.metadata)?;
         let record = load(self, graph, invocation_id).await?;
         let observers = registered(call.observers);
         let identity = Arc::new(Identity {
