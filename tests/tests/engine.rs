@@ -70,6 +70,7 @@ async fn a_pause_goes_on_behind_the_suspending_node() {
     let (stage, graph) = (Stage::default(), compiled(asking("g")));
     let paused = pause(&stage.engine(), &graph, Invocation::default()).await;
     assert_eq!((&*paused.node_name, paused.generation), ("ask", 1));
+    assert_ne!(paused.correlation_id, paused.invocation_id.as_str(), "each identity is one of its own");
     assert_eq!(paused.state.get("log"), Some(&json!(["before"])));
     let another_machine = stage.engine();
     let payload = json!({ "answer": 42, "unknown": true });

@@ -85,6 +85,7 @@ async fn plain_log_lines_carry_the_ids_too() {
     let subscriber = tracing_subscriber::registry().with(json.with_writer(move || writer.clone()));
     let of = |session: Option<&str>| Invocation {
         invocation_id: Some("i-1".into()),
+        correlation_id: Some("c-1".to_owned()),
         session_id: session.map(Into::into),
         ..Invocation::default()
     };
@@ -97,7 +98,7 @@ async fn plain_log_lines_carry_the_ids_too() {
     let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     let said = written.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let ids: Vec<_> = said.map(|line| line["spans"][0].clone()).collect();
-    let unbound = json!({ "name": "invocation", "invocation_id": "i-1", "correlation_id": "i-1" });
+    let unbound = json!({ "name": "invocation", "invocation_id": "i-1", "correlation_id": "c-1" });
     let mut bound = unbound.clone();
     bound["session_id"] = json!("s-1");
     assert_eq!(ids, [bound.clone(), bound, unbound.clone(), unbound]);

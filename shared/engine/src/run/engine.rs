@@ -63,7 +63,7 @@ pub struct Invocation {
     pub session_id: Option<SessionId>,
     /// Used verbatim; a fresh one is made when absent.
     pub invocation_id: Option<InvocationId>,
-    /// Used verbatim; the invocation id when absent.
+    /// Used verbatim; a fresh one is made when absent (observability §3.1).
     pub correlation_id: Option<String>,
     /// Travels to every observer and backend: strings, numbers, booleans and lists of one of these, under names that
     /// the framework does not use itself (observability §3.4).
@@ -196,7 +196,7 @@ impl Engine {
         let observers = registered(call.observers);
         let identity = Arc::new(Identity {
             trace_context: graph.trace_context(&observers),
-            correlation_id: call.correlation_id.clone().unwrap_or_else(|| invocation_id.to_string()),
+            correlation_id: call.correlation_id.clone().unwrap_or_else(|| self.ports.ids.fresh()),
             invocation_id,
             session_id: call.session_id.clone(),
             metadata: call.metadata,
