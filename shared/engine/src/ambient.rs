@@ -86,7 +86,8 @@ impl View {
     }
 }
 
-/// The body that runs here, or `None` outside of one: in middleware, in observers, between nodes.
+/// The body that runs here, or `None` outside of one: in middleware, in observers, between nodes; and in invocations
+/// that nobody observes.
 pub fn position() -> Option<Arc<Position>> {
     CURRENT.with_borrow(|scope| scope.as_ref().and_then(|scope| scope.position.clone()))
 }

@@ -105,6 +105,11 @@ impl Attempts {
 
     /// The node's body starts on `pre_state`. An attempt before it that nobody settled ends with what it raised.
     fn start(&self, index: u32, pre_state: &State) {
+        if self.told.is_none() {
+            // Nobody will hear of it: holding the state would only make the coming merge copy it.
+            self.book().last = index;
+            return;
+        }
         let open = Open { index, pre_state: pre_state.clone(), failure: None };
         let before = {
             let mut book = self.book();

@@ -66,10 +66,11 @@ impl<'d> Dispatch<'d> {
         match &self.node.work {
             Work::Node(node) => {
                 let around = self.scope();
-                let namespace = self.walk.path_to(self.name);
-                let position = Position { namespace, step: self.step, attempt_index: around.attempt_index };
-                let (body, position) = (Some(Arc::new(self.body(&state))), Some(Arc::new(position)));
-                let scope = Scope { body, position, ..around };
+                let position = self.walk.run.events.is_some().then(|| {
+                    let namespace = self.walk.path_to(self.name);
+                    Arc::new(Position { namespace, step: self.step, attempt_index: around.attempt_index })
+                });
+                let scope = Scope { body: Some(Arc::new(self.body(&state))), position, ..around };
                 let work = Scoped::new(scope, node.run(state.clone()));
                 Box::pin(self.attempt(state, work))
             }
