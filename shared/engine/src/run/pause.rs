@@ -8,9 +8,10 @@ use dormouse_ports::{
     SuspendFrom,
 };
 
-use super::engine::{Engine, LeaseTerms, Suspended, is_transient};
+use super::engine::{Engine, LeaseTerms, Suspended};
 use super::pausing::Pause;
 use super::record::Run;
+use super::session::uncommitted;
 use crate::{CompiledGraph, EngineError};
 
 /// How long a pause that is born claimed stays so, when the caller did not say.
@@ -123,15 +124,7 @@ fn claim_at_birth(engine: &Engine, terms: Option<LeaseTerms>, payload: Map) -> C
 }
 
 fn failed(error: CommitError) -> EngineError {
-    let transient = matches!(&error, CommitError::Store(error) if is_transient(error));
-    let category = match &error {
-        CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
-        CommitError::InvocationConflict
-        | CommitError::SignalBuffered(_)
-        | CommitError::SignalTaken(_)
-        | CommitError::Store(_) => Category::SuspensionPersistenceFailed,
-    };
-    EngineError::new(category, error.to_string()).transient_if(transient)
+    uncommitted(error, Category::SuspensionPersistenceFailed)
 }
 
 fn outcome(paused: PausedInvocation, pause: &Pause, carried: Map, arrived: Option<Box<InvocationRecord>>) -> Suspended {

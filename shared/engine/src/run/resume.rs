@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation};
 
-use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, is_transient, registered};
+use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, registered};
 use super::finish::completed;
 use super::pause::{self, Before};
 use super::record::Run;
 use super::restore;
-use super::session::{SessionRun, save_failed};
+use super::session::{SessionRun, save_failed, uncommitted};
 use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::{self, Identity};
 use crate::graph::Migrated;
@@ -173,11 +173,10 @@ async fn complete(
 }
 
 fn not_finished(run: &Run, error: CommitError) -> EngineError {
-    if run.session.is_some() {
-        return save_failed(error);
+    match run.session {
+        Some(_) => save_failed(error),
+        None => uncommitted(error, Category::SuspensionPersistenceFailed),
     }
-    let transient = matches!(&error, CommitError::Store(error) if is_transient(error));
-    EngineError::new(Category::SuspensionPersistenceFailed, error.to_string()).transient_if(transient)
 }
 
 /// Ends the claim after an error: the invocation sleeps on, or is over. When even that cannot be written, the claim

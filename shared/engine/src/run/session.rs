@@ -255,12 +255,17 @@ fn load_failed(error: StoreError) -> EngineError {
 
 /// The error of a save that did not happen, after the graph had ended or in its midst.
 pub(super) fn save_failed(error: CommitError) -> EngineError {
+    uncommitted(error, Category::SessionSaveFailed)
+}
+
+/// The error of a commit that did not happen: a lost race for the session, or else `otherwise`.
+pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineError {
     let category = match &error {
         CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
         | CommitError::SignalTaken(_)
-        | CommitError::Store(_) => Category::SessionSaveFailed,
+        | CommitError::Store(_) => otherwise,
     };
     let transient = matches!(&error, CommitError::Store(error) if is_transient(error));
     EngineError::new(category, error.to_string()).transient_if(transient)
