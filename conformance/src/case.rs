@@ -95,7 +95,7 @@ impl CaseSpec {
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
-        let (plan, expectations) = plan(&mut case, session_id)?;
+        let (plan, expectations) = plan(&mut case)?;
         case.done()?;
         let whole = Value::Object(map.clone());
         let wants_events = observers.iter().all(|o| o.span_maker().is_some()) && names_any(&whole, EVENT_KEYS);
@@ -183,29 +183,26 @@ fn check_version(wanted: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Plan, Expectations<Evidence>), Failure> {
+fn plan(case: &mut Directives<'_>) -> Result<(Plan, Expectations<Evidence>), Failure> {
     if let Some(harness) = case.nested("harness")? {
         let plan = harness_plan(case, HarnessSpec::read(harness)?)?;
         return Ok((plan, Expectations::read(case, expect::invocation)?));
     }
     let listed = case.list("invocations")?;
     if let Some(resume) = case.nested("resume")? {
-        let first = Call { name: "first_run".to_owned(), session_id, ..Call::read(case)? };
+        let first = Call { name: "first_run".to_owned(), ..Call::read(case)? };
         return Ok((Plan::Invocations(resumed(first, resume)?), Expectations::default()));
     }
     if listed.is_empty() {
-        let call = Call { session_id, ..Call::read(case)? };
-        return Ok((Plan::Invocations(vec![call]), Expectations::default()));
+        return Ok((Plan::Invocations(vec![Call::read(case)?]), Expectations::default()));
     }
     let mut calls = Vec::new();
-    let shared = case.mapping("initial_state")?.cloned().unwrap_or_default();
+    let mut shared = Call::default();
+    shared.arguments(case)?;
     for (index, (at, call)) in listed.into_iter().enumerate() {
         let mut given = Directives::new(at, call)?;
         let mut call = Call::read(&mut given)?;
-        if call.state.is_empty() {
-            call.state.clone_from(&shared);
-        }
-        call.session_id = call.session_id.or_else(|| session_id.clone());
+        call.fill_in(&shared);
         if call.name.is_empty() {
             call.name = format!("invocation {}", index + 1);
         }
@@ -269,6 +266,18 @@ impl Call {
         }
         call.expectations = Expectations::read(given, expect::invocation)?;
         Ok(call)
+    }
+
+    /// Takes what it does not say itself from what stands beside the list of calls.
+    fn fill_in(&mut self, shared: &Self) {
+        for (own, shared) in [(&mut self.state, &shared.state), (&mut self.metadata, &shared.metadata)] {
+            if own.is_empty() {
+                own.clone_from(shared);
+            }
+        }
+        self.session_id = self.session_id.take().or_else(|| shared.session_id.clone());
+        self.correlation_id = self.correlation_id.take().or_else(|| shared.correlation_id.clone());
+        self.drain_seconds = self.drain_seconds.or(shared.drain_seconds);
     }
 
     fn arguments(&mut self, given: &mut Directives<'_>) -> Result<(), Failure> {

@@ -127,6 +127,8 @@ const ERRORS: &[&str] = &[
     "final_state_at_error",
     "error_category",
     "error_bucket",
+    "invoke_rejects_at_api_boundary",
+    "augment_rejects_at_call_site",
 ];
 
 /// The assertion of that name over an invocation.
@@ -201,6 +203,10 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "no_spans_emitted" => spans::none,
         "no_edge_spans" => spans::no_edges,
         "log_records" => logs::all,
+        "invoke_rejects_at_api_boundary" => error::refused,
+        "augment_rejects_at_call_site" => error::refused_in_a_node,
+        // There is no client of Langfuse that could make any.
+        "no_langfuse_observations_emitted" => |expected, seen| same(expected, &true.into(), seen),
         _ => return None,
     };
     Some(Box::new(check))

@@ -18,6 +18,7 @@ use crate::Failure;
 use crate::directives::Directives;
 use crate::ledger::Drained;
 use crate::matching::equal;
+use crate::sessions::number;
 
 /// The directives of a node, in document order.
 #[derive(Clone, Debug)]
@@ -96,6 +97,7 @@ impl Actions {
                     actions.extend(mock.map(|mock| Action::Fail(Box::new(mock))));
                 }
                 "update_from_field" => actions.extend(node.nested(key)?.map(compute).transpose()?),
+                "update_pure_from_state" => actions.extend(node.nested(key)?.map(operations).transpose()?),
                 "raises" => {
                     let mut error = Raised::read(key, node.require(key)?)?;
                     if let Some(category) = node.text("error_category")? {
@@ -164,6 +166,22 @@ fn compute(mut given: Directives<'_>) -> Result<Action, Failure> {
         pairs.push((to.to_owned(), given.required_text(to)?.to_owned()));
     }
     Ok(Action::Compute(pairs, multiplier))
+}
+
+/// `FIELD_times_NUMBER`, under the name of the field that it is for (conformance-adapter §5.1).
+fn operations(given: Directives<'_>) -> Result<Action, Failure> {
+    let pairs = pairs(Some(given))?;
+    let read = |(to, name): &(String, String)| {
+        let (from, factor) = name.rsplit_once("_times_")?;
+        Some(((to.clone(), from.to_owned()), number(factor)?))
+    };
+    let unknown = || Failure::missing(format!("the operations {pairs:?}"));
+    let (fields, factors): (Vec<_>, Vec<_>) =
+        pairs.iter().map(read).collect::<Option<Vec<_>>>().ok_or_else(unknown)?.into_iter().unzip();
+    match factors[..] {
+        [factor, ref others @ ..] if others.iter().all(|other| *other == factor) => Ok(Action::Compute(fields, factor)),
+        _ => Err(unknown()),
+    }
 }
 
 fn millis(number: i64) -> Duration {
