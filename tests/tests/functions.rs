@@ -1,17 +1,14 @@
 //! The binaries of `functions/` themselves: started as processes, driven through the Lambda Runtime API, with state in
 //! the embedded store that they share.
 
-mod lambda;
-
 use dormouse_aws::ensure_table;
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_tests::lambda::{self, Lambda};
 use serde_json::{Value, json};
-
-use crate::lambda::Lambda;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_function_falls_asleep_and_another_wakes_up() {
-    lambda::build().await;
+    lambda::build_functions().await;
     let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
 
