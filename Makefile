@@ -6,10 +6,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SUITE ?= conformance/fixtures
 
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance bench bench-cold build lint
+.PHONY: help run test conformance bench bench-cold build lint lint-infra
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 # The binary is built as a part of the workspace everywhere: run and test then share what they compile.
 run: ## Run everything on this machine and print a guided tour; ARGS='--port 9000' changes how
@@ -53,3 +53,6 @@ bench-cold: ## Measure how long each function needs to its first answer, its mem
 lint: ## Check format and lints
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov and shellcheck
+	@infra/lint.sh

@@ -26,8 +26,10 @@ pub(crate) struct CaseSpec {
     /// How often the whole case runs, each time from nothing.
     pub(crate) runs: usize,
     /// Whether something is asserted about events although nobody is declared to observe them.
-    pub(crate) wants_events: bool,
-    pub(crate) observers: Vec<ObserverSpec>,
+    wants_events: bool,
+    /// As `wants_events`, of spans and log records.
+    wants_spans: bool,
+    observers: Vec<ObserverSpec>,
     pub(crate) plan: Plan,
     /// What is expected of the case as a whole, beside what its invocations expect.
     pub(crate) expectations: Expectations<Evidence>,
@@ -95,8 +97,30 @@ impl CaseSpec {
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
         let (plan, expectations) = plan(&mut case, session_id)?;
         case.done()?;
-        let wants_events = observers.is_empty() && names_events(&Value::Object(map.clone()));
-        Ok(Self { graph, sessions, checkpoints, tick, runs, wants_events, observers, plan, expectations, session_ids })
+        let whole = Value::Object(map.clone());
+        let wants_events = observers.iter().all(|o| o.span_maker().is_some()) && names_any(&whole, EVENT_KEYS);
+        let wants_spans = observers.iter().all(|o| o.span_maker().is_none()) && names_any(&whole, SPAN_KEYS);
+        Ok(Self {
+            graph,
+            sessions,
+            checkpoints,
+            tick,
+            runs,
+            wants_events,
+            wants_spans,
+            observers,
+            plan,
+            expectations,
+            session_ids,
+        })
+    }
+
+    /// The observers to attach: those that the case declares, and the runner's own where they do not see what is
+    /// asserted.
+    pub(crate) fn observers(&self) -> impl Iterator<Item = ObserverSpec> {
+        let own = self.wants_events.then(ObserverSpec::own).into_iter();
+        let spans = self.wants_spans.then(ObserverSpec::own_spans);
+        own.chain(spans).chain(self.observers.iter().cloned())
     }
 
     /// The predicates that nobody checks.
@@ -123,20 +147,25 @@ fn clock_tick(mut stub: Directives<'_>) -> Result<Duration, Failure> {
     Ok(Duration::from_millis(millis.unsigned_abs()))
 }
 
-/// Whether an assertion about events stands anywhere in `value`.
-fn names_events(value: &Value) -> bool {
-    const KEYS: &[&str] = &[
-        "observer_events",
-        "observer_event_invariants",
-        "expected_observer_event",
-        "expected_attempt_events",
-        "successful_attempt_index_during_resume",
-        "expected_failure_isolation_event",
-        "no_failure_isolation_event",
-    ];
+/// Assertions that need an observer.
+const EVENT_KEYS: &[&str] = &[
+    "observer_events",
+    "observer_event_invariants",
+    "expected_observer_event",
+    "expected_attempt_events",
+    "successful_attempt_index_during_resume",
+    "expected_failure_isolation_event",
+    "no_failure_isolation_event",
+];
+
+/// Assertions that need an observer that makes spans.
+const SPAN_KEYS: &[&str] = &["otel_spans", "span_tree", "log_records", "no_spans_emitted"];
+
+/// Whether one of `keys` stands anywhere in `value`.
+fn names_any(value: &Value, keys: &[&str]) -> bool {
     match value {
-        Value::Object(map) => map.iter().any(|(key, value)| KEYS.contains(&key.as_str()) || names_events(value)),
-        Value::Array(items) => items.iter().any(names_events),
+        Value::Object(map) => map.iter().any(|(key, value)| keys.contains(&key.as_str()) || names_any(value, keys)),
+        Value::Array(items) => items.iter().any(|item| names_any(item, keys)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

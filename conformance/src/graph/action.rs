@@ -9,6 +9,8 @@ use dormouse_ports::{Category, Map, SignalDescriptor};
 use serde_json::Value;
 
 use super::Stage;
+use super::context::{LogSpec, augment, entries_of};
+use super::fan_out::pairs;
 use super::flaky::{self, Counts, Flaky, item_of};
 use super::middleware::Layer;
 use super::raised::Raised;
@@ -44,6 +46,12 @@ enum Action {
     /// Suspends where the condition holds; does the other actions elsewhere.
     SuspendIf(Condition, SuspendSpec, Actions),
     SaveSession,
+    Log(LogSpec),
+    AugmentMetadata(Map),
+    /// Key of the metadata, and the field that it is read from.
+    AugmentFromField(Vec<(String, String)>),
+    /// Into which field the metadata goes, as it is at this point.
+    CaptureMetadata(String),
     /// Another writer saves the session while this node runs.
     WriteSessionBehind(Map),
 }
@@ -106,6 +114,16 @@ impl Actions {
                 }
                 "explicit_save_session" => {
                     actions.extend(node.flag(key)?.filter(|on| *on).map(|_| Action::SaveSession));
+                }
+                "emits_log" => {
+                    actions.extend(node.given(key).map(|log| LogSpec::read(key, log)).transpose()?.map(Action::Log))
+                }
+                "augment_metadata" => actions.push(Action::AugmentMetadata(fields(node, key)?)),
+                "augment_metadata_from_field" => {
+                    actions.push(Action::AugmentFromField(pairs(node.nested(key)?)?));
+                }
+                "capture_invocation_metadata_into" => {
+                    actions.extend(node.text(key)?.map(str::to_owned).map(Action::CaptureMetadata));
                 }
                 "concurrent_session_write" => actions.push(Action::WriteSessionBehind(fields(node, key)?)),
                 _ => {}
@@ -236,6 +254,13 @@ impl Node for ActingNode {
                 Action::Suspend(wait) => return Err(wait.suspend().await),
                 Action::SuspendIf(condition, wait, _) if condition.holds(&state) => return Err(wait.suspend().await),
                 Action::SuspendIf(_, _, otherwise) => todo.extend(otherwise.0.iter().rev()),
+                Action::Log(log) => log.emit(),
+                Action::AugmentMetadata(entries) => augment(entries.clone())?,
+                Action::AugmentFromField(pairs) => augment(entries_of(pairs, &state))?,
+                Action::CaptureMetadata(field) => {
+                    let metadata = current().map(|identity| identity.metadata.clone()).unwrap_or_default();
+                    update.insert(field.clone(), Value::Object(metadata));
+                }
                 Action::SaveSession => save_session(&Update::from(update.clone())).await?,
                 Action::WriteSessionBehind(saved) => self.write_session_behind(saved.clone()).await?,
             }
