@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SUITE ?= conformance/fixtures
 
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance bench lint lint-infra
+.PHONY: help run test conformance bench lint lint-infra test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -44,3 +44,12 @@ lint: ## Check format and lints
 
 lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov and shellcheck
 	@infra/lint.sh
+
+test-aws: ## Deploy the built functions to an emulator of AWS on this machine, and go the tour through the front door
+	@tests/aws/run.sh
+
+deploy: ## Deploy the built functions to your account: STAGE=dev, and what infra/deploy.sh lists
+	@infra/deploy.sh
+
+destroy: ## Remove everything that deploy and the functions made: STAGE=dev
+	@infra/destroy.sh
