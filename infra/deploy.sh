@@ -15,7 +15,7 @@ cd "$(dirname "$0")"
 architecture=${ARCHITECTURE:-arm64}
 zips=${ZIPS:?ZIPS must name the folder with the built functions}
 for function in inbound signal wakeup; do
-    [ -f "$zips/$function.zip" ] || fail "$zips/$function.zip is missing; make build makes it"
+    [ -f "$zips/$function.zip" ] || fail "$zips/$function.zip is missing; functions/build.sh makes it"
 done
 
 if ! aws s3api head-bucket --bucket "$bucket" >/dev/null 2>&1; then

@@ -1,19 +1,14 @@
 #!/usr/bin/env bash
-# Builds the functions for this machine, and takes them through the tour on an emulator of AWS. ZIPS=folder takes built
-# ones: inbound.zip, signal.zip and wakeup.zip.
+# Builds the functions for this machine as they are built for Lambda, and takes them through the tour on an emulator of
+# AWS. ZIPS=folder takes inbound.zip, signal.zip and wakeup.zip from there instead.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 python=$(../../infra/venv.sh "$PWD/requirements.txt")/python
 if [ -z "${ZIPS:-}" ]; then
-    target=${CARGO_TARGET_DIR:-$PWD/../../target}
-    echo "building the functions"
-    "${CARGO:-cargo}" build --release --locked -p dormouse-inbound -p dormouse-signal -p dormouse-wakeup
-    ZIPS=$(mktemp -d)
-    trap 'rm -rf "$ZIPS"' EXIT
-    for function in inbound signal wakeup; do
-        cp "$target/release/dormouse-$function" "$ZIPS/bootstrap"
-        (cd "$ZIPS" && "$python" -m zipfile -c "$function.zip" bootstrap && rm bootstrap)
-    done
+    architecture=$(uname -m)
+    architecture=${architecture/aarch64/arm64}
+    ../../functions/build.sh "$architecture"
+    ZIPS=$PWD/../../build/$architecture
 fi
-"$python" main.py "$ZIPS"
+PYTHONDONTWRITEBYTECODE=1 "$python" main.py "$ZIPS"

@@ -136,9 +136,11 @@ impl App {
     async fn triggered(&self, transmission: Transmission) -> Result<Value, TriggerError> {
         let clock = &self.engine().ports().clock;
         let began = clock.monotonic();
-        let turn = self.harness().turn(transmission).await;
-        telemetry::turn(&turn);
-        let told = told(turn);
+        let turn = self.within(transmission.time_left, self.harness().turn(transmission)).await;
+        let told = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
+            telemetry::turn(&turn);
+            told(turn)
+        });
         telemetry::triggered(told.is_ok(), clock.monotonic().saturating_sub(began));
         told
     }
