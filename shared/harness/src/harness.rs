@@ -235,6 +235,7 @@ fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
 fn subscription_failed(error: SubscriptionError) -> TurnError {
     let bucket = match &error {
         SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
+        SubscriptionError::Denied(_) => Bucket::SessionTerminating,
         SubscriptionError::Rejected(_) => Bucket::UserCorrectable,
     };
     let message = format!("the wake-up could not be registered: {error}");

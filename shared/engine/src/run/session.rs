@@ -314,11 +314,12 @@ impl SaveSession for SessionRun {
 /// `session_save_failed` or `session_write_conflict`; the node may swallow it, try again or raise it. In a subgraph,
 /// where no session is visible (§9.1), and outside of a node: a plain error.
 pub async fn save_session(update: &Update) -> Result<(), NodeError> {
-    let Some(body) = ambient::scope().and_then(|scope| scope.body) else {
+    let saver = ambient::look(|scope| scope.body.as_ref().map(|body| body.saver.clone()));
+    let Some(saver) = saver.flatten() else {
         return Err(NodeError::new("save_session() was called outside of a node"));
     };
-    match &body.saver {
-        super::slot::Saver::Session(session) => session.save(body.state.clone(), update.clone()).await,
+    match saver {
+        super::slot::Saver::Session(session, state) => session.save(state, update.clone()).await,
         super::slot::Saver::Unbound => Ok(()),
         super::slot::Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
     }

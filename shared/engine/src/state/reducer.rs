@@ -172,7 +172,10 @@ impl Change {
     pub(crate) fn apply(self, slot: &mut Arc<Value>) {
         match self {
             Self::Nothing => {}
-            Self::Replace(value) => *slot = Arc::new(value),
+            Self::Replace(value) => match Arc::get_mut(slot) {
+                Some(own) => *own = value,
+                None => *slot = Arc::new(value),
+            },
             Self::Extend { items, keep_last } => {
                 if let Value::Array(list) = Arc::make_mut(slot) {
                     list.extend(items);
