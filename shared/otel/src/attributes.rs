@@ -11,9 +11,9 @@ use crate::place::{Entered, Place};
 /// What `openarmature.implementation.name` says (§5.1).
 pub const IMPLEMENTATION: &str = "openarmature-rust";
 
-/// Which specification is implemented (§5.1). Its text carries no version of its own, so this names the newest proposal
-/// that it contains.
-pub const SPEC_VERSION: &str = "proposal-0115";
+/// Which version of the specification is implemented (§5.1). Its text names no version of its own, only the proposals
+/// that it contains; the newest, 0115, is version 0.109.0 according to the reference implementation's manifest.
+pub const SPEC_VERSION: &str = "0.109.0";
 
 const BRANCH_NAME: &str = "openarmature.node.branch_name";
 pub(crate) const SIGNAL_ID: &str = "openarmature.suspension.signal_id";
@@ -26,8 +26,13 @@ pub(crate) fn cross_cutting(identity: &Identity) -> Vec<KeyValue> {
     if let Some(session_id) = &identity.session_id {
         all.push(session(session_id));
     }
-    all.extend(flattened("openarmature.user", &identity.metadata));
+    all.extend(metadata(&identity.metadata));
     all
+}
+
+/// Caller-supplied metadata (§5.6).
+pub(crate) fn metadata(entries: &Map) -> Vec<KeyValue> {
+    flattened("openarmature.user", entries)
 }
 
 pub(crate) fn session(session_id: &SessionId) -> KeyValue {
@@ -63,7 +68,9 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
 }
 
 /// What the span of a subgraph, a fan-out instance or a branch carries besides (§5.3, §5.4, §5.7).
-pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
+///
+/// `subgraph` is the name of the graph that was entered.
+pub(crate) fn entered(entered: &Entered, subgraph: Option<&str>) -> Vec<KeyValue> {
     let node = entered.node.to_string();
     match (entered.fan_out_index, &entered.branch) {
         (Some(index), _) => {
@@ -73,7 +80,10 @@ pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
             KeyValue::new(BRANCH_NAME, branch.to_string()),
             KeyValue::new("openarmature.parallel_branches.parent_node_name", node),
         ],
-        (None, None) => vec![KeyValue::new("openarmature.node.name", node)],
+        (None, None) => vec![
+            KeyValue::new("openarmature.node.name", node),
+            KeyValue::new("openarmature.subgraph.name", subgraph.unwrap_or_default().to_owned()),
+        ],
     }
 }
 

@@ -3,7 +3,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use dormouse_engine::{Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
+use dormouse_engine::{FrameworkEvent, Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
+use dormouse_ports::InvocationId;
 use opentelemetry_sdk::trace::SdkTracer;
 
 use crate::trace;
@@ -16,9 +17,11 @@ pub struct SpanObserver(Arc<Shared>);
 
 struct Shared {
     tracer: SdkTracer,
-    /// The calls that run, by the address of their identity, which each of them holds.
-    running: Mutex<BTreeMap<usize, Tree>>,
+    running: Mutex<BTreeMap<Call, Tree>>,
 }
+
+/// Tells calls apart, also two of one invocation: where the call's root span is.
+type Call = (InvocationId, Option<String>);
 
 impl fmt::Debug for SpanObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,13 +34,13 @@ impl SpanObserver {
         Self(Arc::new(Shared { tracer, running: Mutex::default() }))
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<usize, Tree>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<Call, Tree>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(identity: &Arc<Identity>) -> usize {
-    Arc::as_ptr(identity).addr()
+fn key(identity: &Identity) -> Call {
+    (identity.invocation_id.clone(), identity.trace_context.clone())
 }
 
 #[async_trait]
@@ -45,7 +48,19 @@ impl Observer for SpanObserver {
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
         let Some(identity) = dormouse_engine::current() else { return Ok(()) };
         if let Some(tree) = self.running().get_mut(&key(&identity)) {
-            tree.node(event);
+            tree.node(event, &identity);
+        }
+        Ok(())
+    }
+
+    async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        match (event, dormouse_engine::current()) {
+            (FrameworkEvent::MetadataAugmented(augmented), Some(identity)) => {
+                if let Some(tree) = self.running().get_mut(&key(&identity)) {
+                    tree.augment(augmented);
+                }
+            }
+            (FrameworkEvent::MetadataAugmented(_), None) | (FrameworkEvent::FailureIsolated(_), _) => {}
         }
         Ok(())
     }

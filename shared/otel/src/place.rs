@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::NodeEvent;
+use dormouse_engine::{NodeEvent, Origin};
 
 /// A node on the way from the outermost graph inwards, and what was entered at it: an instance, a branch, or neither
 /// in a plain subgraph.
@@ -38,6 +38,38 @@ impl Place {
             branch: event.branch_name_chain.get(depth).cloned().flatten(),
         });
         Self::Node { around: around.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
+    }
+
+    /// The place of the work that `origin` tells of: a node, or the part of one that was entered.
+    pub(crate) fn of_origin(origin: &Origin) -> Self {
+        let chains = origin.fan_out_index_chain.iter().zip(&origin.branch_name_chain);
+        let path = origin.namespace.iter().zip(chains).map(|(node, (index, branch))| Entered {
+            node: node.clone(),
+            fan_out_index: *index,
+            branch: branch.clone(),
+        });
+        let around: Vec<Entered> = path.collect();
+        match origin.namespace.get(around.len()) {
+            Some(name) => Self::Node { around, name: name.clone(), attempt_index: origin.attempt_index },
+            None => Self::Inside(around),
+        }
+    }
+
+    /// Whether work at `at` is done here or further in: the node itself, or what was entered on the way to it.
+    pub(crate) fn is_on_the_way_to(&self, at: &Self) -> bool {
+        match self {
+            Self::Node { .. } => self == at,
+            Self::Inside(_) => self == at || self.contains(at),
+        }
+    }
+
+    /// Whether a fan-out instance or a branch was entered on the way.
+    pub(crate) fn is_in_a_part(&self) -> bool {
+        let path = match self {
+            Self::Node { around, .. } => around,
+            Self::Inside(path) => path,
+        };
+        !path.iter().all(Entered::is_plain)
     }
 
     /// What was entered on the way.

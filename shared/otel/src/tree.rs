@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dormouse_engine::{Identity, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Phase};
+use dormouse_engine::{
+    Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
+    Subgraphs,
+};
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
@@ -20,7 +23,8 @@ pub(crate) struct Tree {
     tracer: SdkTracer,
     root: Span,
     at: SpanContext,
-    everywhere: Vec<KeyValue>,
+    /// The names of the graphs inside of the outermost one.
+    subgraphs: Arc<Subgraphs>,
     /// In the order in which they were opened: what contains comes before what is contained.
     open: Vec<Open>,
     /// The ids of node spans so far.
@@ -32,6 +36,8 @@ struct Open {
     span: Span,
     /// When something inside ended last, and how.
     last: Option<(SystemTime, Option<ObservedError>)>,
+    /// Whether it is the span of a node that has parts, which all see it.
+    shared: bool,
     /// The branches of a parallel-branches node, in order, and those of them that are a plain call.
     branches: Option<Arc<dormouse_engine::ParallelBranchesConfig>>,
 }
@@ -46,7 +52,7 @@ impl Tree {
         let everywhere = attributes::cross_cutting(&start.identity);
         let builder = SpanBuilder::from_name("openarmature.invocation")
             .with_start_time(SystemTime::from(start.at))
-            .with_attributes(attributes::invocation(start).into_iter().chain(everywhere.iter().cloned()))
+            .with_attributes(attributes::invocation(start).into_iter().chain(everywhere))
             .with_links(suspended.map(|context| Link::new(context, Vec::new(), 0)).into_iter().collect());
         let root = ChosenIds::choose(&at, || tracer.build_with_context(builder, &inside(parent.as_ref())));
         Self {
@@ -54,24 +60,37 @@ impl Tree {
             tracer: tracer.clone(),
             root,
             at,
-            everywhere,
+            subgraphs: start.subgraphs.clone(),
             open: Vec::new(),
             used: BTreeSet::new(),
         }
     }
 
-    /// Takes in one event of a node.
-    pub(crate) fn node(&mut self, event: &NodeEvent) {
+    /// Takes in one event of a node; `identity` is the invocation as it was seen there.
+    pub(crate) fn node(&mut self, event: &NodeEvent, identity: &Identity) {
         let (place, at) = (self.place_of(event), SystemTime::from(event.at));
         match event.phase {
             Phase::Started => {
                 self.leave_for(&place);
                 for depth in 1..=place.around().len() {
-                    self.enter(&place.around()[..depth], at);
+                    self.enter(&place.around()[..depth], identity, at);
                 }
-                self.start(place, event, at);
+                self.start(place, event, identity, at);
             }
             Phase::Completed | Phase::Suspended => self.finish(&place, event, at),
+        }
+    }
+
+    /// Adds metadata to the open spans on the way to the work that added it: not to what runs beside that, nor to a
+    /// span that both share (§3.4).
+    pub(crate) fn augment(&mut self, augmented: &MetadataAugmented) {
+        let (added, at) = (attributes::metadata(&augmented.entries), Place::of_origin(&augmented.origin));
+        let on_the_way = |open: &&mut Open| !open.shared && open.place.is_on_the_way_to(&at);
+        for open in self.open.iter_mut().filter(on_the_way) {
+            open.span.set_attributes(added.clone());
+        }
+        if !at.is_in_a_part() {
+            self.root.set_attributes(added);
         }
     }
 
@@ -115,36 +134,45 @@ impl Tree {
     }
 
     /// Opens the span of what was entered last on the way `path`, unless it is open.
-    fn enter(&mut self, path: &[Entered], at: SystemTime) {
+    fn enter(&mut self, path: &[Entered], identity: &Identity, at: SystemTime) {
         let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
         if self.open.iter().all(|open| open.place != place) {
             let name = entered.branch.as_ref().unwrap_or(&entered.node).clone();
-            self.open(place, &name, trace::fresh(Some(&self.at)), attributes::entered(entered), at);
+            let own = attributes::entered(entered, self.subgraphs.name_at(names(path)));
+            let own = own.into_iter().chain(attributes::cross_cutting(identity));
+            self.open(place, &name, trace::fresh(Some(&self.at)), own, at);
         }
     }
 
-    fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
+    fn start(&mut self, place: Place, event: &NodeEvent, identity: &Identity, at: SystemTime) {
         let mut own = attributes::node(event);
         if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
-            own.extend(path.last().map(attributes::entered).unwrap_or_default());
+            own.extend(path.last().map(|entered| attributes::entered(entered, None)).unwrap_or_default());
         }
         let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
         // A middleware that calls on twice makes two spans of one position.
         if !self.used.insert(ids.span_id().to_bytes()) {
             ids = trace::fresh(Some(&self.at));
         }
+        own.extend(attributes::cross_cutting(identity));
         let open = self.open(place, &event.node_name, ids, own, at);
+        open.shared = event.fan_out_config.is_some() || event.parallel_branches_config.is_some();
         open.branches = event.parallel_branches_config.clone();
     }
 
-    fn open(&mut self, place: Place, name: &str, ids: SpanContext, own: Vec<KeyValue>, at: SystemTime) -> &mut Open {
+    fn open(
+        &mut self,
+        place: Place,
+        name: &str,
+        ids: SpanContext,
+        attributes: impl IntoIterator<Item = KeyValue>,
+        at: SystemTime,
+    ) -> &mut Open {
         let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(&place));
         let parent = parent.map_or_else(|| &self.root, |open| &open.span).span_context();
-        let builder = SpanBuilder::from_name(name.to_owned())
-            .with_start_time(at)
-            .with_attributes(own.into_iter().chain(self.everywhere.iter().cloned()));
+        let builder = SpanBuilder::from_name(name.to_owned()).with_start_time(at).with_attributes(attributes);
         let span = ChosenIds::choose(&ids, || self.tracer.build_with_context(builder, &inside(Some(parent))));
-        self.open.push_mut(Open { place, span, last: None, branches: None })
+        self.open.push_mut(Open { place, span, last: None, shared: false, branches: None })
     }
 
     /// Ends the span of an attempt as its event says (§4.2), after everything inside of it.
@@ -223,6 +251,11 @@ fn fail(span: &mut Span, category: &str, error: &ObservedError, at: SystemTime) 
         KeyValue::new("exception.message", error.message.clone()),
     ];
     span.add_event_with_timestamp("exception", at, exception);
+}
+
+/// The way to a graph as [`Subgraphs`] spells it.
+fn names(path: &[Entered]) -> impl Iterator<Item = &Arc<str>> {
+    path.iter().flat_map(|entered| std::iter::once(&entered.node).chain(&entered.branch))
 }
 
 fn inside(parent: Option<&SpanContext>) -> Context {

@@ -69,6 +69,10 @@ async fn a_subgraph_is_a_span_around_its_nodes() {
     let graph = with_inner(with_inner(compiled(line("innermost"))));
     traced.run(&graph, Invocation::default()).await.unwrap();
     assert_eq!(traced.trees(), ["invocation[before sub[before sub[a b] after] after]"]);
+    let spans = traced.telemetry.spans();
+    let subgraphs: Vec<_> = spans.iter().filter(|span| span.name == "sub").collect();
+    let names: Vec<_> = subgraphs.iter().map(|span| text(span, "openarmature.subgraph.name")).collect();
+    assert_eq!(names, ["innermost", "outer"], "the inner one ends first");
 }
 
 /// Calls on once more after a failure.

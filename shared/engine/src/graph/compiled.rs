@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
-use crate::observe::{Deliveries, Observers};
+use crate::observe::{Deliveries, Observers, Subgraphs};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
@@ -16,6 +16,7 @@ pub struct CompiledGraph {
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
+    subgraphs: Arc<Subgraphs>,
     sessions: Option<SessionPolicy>,
     checkpoints: Checkpoints,
     warnings: Vec<String>,
@@ -95,6 +96,7 @@ impl CompiledGraph {
             digest,
             schema,
             entry,
+            subgraphs: Arc::new(subgraphs(&nodes)),
             nodes,
             sessions,
             checkpoints,
@@ -157,6 +159,10 @@ impl CompiledGraph {
         }
     }
 
+    pub(crate) fn subgraphs(&self) -> &Arc<Subgraphs> {
+        &self.subgraphs
+    }
+
     pub(crate) fn entry(&self) -> usize {
         self.entry
     }
@@ -168,4 +174,22 @@ impl CompiledGraph {
     pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.nodes.get_index_of(name)
     }
+}
+
+fn subgraphs(nodes: &IndexMap<Arc<str>, CompiledNode>) -> Subgraphs {
+    let mut all = Subgraphs::default();
+    for (name, node) in nodes {
+        let mut add = |path: &[Arc<str>], graph: &CompiledGraph| all.add(path, &graph.name, &graph.subgraphs);
+        match &node.work {
+            Work::Node(_) => {}
+            Work::Subgraph { graph, .. } => add(&[name.clone()], graph),
+            Work::FanOut(fan_out) => add(&[name.clone()], &fan_out.graph),
+            Work::Branches(branches) => {
+                for (branch, within) in &branches.branches {
+                    within.graph.iter().for_each(|graph| add(&[name.clone(), branch.clone()], graph));
+                }
+            }
+        }
+    }
+    all
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,12 +15,32 @@ pub struct InvocationStart {
     pub graph: String,
     /// Name of that graph's entry node.
     pub entry_node: Arc<str>,
+    /// The names of the graphs inside of that graph.
+    pub subgraphs: Arc<Subgraphs>,
     /// When the call began.
     pub at: Timestamp,
     /// The span around the call, as a W3C `traceparent`.
     pub surrounding_trace: Option<Arc<str>>,
     /// The pause out of which it comes; absent in a fresh call.
     pub resumed: Option<ResumedFrom>,
+}
+
+/// The names of all graphs inside of a graph, by the way to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subgraphs(BTreeMap<Vec<Arc<str>>, Arc<str>>);
+
+impl Subgraphs {
+    /// The name of the graph at `path`: the nodes on the way to it, each followed by the branch where it has branches.
+    pub fn name_at<'p>(&self, path: impl IntoIterator<Item = &'p Arc<str>>) -> Option<&str> {
+        let path: Vec<Arc<str>> = path.into_iter().cloned().collect();
+        self.0.get(&path).map(AsRef::as_ref)
+    }
+
+    /// Adds the graph `name` at `path`, and those inside of it.
+    pub(crate) fn add(&mut self, path: &[Arc<str>], name: &Arc<str>, inner: &Self) {
+        let further = inner.0.iter().map(|(way, name)| ([path, way].concat(), name.clone()));
+        self.0.extend(further.chain([(path.to_vec(), name.clone())]));
+    }
 }
 
 /// The pause that a call resumes.

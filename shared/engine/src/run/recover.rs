@@ -7,9 +7,8 @@ use dormouse_ports::{
     StoreError,
 };
 
-use super::engine::{Engine, Invocation, Outcome, is_transient, registered};
+use super::engine::{Engine, Invocation, Outcome, is_transient, opened, registered};
 use super::record::Run;
-use super::session::SessionRun;
 use super::walk::{From, ResumePoint, Walk};
 use super::{finish, restore};
 use crate::ambient::{self, Identity};
@@ -46,13 +45,16 @@ impl Engine {
         let beginning = self.start_of(graph, &identity, None);
         let start = Start::of(graph, record)?;
         let work = async {
-            let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
+            let (session, refused) = opened(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
             let run = Run::begin(self, graph, beginning, session, observers).continuing(start.step, &start.history);
             if let Some(checkpoints) = &run.checkpoints {
                 checkpoints.progress.restore(start.progress);
             }
             let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
-            let ended = Walk::outermost(&run, graph).walk(start.outermost, start.from).await;
+            let ended = match refused {
+                Some(error) => Err(error),
+                None => Walk::outermost(&run, graph).walk(start.outermost, start.from).await,
+            };
             let result = finish::fresh(self, graph, &run, ended, carried, call.lease).await;
             run.end(&result);
             result
