@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Identity, InvocationStart, NodeEvent, ObservedError};
+use dormouse_engine::{Identity, NodeEvent, ObservedError};
 use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
@@ -44,10 +44,10 @@ pub(crate) fn invocation_id(invocation_id: &InvocationId) -> KeyValue {
 }
 
 /// What the invocation span carries besides (§5.1).
-pub(crate) fn invocation(start: &InvocationStart) -> Vec<KeyValue> {
+pub(crate) fn invocation(identity: &Identity, entry_node: &str) -> Vec<KeyValue> {
     vec![
-        invocation_id(&start.identity.invocation_id),
-        KeyValue::new("openarmature.graph.entry_node", start.entry_node.to_string()),
+        invocation_id(&identity.invocation_id),
+        KeyValue::new("openarmature.graph.entry_node", entry_node.to_owned()),
         KeyValue::new("openarmature.graph.spec_version", SPEC_VERSION),
         KeyValue::new("openarmature.implementation.name", IMPLEMENTATION),
         KeyValue::new("openarmature.implementation.version", env!("CARGO_PKG_VERSION")),

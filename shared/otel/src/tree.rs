@@ -1,12 +1,14 @@
 //! The open spans of one call of `invoke()`, and what opens and closes them (observability §4.1 to §4.3, §6).
 
+mod detached;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use dormouse_engine::{
     Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
-    Subgraphs,
+    Subgraph, Subgraphs,
 };
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
@@ -16,6 +18,8 @@ use crate::attributes::{self, OUTCOME};
 use crate::place::{Entered, Place};
 use crate::trace::{self, ChosenIds};
 
+pub use detached::Detached;
+
 /// The spans of one call. Dropped, it ends those that are open.
 pub(crate) struct Tree {
     /// Whose call it is.
@@ -23,8 +27,9 @@ pub(crate) struct Tree {
     tracer: SdkTracer,
     root: Span,
     at: SpanContext,
-    /// The names of the graphs inside of the outermost one.
+    /// The graphs inside of the outermost one.
     subgraphs: Arc<Subgraphs>,
+    detached: Arc<Detached>,
     /// In the order in which they were opened: what contains comes before what is contained.
     open: Vec<Open>,
     /// The ids of node spans so far.
@@ -34,6 +39,9 @@ pub(crate) struct Tree {
 struct Open {
     place: Place,
     span: Span,
+    /// Where it is in a trace of its own: the root of that trace and, of a subgraph, the span that is linked to it. They
+    /// end as `span` ends.
+    around: Vec<Span>,
     /// When something inside ended last, and how.
     last: Option<(SystemTime, Option<ObservedError>)>,
     /// Whether it is the span of a node that has parts, which all see it.
@@ -44,7 +52,7 @@ struct Open {
 
 impl Tree {
     /// Opens the invocation span (§5.1), linked to the one that suspended (§4.3).
-    pub(crate) fn begin(tracer: &SdkTracer, start: &InvocationStart) -> Self {
+    pub(crate) fn begin(tracer: &SdkTracer, detached: &Arc<Detached>, start: &InvocationStart) -> Self {
         let parent = start.surrounding_trace.as_deref().and_then(trace::parse);
         let at = start.identity.trace_context.as_deref().and_then(trace::parse);
         let at = at.unwrap_or_else(|| trace::fresh(parent.as_ref()));
@@ -52,7 +60,7 @@ impl Tree {
         let everywhere = attributes::cross_cutting(&start.identity);
         let builder = SpanBuilder::from_name("openarmature.invocation")
             .with_start_time(SystemTime::from(start.at))
-            .with_attributes(attributes::invocation(start).into_iter().chain(everywhere))
+            .with_attributes(attributes::invocation(&start.identity, &start.entry_node).into_iter().chain(everywhere))
             .with_links(suspended.map(|context| Link::new(context, Vec::new(), 0)).into_iter().collect());
         let root = ChosenIds::choose(&at, || tracer.build_with_context(builder, &inside(parent.as_ref())));
         Self {
@@ -61,6 +69,7 @@ impl Tree {
             root,
             at,
             subgraphs: start.subgraphs.clone(),
+            detached: detached.clone(),
             open: Vec::new(),
             used: BTreeSet::new(),
         }
@@ -87,7 +96,9 @@ impl Tree {
         let (added, at) = (attributes::metadata(&augmented.entries), Place::of_origin(&augmented.origin));
         let on_the_way = |open: &&mut Open| !open.shared && open.place.is_on_the_way_to(&at);
         for open in self.open.iter_mut().filter(on_the_way) {
-            open.span.set_attributes(added.clone());
+            for span in open.around.iter_mut().chain([&mut open.span]) {
+                span.set_attributes(added.clone());
+            }
         }
         if !at.is_in_a_part() {
             self.root.set_attributes(added);
@@ -136,11 +147,18 @@ impl Tree {
     /// Opens the span of what was entered last on the way `path`, unless it is open.
     fn enter(&mut self, path: &[Entered], identity: &Identity, at: SystemTime) {
         let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
-        if self.open.iter().all(|open| open.place != place) {
-            let name = entered.branch.as_ref().unwrap_or(&entered.node).clone();
-            let own = attributes::entered(entered, self.subgraphs.name_at(names(path)));
-            let own = own.into_iter().chain(attributes::cross_cutting(identity));
-            self.open(place, &name, trace::fresh(Some(&self.at)), own, at);
+        if self.open.iter().any(|open| open.place == place) {
+            return;
+        }
+        let subgraph = self.subgraphs.at(names(path)).cloned();
+        let own = attributes::entered(entered, subgraph.as_ref().map(|graph| &*graph.name));
+        let own = own.into_iter().chain(attributes::cross_cutting(identity));
+        match subgraph.filter(|graph| self.detached.holds(entered, graph)) {
+            Some(graph) => self.detach(place, entered, &graph, own.collect(), identity, at),
+            None => {
+                let name = entered.branch.as_ref().unwrap_or(&entered.node);
+                self.open(place, name, trace::fresh(Some(&self.at)), own, at);
+            }
         }
     }
 
@@ -168,11 +186,26 @@ impl Tree {
         attributes: impl IntoIterator<Item = KeyValue>,
         at: SystemTime,
     ) -> &mut Open {
-        let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(&place));
-        let parent = parent.map_or_else(|| &self.root, |open| &open.span).span_context();
+        let parent = self.parent_of(&place).clone();
+        let span = self.span(name, &ids, Some(&parent), attributes, at);
+        self.open.push_mut(Open { place, span, around: Vec::new(), last: None, shared: false, branches: None })
+    }
+
+    fn parent_of(&self, place: &Place) -> &SpanContext {
+        let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(place));
+        parent.map_or_else(|| &self.root, |open| &open.span).span_context()
+    }
+
+    fn span(
+        &self,
+        name: &str,
+        ids: &SpanContext,
+        parent: Option<&SpanContext>,
+        attributes: impl IntoIterator<Item = KeyValue>,
+        at: SystemTime,
+    ) -> Span {
         let builder = SpanBuilder::from_name(name.to_owned()).with_start_time(at).with_attributes(attributes);
-        let span = ChosenIds::choose(&ids, || self.tracer.build_with_context(builder, &inside(Some(parent))));
-        self.open.push_mut(Open { place, span, last: None, shared: false, branches: None })
+        ChosenIds::choose(ids, || self.tracer.build_with_context(builder, &inside(parent)))
     }
 
     /// Ends the span of an attempt as its event says (§4.2), after everything inside of it.
@@ -230,14 +263,17 @@ impl Tree {
             (Place::Inside(path), Some((last, _))) if !is_branch(path) => *last,
             (Place::Inside(_) | Place::Node { .. }, _) => at,
         };
-        match (&open.place, &open.last) {
-            (Place::Inside(_), Some((_, Some(error)))) => fail(&mut open.span, error.category.as_str(), error, ended),
-            (Place::Inside(_), Some((_, None))) => open.span.set_status(Status::Ok),
-            (Place::Inside(_), None) | (Place::Node { .. }, _) => {
-                open.span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
+        // The innermost first.
+        for span in std::iter::once(&mut open.span).chain(&mut open.around) {
+            match (&open.place, &open.last) {
+                (Place::Inside(_), Some((_, Some(error)))) => fail(span, error.category.as_str(), error, ended),
+                (Place::Inside(_), Some((_, None))) => span.set_status(Status::Ok),
+                (Place::Inside(_), None) | (Place::Node { .. }, _) => {
+                    span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
+                }
             }
+            span.end_with_timestamp(ended);
         }
-        open.span.end_with_timestamp(ended);
     }
 }
 

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
-use crate::observe::{Deliveries, Observers, Subgraphs};
+use crate::observe::{Deliveries, Observers, Subgraph, Subgraphs};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
@@ -167,6 +167,10 @@ impl CompiledGraph {
         self.entry
     }
 
+    pub(crate) fn entry_name(&self) -> Arc<str> {
+        self.node_at(self.entry).map_or_else(|| "".into(), |(name, _)| name.clone())
+    }
+
     pub(crate) fn node_at(&self, index: usize) -> Option<(&Arc<str>, &CompiledNode)> {
         self.nodes.get_index(index)
     }
@@ -179,11 +183,14 @@ impl CompiledGraph {
 fn subgraphs(nodes: &IndexMap<Arc<str>, CompiledNode>) -> Subgraphs {
     let mut all = Subgraphs::default();
     for (name, node) in nodes {
-        let mut add = |path: &[Arc<str>], graph: &CompiledGraph| all.add(path, &graph.name, &graph.subgraphs);
+        let mut add = |path: &[Arc<str>], graph: &CompiledGraph| {
+            let (name, entry_node) = (graph.name.clone(), graph.entry_name());
+            all.add(path, Subgraph { name, entry_node }, &graph.subgraphs);
+        };
         match &node.work {
             Work::Node(_) => {}
-            Work::Subgraph { graph, .. } => add(&[name.clone()], graph),
-            Work::FanOut(fan_out) => add(&[name.clone()], &fan_out.graph),
+            Work::Subgraph { graph, .. } => add(std::slice::from_ref(name), graph),
+            Work::FanOut(fan_out) => add(std::slice::from_ref(name), &fan_out.graph),
             Work::Branches(branches) => {
                 for (branch, within) in &branches.branches {
                     within.graph.iter().for_each(|graph| add(&[name.clone(), branch.clone()], graph));

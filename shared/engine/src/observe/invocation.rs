@@ -15,7 +15,7 @@ pub struct InvocationStart {
     pub graph: String,
     /// Name of that graph's entry node.
     pub entry_node: Arc<str>,
-    /// The names of the graphs inside of that graph.
+    /// The graphs inside of that graph.
     pub subgraphs: Arc<Subgraphs>,
     /// When the call began.
     pub at: Timestamp,
@@ -25,21 +25,30 @@ pub struct InvocationStart {
     pub resumed: Option<ResumedFrom>,
 }
 
-/// The names of all graphs inside of a graph, by the way to them.
+/// All graphs inside of a graph, by the way to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subgraphs(BTreeMap<Vec<Arc<str>>, Arc<str>>);
+pub struct Subgraphs(BTreeMap<Vec<Arc<str>>, Subgraph>);
+
+/// A graph inside of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subgraph {
+    /// The name under which it was compiled.
+    pub name: Arc<str>,
+    /// Name of its entry node.
+    pub entry_node: Arc<str>,
+}
 
 impl Subgraphs {
-    /// The name of the graph at `path`: the nodes on the way to it, each followed by the branch where it has branches.
-    pub fn name_at<'p>(&self, path: impl IntoIterator<Item = &'p Arc<str>>) -> Option<&str> {
+    /// The graph at `path`: the nodes on the way to it, each followed by the branch where it has branches.
+    pub fn at<'p>(&self, path: impl IntoIterator<Item = &'p Arc<str>>) -> Option<&Subgraph> {
         let path: Vec<Arc<str>> = path.into_iter().cloned().collect();
-        self.0.get(&path).map(AsRef::as_ref)
+        self.0.get(&path)
     }
 
-    /// Adds the graph `name` at `path`, and those inside of it.
-    pub(crate) fn add(&mut self, path: &[Arc<str>], name: &Arc<str>, inner: &Self) {
-        let further = inner.0.iter().map(|(way, name)| ([path, way].concat(), name.clone()));
-        self.0.extend(further.chain([(path.to_vec(), name.clone())]));
+    /// Adds `graph` at `path`, and what is inside of it.
+    pub(crate) fn add(&mut self, path: &[Arc<str>], graph: Subgraph, inner: &Self) {
+        let further = inner.0.iter().map(|(way, graph)| ([path, way].concat(), graph.clone()));
+        self.0.extend(further.chain([(path.to_vec(), graph)]));
     }
 }
 

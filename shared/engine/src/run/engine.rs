@@ -222,11 +222,10 @@ impl Engine {
         identity: &Arc<Identity>,
         resumed: Option<ResumedFrom>,
     ) -> InvocationStart {
-        let entry_node = graph.node_at(graph.entry()).map_or_else(|| "".into(), |(name, _)| name.clone());
         InvocationStart {
             identity: identity.clone(),
             graph: graph.name().to_owned(),
-            entry_node,
+            entry_node: graph.entry_name(),
             subgraphs: graph.subgraphs().clone(),
             at: self.ports.clock.now(),
             surrounding_trace: ambient::surrounding_trace(),

@@ -21,6 +21,27 @@ impl Engine {
     /// state and both ids are ignored. A session that `call` names is opened as by [`invoke`](Self::invoke), but the
     /// state is that of the checkpoint (§10.14).
     ///
+    /// Nothing calls this by itself: who starts invocations remembers their ids until they end, and resumes those that a
+    /// crash left behind.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use dormouse_engine::{CompiledGraph, Engine, EngineError, Invocation, Outcome};
+    /// # use dormouse_ports::{Category, InvocationId};
+    /// /// Runs `id`, or goes on with it where an earlier run of this job had come.
+    /// async fn run_job(engine: &Engine, graph: &Arc<CompiledGraph>, id: InvocationId) -> Result<Outcome, EngineError> {
+    ///     match engine.resume_checkpoint(graph, &id, Invocation::default()).await {
+    ///         Err(error) if *error.category() == Category::CheckpointNotFound => {
+    ///             engine.invoke(graph, Invocation { invocation_id: Some(id), ..Invocation::default() }).await
+    ///         }
+    ///         ended => ended,
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// At END the session is saved as by `invoke`. What another turn saved between the checkpoint and this call is
+    /// replaced then: a checkpoint does not know from which session it began.
+    ///
     /// A pause is no checkpoint: an invocation that sleeps is continued by [`resume`](Self::resume) only (§10.15).
     ///
     /// # Errors
