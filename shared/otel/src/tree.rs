@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use dormouse_engine::{
     Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
-    Subgraph, Subgraphs,
+    Subgraphs,
 };
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
