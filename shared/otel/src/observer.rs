@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_engine::{FrameworkEvent, Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
-use dormouse_ports::InvocationId;
 use opentelemetry_sdk::trace::SdkTracer;
 
 use crate::trace;
@@ -18,11 +17,10 @@ pub struct SpanObserver(Arc<Shared>);
 struct Shared {
     tracer: SdkTracer,
     detached: Arc<Detached>,
-    running: Mutex<BTreeMap<Call, Tree>>,
+    /// The calls that run, by the place of their root span: of what identifies a call, nothing else is its own and
+    /// stays the same.
+    running: Mutex<BTreeMap<String, Tree>>,
 }
-
-/// Tells calls apart, also two of one invocation: where the call's root span is.
-type Call = (InvocationId, Option<String>);
 
 impl fmt::Debug for SpanObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,33 +44,32 @@ impl SpanObserver {
         Self::with(self.0.tracer.clone(), detached)
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<Call, Tree>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(identity: &Identity) -> Call {
-    (identity.invocation_id.clone(), identity.trace_context.clone())
+fn key(identity: &Identity) -> &str {
+    identity.trace_context.as_deref().unwrap_or_default()
 }
 
 #[async_trait]
 impl Observer for SpanObserver {
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
         let Some(identity) = dormouse_engine::current() else { return Ok(()) };
-        if let Some(tree) = self.running().get_mut(&key(&identity)) {
-            tree.node(event, &identity);
+        if let Some(tree) = self.running().get_mut(key(&identity)) {
+            tree.seen_by(&identity);
+            tree.node(event);
         }
         Ok(())
     }
 
     async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
-        match (event, dormouse_engine::current()) {
-            (FrameworkEvent::MetadataAugmented(augmented), Some(identity)) => {
-                if let Some(tree) = self.running().get_mut(&key(&identity)) {
-                    tree.augment(augmented);
-                }
-            }
-            (FrameworkEvent::MetadataAugmented(_), None) | (FrameworkEvent::FailureIsolated(_), _) => {}
+        let (FrameworkEvent::MetadataAugmented(event), Some(identity)) = (event, dormouse_engine::current()) else {
+            return Ok(());
+        };
+        if let Some(tree) = self.running().get_mut(key(&identity)) {
+            tree.augmented(event);
         }
         Ok(())
     }
@@ -81,12 +78,12 @@ impl Observer for SpanObserver {
         let mut running = self.running();
         // Nobody else knows a call whose delivery was cut off.
         running.retain(|_, tree| Arc::strong_count(&tree.identity) > 1);
-        running.insert(key(&start.identity), Tree::begin(&self.0.tracer, &self.0.detached, start));
+        running.insert(key(&start.identity).to_owned(), Tree::begin(&self.0.tracer, &self.0.detached, start));
         Ok(())
     }
 
     async fn invocation_ended(&self, end: &InvocationEnd) -> Result<(), NodeError> {
-        let ended = self.running().remove(&key(&end.identity));
+        let ended = self.running().remove(key(&end.identity));
         if let Some(tree) = ended {
             tree.end(end);
         }

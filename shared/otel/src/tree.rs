@@ -27,6 +27,10 @@ pub(crate) struct Tree {
     tracer: SdkTracer,
     root: Span,
     at: SpanContext,
+    /// What spans carry that open now.
+    everywhere: Vec<KeyValue>,
+    /// Who saw the event before, when that is not the identity with which the call began.
+    view: Option<Arc<Identity>>,
     /// The graphs inside of the outermost one.
     subgraphs: Arc<Subgraphs>,
     detached: Arc<Detached>,
@@ -60,7 +64,11 @@ impl Tree {
         let everywhere = attributes::cross_cutting(&start.identity);
         let builder = SpanBuilder::from_name("openarmature.invocation")
             .with_start_time(SystemTime::from(start.at))
-            .with_attributes(attributes::invocation(&start.identity, &start.entry_node).into_iter().chain(everywhere))
+            .with_attributes(
+                attributes::invocation(&start.identity, &start.entry_node)
+                    .into_iter()
+                    .chain(everywhere.iter().cloned()),
+            )
             .with_links(suspended.map(|context| Link::new(context, Vec::new(), 0)).into_iter().collect());
         let root = ChosenIds::choose(&at, || tracer.build_with_context(builder, &inside(parent.as_ref())));
         Self {
@@ -68,6 +76,8 @@ impl Tree {
             tracer: tracer.clone(),
             root,
             at,
+            everywhere,
+            view: None,
             subgraphs: start.subgraphs.clone(),
             detached: detached.clone(),
             open: Vec::new(),
@@ -75,16 +85,24 @@ impl Tree {
         }
     }
 
-    /// Takes in one event of a node; `identity` is the invocation as it was seen there.
-    pub(crate) fn node(&mut self, event: &NodeEvent, identity: &Identity) {
+    /// What comes now is seen as by `identity`: metadata differ between lines of execution (§3.4).
+    pub(crate) fn seen_by(&mut self, identity: &Arc<Identity>) {
+        if !Arc::ptr_eq(self.view.as_ref().unwrap_or(&self.identity), identity) {
+            self.everywhere = attributes::cross_cutting(identity);
+            self.view = (!Arc::ptr_eq(&self.identity, identity)).then(|| identity.clone());
+        }
+    }
+
+    /// Takes in one event of a node.
+    pub(crate) fn node(&mut self, event: &NodeEvent) {
         let (place, at) = (self.place_of(event), SystemTime::from(event.at));
         match event.phase {
             Phase::Started => {
                 self.leave_for(&place);
                 for depth in 1..=place.around().len() {
-                    self.enter(&place.around()[..depth], identity, at);
+                    self.enter(&place.around()[..depth], at);
                 }
-                self.start(place, event, identity, at);
+                self.start(place, event, at);
             }
             Phase::Completed | Phase::Suspended => self.finish(&place, event, at),
         }
@@ -92,8 +110,8 @@ impl Tree {
 
     /// Adds metadata to the open spans on the way to the work that added it: not to what runs beside that, nor to a
     /// span that both share (§3.4).
-    pub(crate) fn augment(&mut self, augmented: &MetadataAugmented) {
-        let (added, at) = (attributes::metadata(&augmented.entries), Place::of_origin(&augmented.origin));
+    pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
+        let (added, at) = (attributes::user(&event.entries), Place::of_origin(&event.origin));
         let on_the_way = |open: &&mut Open| !open.shared && open.place.is_on_the_way_to(&at);
         for open in self.open.iter_mut().filter(on_the_way) {
             for span in open.around.iter_mut().chain([&mut open.span]) {
@@ -145,16 +163,15 @@ impl Tree {
     }
 
     /// Opens the span of what was entered last on the way `path`, unless it is open.
-    fn enter(&mut self, path: &[Entered], identity: &Identity, at: SystemTime) {
+    fn enter(&mut self, path: &[Entered], at: SystemTime) {
         let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
         if self.open.iter().any(|open| open.place == place) {
             return;
         }
         let subgraph = self.subgraphs.at(names(path)).cloned();
         let own = attributes::entered(entered, subgraph.as_ref().map(|graph| &*graph.name));
-        let own = own.into_iter().chain(attributes::cross_cutting(identity));
         match subgraph.filter(|graph| self.detached.holds(entered, graph)) {
-            Some(graph) => self.detach(place, entered, &graph, own.collect(), identity, at),
+            Some(graph) => self.detach(place, entered, &graph, own, at),
             None => {
                 let name = entered.branch.as_ref().unwrap_or(&entered.node);
                 self.open(place, name, trace::fresh(Some(&self.at)), own, at);
@@ -162,7 +179,7 @@ impl Tree {
         }
     }
 
-    fn start(&mut self, place: Place, event: &NodeEvent, identity: &Identity, at: SystemTime) {
+    fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
         let mut own = attributes::node(event);
         if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
             own.extend(path.last().map(|entered| attributes::entered(entered, None)).unwrap_or_default());
@@ -172,22 +189,14 @@ impl Tree {
         if !self.used.insert(ids.span_id().to_bytes()) {
             ids = trace::fresh(Some(&self.at));
         }
-        own.extend(attributes::cross_cutting(identity));
         let open = self.open(place, &event.node_name, ids, own, at);
         open.shared = event.fan_out_config.is_some() || event.parallel_branches_config.is_some();
         open.branches = event.parallel_branches_config.clone();
     }
 
-    fn open(
-        &mut self,
-        place: Place,
-        name: &str,
-        ids: SpanContext,
-        attributes: impl IntoIterator<Item = KeyValue>,
-        at: SystemTime,
-    ) -> &mut Open {
+    fn open(&mut self, place: Place, name: &str, ids: SpanContext, own: Vec<KeyValue>, at: SystemTime) -> &mut Open {
         let parent = self.parent_of(&place).clone();
-        let span = self.span(name, &ids, Some(&parent), attributes, at);
+        let span = self.span(name, &ids, Some(&parent), own, at);
         self.open.push_mut(Open { place, span, around: Vec::new(), last: None, shared: false, branches: None })
     }
 
@@ -201,10 +210,12 @@ impl Tree {
         name: &str,
         ids: &SpanContext,
         parent: Option<&SpanContext>,
-        attributes: impl IntoIterator<Item = KeyValue>,
+        own: Vec<KeyValue>,
         at: SystemTime,
     ) -> Span {
-        let builder = SpanBuilder::from_name(name.to_owned()).with_start_time(at).with_attributes(attributes);
+        let builder = SpanBuilder::from_name(name.to_owned())
+            .with_start_time(at)
+            .with_attributes(own.into_iter().chain(self.everywhere.iter().cloned()));
         ChosenIds::choose(ids, || self.tracer.build_with_context(builder, &inside(parent)))
     }
 

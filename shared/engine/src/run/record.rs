@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::{Clock, FanOutInstance, NodePosition};
+use dormouse_ports::{Clock, FanOutInstance, GrowingLists, NodePosition, StoredList};
 
 use super::checkpoint::Checkpoints;
 use super::engine::{Engine, Outcome};
@@ -25,6 +25,7 @@ pub(crate) struct Run {
     pub(super) clock: Arc<dyn Clock>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
+    growing: GrowingLists,
 }
 
 /// A finished node, and what was between it and the graphs around it.
@@ -165,7 +166,8 @@ impl Run {
         let checkpoints = Checkpoints::of(engine, graph);
         let view = View::new(identity.clone());
         let (step, positions) = (AtomicU64::new(0), Mutex::default());
-        Self { identity, view, session, checkpoints, attached, scoped, events, clock, step, positions }
+        let growing = GrowingLists { fields: graph.schema().growing(), stored: Vec::new() };
+        Self { identity, view, session, checkpoints, attached, scoped, events, clock, step, positions, growing }
     }
 
     /// Tells the observers how the call ended.
@@ -176,6 +178,17 @@ impl Run {
             Ok(Outcome::Suspended(_)) => InvocationResult::Suspended,
             Err(error) => InvocationResult::Errored(ObservedError::from(error)),
         });
+    }
+
+    /// What is known of the lists of the outermost state that only grow.
+    pub(super) fn growing(&self) -> GrowingLists {
+        self.session.as_ref().map_or_else(|| self.growing.clone(), |session| session.growing())
+    }
+
+    /// The lists of the state from which the invocation goes on are `stored` already.
+    pub(super) fn grown_from(mut self, stored: Vec<StoredList>) -> Self {
+        self.growing.stored = stored;
+        self
     }
 
     /// Takes up the history of a paused invocation.

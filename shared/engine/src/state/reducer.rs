@@ -87,6 +87,19 @@ impl Reducer {
         }
     }
 
+    /// Whether the prior items stay as they are and where they are, whatever the update.
+    pub(crate) fn only_appends(&self) -> bool {
+        match self {
+            Self::Append | Self::ConcatFlatten | Self::DedupeAppend { .. } => true,
+            Self::LastWriteWins
+            | Self::Merge
+            | Self::MergeAll
+            | Self::BoundedAppend { .. }
+            | Self::MergeByKey { .. }
+            | Self::Custom { .. } => false,
+        }
+    }
+
     /// Whether merging a value that is merged already changes nothing (graph-engine §2, round-trip warning).
     pub fn is_round_trip_idempotent(&self) -> bool {
         match self {

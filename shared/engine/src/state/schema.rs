@@ -207,6 +207,12 @@ impl StateSchema {
         self.fields.contains_key(name)
     }
 
+    /// The fields that only grow at their end.
+    pub(crate) fn growing(&self) -> Vec<Arc<str>> {
+        let growing = self.fields.iter().filter(|(_, field)| field.reducer.only_appends());
+        growing.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The state in which every field has its default.
     pub fn defaults(&self) -> State {
         self.defaults.clone()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use dormouse_engine::{Identity, Subgraph};
+use dormouse_engine::Subgraph;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::Span as _;
 
@@ -40,12 +40,10 @@ impl Tree {
         entered: &Entered,
         graph: &Subgraph,
         own: Vec<KeyValue>,
-        identity: &Identity,
         at: SystemTime,
     ) {
         let ids = trace::fresh(None);
-        let attributes = attributes::invocation(identity, &graph.entry_node);
-        let attributes = attributes.into_iter().chain(attributes::cross_cutting(identity));
+        let attributes = attributes::invocation(&self.identity, &graph.entry_node);
         let root = self.span("openarmature.invocation", &ids, None, attributes, at);
         let link = root.span_context().clone();
         let (mut around, mut name) = (vec![root], &entered.node);
