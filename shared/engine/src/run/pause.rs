@@ -50,8 +50,11 @@ pub(super) async fn persist(
         let CommitError::SignalBuffered(signal) = error else { return Err(failed(error)) };
         let claim = claim_at_birth(engine, before.claim, signal.payload);
         write(engine, run, pause, &paused, &from, Some(&claim)).await.map_err(failed)?;
-        arrived =
-            Some(Box::new(InvocationRecord { status: InvocationStatus::Resuming(claim), paused: paused.clone() }));
+        arrived = Some(Box::new(InvocationRecord {
+            status: InvocationStatus::Resuming(claim),
+            paused: paused.clone(),
+            stored: run.growing().stored,
+        }));
     }
     Ok(outcome(paused, pause, before.carried, arrived))
 }
@@ -111,7 +114,7 @@ async fn write(
     };
     match &run.session {
         Some(session) => session.commit(pause.states.first(), true, |version| Some(suspend(Some(version)))).await,
-        None => engine.ports().store.commit(&engine.commit(None, Some(suspend(None)))).await,
+        None => engine.ports().store.commit(&engine.commit(None, Some(suspend(None)), run.growing())).await,
     }
 }
 
