@@ -5,6 +5,21 @@
 //! given to it, bytes go in and out. Whoever serves the protocol reads a request with [`Operation::find`],
 //! [`request`] and [`cursor`], and answers with a resource, a [`List`], an [`sse`] block or a [`ProtocolError`].
 //!
+//! ```
+//! use dormouse_protocol::request::Body;
+//! use dormouse_protocol::resource::SubmitTaskRequest;
+//! use dormouse_protocol::{Operation, ProtocolError};
+//!
+//! let found = Operation::find("POST", "/v1/sessions/session_1/tasks")?;
+//! let body = Body::read(found.operation, Some("application/json"), br#"{"input": {"amount_cents": 12000}}"#)?;
+//! let request: SubmitTaskRequest = body.decode()?;
+//! assert_eq!((found.operation, found.params.get("session_id")), (Operation::SubmitSessionTask, "session_1"));
+//!
+//! let refusal = Operation::find("GET", "/v1/nothing").expect_err("there is no such path");
+//! assert_eq!((refusal.status(), refusal.code().as_str()), (404, "resource_not_found"));
+//! # Ok::<(), ProtocolError>(())
+//! ```
+//!
 //! # Invariants
 //! - What a type writes is what [`openapi::document`] says, because the document is made from the types.
 //! - [`lifecycle`] is the only place that knows which status of a task may follow which.

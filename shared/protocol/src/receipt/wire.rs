@@ -9,10 +9,11 @@ use serde_json::Number;
 
 pub use effects::{A2aHandoff, FileWrite, NetworkEgress, SideEffects, ToolCall};
 pub use words::{
-    Decision, DeltaOperation, Determinism, FileOperation, HandoffStatus, IssuerKind, MaterialKind, ToolCallStatus,
+    Decision, DeltaOperation, Determinism, FileOperation, HandoffStatus, IssuerKind, MaterialKind, SubjectKind,
+    ToolCallStatus,
 };
 
-use crate::envelope::{Map, ResourcePointer};
+use crate::envelope::Map;
 use crate::resource::{AutonomyTier, OutcomeStatus};
 
 /// The word in the field `schema`.
@@ -66,7 +67,7 @@ closed! {
         /// The id of the receipt.
         receipt_id: String,
         /// What it is about.
-        subject: ResourcePointer,
+        subject: Subject,
         /// Who issued it.
         issuer: Issuer,
         /// When.
@@ -106,6 +107,14 @@ closed! {
         /// Extensions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Map>,
+    }
+
+    /// What a receipt is about.
+    Subject {
+        /// What it is.
+        object: SubjectKind,
+        /// Names it.
+        id: String,
     }
 
     /// Who issued a receipt.

@@ -14,6 +14,24 @@ macro_rules! words {
 }
 
 words! {
+    /// What a receipt is about.
+    SubjectKind {
+        /// A task.
+        Task,
+        /// Its outcome.
+        Outcome,
+        /// An event.
+        Event,
+        /// An artifact.
+        Artifact,
+        /// An approval.
+        Approval,
+        /// A call of a tool.
+        ToolCall,
+        /// Something that was replayed.
+        ReplaySegment,
+    }
+
     /// What issued a receipt.
     IssuerKind {
         /// A server like this one.
