@@ -7,7 +7,7 @@ SUITE ?= conformance/fixtures
 REFERENCE ?= openarmature==0.17.0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance bench bench-cold bench-compare build lint lint-infra test-aws deploy destroy
+.PHONY: help run test conformance bench bench-cold bench-cost bench-compare build lint lint-infra test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -50,6 +50,9 @@ bench-cold: ## Measure how long each function needs to its first answer, its mem
 	@COMPARE=1 functions/build.sh $(HOST)
 	@DORMOUSE_PROGRAMS='$(abspath $(TARGET))/$(HOST_TARGET)/lambda' DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
 	 $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cold_start
+
+bench-cost: ## Count what a suspended and resumed turn costs by the length of its session's history, and in dollars
+	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cost
 
 bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
 	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference

@@ -171,11 +171,12 @@ async fn what_a_crash_leaves_between_pieces_and_head_harms_nobody() {
 }
 
 #[tokio::test]
-async fn a_save_whose_answer_was_lost_happened_once() {
+async fn a_save_that_conflicted_and_whose_answer_was_lost_happened_once() {
     let bench = bench(StoreConfig::default()).await;
     bench.store.commit(&save("first", 0, talk(50), &[])).await.expect("it is saved");
     let stored = bench.stored(50).await;
-    bench.faults.script("TransactWriteItems", [Fault::lost()]);
+    let conflict = Fault::canceled(&["None", "TransactionConflict"]);
+    bench.faults.script("TransactWriteItems", [conflict, Fault::lost()]);
     bench.store.commit(&save("second", 1, talk(52), &stored)).await.expect("it happened");
     assert_eq!(bench.faults.left(), 0);
     bench.stored(52).await;
