@@ -162,7 +162,7 @@ impl Bench {
             owner: owner.clone(),
             now: now(),
             until: until(),
-            payload: Map::from_iter([("approved".to_owned(), true.into())]),
+            payload: Some(Map::from_iter([("approved".to_owned(), true.into())])),
         };
         let outcome = self.store.claim(&request).await.expect("an answer");
         assert!(matches!(outcome, ClaimOutcome::Granted(_)), "{outcome:?}");

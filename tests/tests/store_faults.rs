@@ -86,7 +86,7 @@ fn claim() -> ClaimRequest {
         owner: Owner::from("worker"),
         now: at(0),
         until: at(60),
-        payload: Map::new(),
+        payload: Some(Map::new()),
     }
 }
 

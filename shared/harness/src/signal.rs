@@ -128,7 +128,7 @@ impl Harness {
                 owner: lease.owner,
                 now: self.now(),
                 until: self.now() + lease.duration,
-                payload: delivery.payload.clone(),
+                payload: Some(delivery.payload.clone()),
             };
             match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
                 ClaimOutcome::Granted(record) => {
@@ -257,7 +257,7 @@ impl Harness {
             owner: lease.owner,
             now: self.now(),
             until: self.now() + lease.duration,
-            payload: Map::new(),
+            payload: None,
         };
         match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
             ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await.map(Some),
