@@ -162,7 +162,7 @@ async fn complete(
         Some(session) => {
             let saved = session.auto_saves().then_some(&state);
             match saved {
-                Some(_) => session.commit(saved, false, |_| Some(write())).await,
+                Some(_) => session.commit(saved, false, |_| Some(write())).await.map(|_| ()),
                 None => engine.ports().store.commit(&engine.commit(None, Some(write()))).await,
             }
         }
