@@ -4,14 +4,15 @@ SHELL := /bin/sh
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SUITE ?= conformance/fixtures
+REFERENCE ?= openarmature==0.17.0
 SEEDS ?= 1000
 FROM ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate conformance bench lint
+.PHONY: help run test simulate conformance bench bench-cold bench-compare build lint lint-infra
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 # The binary is built as a part of the workspace everywhere: run and test then share what they compile.
 run: ## Run everything on this machine and print a guided tour; ARGS='--port 9000' changes how
@@ -40,10 +41,31 @@ conformance: ## Run the conformance fixtures in SUITE=folder (without it: our ow
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
 
 bench: ## Measure the engine (time and allocations per step), and round trips and capacity units of every state change
-	@$(CARGO) bench --package dormouse-engine
+	@$(CARGO) bench --package dormouse-engine --bench engine
 	@echo 'counting, not timing: an unoptimised build will do'
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench round_trips
+
+build: ## Build build/<arch>/<function>.zip for Lambda; ARCH='arm64' or ARCH='x86_64' builds for one machine only
+	@functions/build.sh $(ARCH)
+
+# Run as they are deployed, on the machine that this one is.
+HOST := $(subst aarch64,arm64,$(shell uname -m))
+HOST_TARGET := $(shell uname -m)-unknown-linux-gnu
+
+bench-cold: ## Measure how long each function needs to its first answer, its memory and its size; ROUNDS=30 is quicker
+	@COMPARE=1 functions/build.sh $(HOST)
+	@DORMOUSE_PROGRAMS='$(abspath $(TARGET))/$(HOST_TARGET)/lambda' DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
+	 $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cold_start
+
+bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
+	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference
+	@# It asks for Python 3.12; the script says how an older one runs it.
+	@$(TARGET)/reference/bin/pip install --quiet --ignore-requires-python $(REFERENCE) || true
+	@REFERENCE_PYTHON='$(abspath $(TARGET))/reference/bin/python' $(CARGO) bench --quiet --package dormouse-engine --bench compare
 
 lint: ## Check format and lints
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov and shellcheck
+	@infra/lint.sh

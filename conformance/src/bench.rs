@@ -16,9 +16,10 @@ use crate::evidence::{Earlier, End, Evidence, SeenError, Stage};
 use crate::graph::{self, BuildError, BuiltGraph};
 use crate::ledger::Ledger;
 use crate::matching::Bindings;
-use crate::observers::{ObserverSpec, PerCall};
+use crate::observers::PerCall;
 use crate::past::Past;
 use crate::store::{Keeping, WatchedCheckpointer, WatchedStore};
+use crate::telemetry::Capture;
 
 pub(crate) struct Bench<'c> {
     pub(crate) case: &'c CaseSpec,
@@ -32,6 +33,7 @@ pub(crate) struct Bench<'c> {
     pub(crate) checkpointer: Option<Arc<WatchedCheckpointer>>,
     /// The runs so far.
     pub(crate) earlier: Vec<Earlier>,
+    pub(crate) capture: Capture,
 }
 
 /// A compiled case.
@@ -72,6 +74,7 @@ impl<'c> Bench<'c> {
             round: Arc::default(),
             checkpointer: checkpointer.map(watched),
             earlier: Vec::new(),
+            capture: Capture::of(case.observers()),
         }
     }
 
@@ -111,13 +114,18 @@ impl<'c> Bench<'c> {
         })?;
         let _ = stage.graph.set(Arc::downgrade(&built.graph));
         let mut observers = Vec::new();
-        if self.case.wants_events {
-            observers.extend(ObserverSpec::own().attach(&built, &self.ledger, &self.round).map_err(Refusal::Runner)?);
-        }
-        for observer in &self.case.observers {
-            observers.extend(observer.attach(&built, &self.ledger, &self.round).map_err(Refusal::Runner)?);
+        for observer in self.case.observers() {
+            let attached = observer.attach(&built, &self.ledger, &self.round, &self.capture);
+            observers.extend(attached.map_err(Refusal::Runner)?);
         }
         Ok(Compiled { built, engine: Engine::new(self.ports.clone()), observers })
+    }
+
+    /// Forgets what happened between invocations.
+    pub(crate) fn start_pages(&self) {
+        self.ledger.take();
+        self.store.take_calls();
+        self.capture.take();
     }
 
     /// Everything about the invocation that just ended. Closes its pages.
@@ -156,6 +164,7 @@ impl<'c> Bench<'c> {
             correlation_id: ids.correlation_id,
             session_id: ids.session_id,
             pages: self.ledger.take(),
+            captured: self.capture.take(),
             calls,
             drain,
             sessions,

@@ -26,8 +26,10 @@ pub(crate) struct CaseSpec {
     /// How often the whole case runs, each time from nothing.
     pub(crate) runs: usize,
     /// Whether something is asserted about events although nobody is declared to observe them.
-    pub(crate) wants_events: bool,
-    pub(crate) observers: Vec<ObserverSpec>,
+    wants_events: bool,
+    /// As `wants_events`, of spans and log records.
+    wants_spans: bool,
+    observers: Vec<ObserverSpec>,
     pub(crate) plan: Plan,
     /// What is expected of the case as a whole, beside what its invocations expect.
     pub(crate) expectations: Expectations<Evidence>,
@@ -93,10 +95,32 @@ impl CaseSpec {
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
-        let (plan, expectations) = plan(&mut case, session_id)?;
+        let (plan, expectations) = plan(&mut case)?;
         case.done()?;
-        let wants_events = observers.is_empty() && names_events(&Value::Object(map.clone()));
-        Ok(Self { graph, sessions, checkpoints, tick, runs, wants_events, observers, plan, expectations, session_ids })
+        let whole = Value::Object(map.clone());
+        let wants_events = observers.iter().all(|o| o.span_maker().is_some()) && names_any(&whole, EVENT_KEYS);
+        let wants_spans = observers.iter().all(|o| o.span_maker().is_none()) && names_any(&whole, SPAN_KEYS);
+        Ok(Self {
+            graph,
+            sessions,
+            checkpoints,
+            tick,
+            runs,
+            wants_events,
+            wants_spans,
+            observers,
+            plan,
+            expectations,
+            session_ids,
+        })
+    }
+
+    /// The observers to attach: those that the case declares, and the runner's own where they do not see what is
+    /// asserted.
+    pub(crate) fn observers(&self) -> impl Iterator<Item = ObserverSpec> {
+        let own = self.wants_events.then(ObserverSpec::own).into_iter();
+        let spans = self.wants_spans.then(ObserverSpec::own_spans);
+        own.chain(spans).chain(self.observers.iter().cloned())
     }
 
     /// The predicates that nobody checks.
@@ -123,20 +147,25 @@ fn clock_tick(mut stub: Directives<'_>) -> Result<Duration, Failure> {
     Ok(Duration::from_millis(millis.unsigned_abs()))
 }
 
-/// Whether an assertion about events stands anywhere in `value`.
-fn names_events(value: &Value) -> bool {
-    const KEYS: &[&str] = &[
-        "observer_events",
-        "observer_event_invariants",
-        "expected_observer_event",
-        "expected_attempt_events",
-        "successful_attempt_index_during_resume",
-        "expected_failure_isolation_event",
-        "no_failure_isolation_event",
-    ];
+/// Assertions that need an observer.
+const EVENT_KEYS: &[&str] = &[
+    "observer_events",
+    "observer_event_invariants",
+    "expected_observer_event",
+    "expected_attempt_events",
+    "successful_attempt_index_during_resume",
+    "expected_failure_isolation_event",
+    "no_failure_isolation_event",
+];
+
+/// Assertions that need an observer that makes spans.
+const SPAN_KEYS: &[&str] = &["otel_spans", "span_tree", "log_records", "no_spans_emitted"];
+
+/// Whether one of `keys` stands anywhere in `value`.
+fn names_any(value: &Value, keys: &[&str]) -> bool {
     match value {
-        Value::Object(map) => map.iter().any(|(key, value)| KEYS.contains(&key.as_str()) || names_events(value)),
-        Value::Array(items) => items.iter().any(names_events),
+        Value::Object(map) => map.iter().any(|(key, value)| keys.contains(&key.as_str()) || names_any(value, keys)),
+        Value::Array(items) => items.iter().any(|item| names_any(item, keys)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -154,29 +183,26 @@ fn check_version(wanted: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-fn plan(case: &mut Directives<'_>, session_id: Option<SessionId>) -> Result<(Plan, Expectations<Evidence>), Failure> {
+fn plan(case: &mut Directives<'_>) -> Result<(Plan, Expectations<Evidence>), Failure> {
     if let Some(harness) = case.nested("harness")? {
         let plan = harness_plan(case, HarnessSpec::read(harness)?)?;
         return Ok((plan, Expectations::read(case, expect::invocation)?));
     }
     let listed = case.list("invocations")?;
     if let Some(resume) = case.nested("resume")? {
-        let first = Call { name: "first_run".to_owned(), session_id, ..Call::read(case)? };
+        let first = Call { name: "first_run".to_owned(), ..Call::read(case)? };
         return Ok((Plan::Invocations(resumed(first, resume)?), Expectations::default()));
     }
     if listed.is_empty() {
-        let call = Call { session_id, ..Call::read(case)? };
-        return Ok((Plan::Invocations(vec![call]), Expectations::default()));
+        return Ok((Plan::Invocations(vec![Call::read(case)?]), Expectations::default()));
     }
     let mut calls = Vec::new();
-    let shared = case.mapping("initial_state")?.cloned().unwrap_or_default();
+    let mut shared = Call::default();
+    shared.arguments(case)?;
     for (index, (at, call)) in listed.into_iter().enumerate() {
         let mut given = Directives::new(at, call)?;
         let mut call = Call::read(&mut given)?;
-        if call.state.is_empty() {
-            call.state.clone_from(&shared);
-        }
-        call.session_id = call.session_id.or_else(|| session_id.clone());
+        call.fill_in(&shared);
         if call.name.is_empty() {
             call.name = format!("invocation {}", index + 1);
         }
@@ -240,6 +266,18 @@ impl Call {
         }
         call.expectations = Expectations::read(given, expect::invocation)?;
         Ok(call)
+    }
+
+    /// Takes what it does not say itself from what stands beside the list of calls.
+    fn fill_in(&mut self, shared: &Self) {
+        for (own, shared) in [(&mut self.state, &shared.state), (&mut self.metadata, &shared.metadata)] {
+            if own.is_empty() {
+                own.clone_from(shared);
+            }
+        }
+        self.session_id = self.session_id.take().or_else(|| shared.session_id.clone());
+        self.correlation_id = self.correlation_id.take().or_else(|| shared.correlation_id.clone());
+        self.drain_seconds = self.drain_seconds.or(shared.drain_seconds);
     }
 
     fn arguments(&mut self, given: &mut Directives<'_>) -> Result<(), Failure> {

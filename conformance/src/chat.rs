@@ -86,7 +86,7 @@ pub(crate) async fn run(
     arrivals: &[ArrivalSpec],
 ) -> Result<(), Failure> {
     let compiled = compiled(&bench).await?;
-    let (harness, _) = harness.build(&compiled);
+    let (harness, _) = harness.build(&compiled, &bench.capture);
     let chat = ChatHarness::new(harness.clone(), GRAPH)
         .map_err(|error| Failure::mismatch(format!("the chat was refused: {error}")))?;
     let mut case = ChatCase { bench, compiled, harness, chat, heard: Arc::default(), handles: Vec::new() };
@@ -118,13 +118,13 @@ struct ChatCase<'c> {
 
 impl ChatCase<'_> {
     async fn send(&mut self, turn: &ChatTurnSpec) -> Result<(), Failure> {
-        self.bench.ledger.take();
-        self.bench.store.take_calls();
+        self.bench.start_pages();
         if let Some(name) = &turn.listener {
             self.handles.push(self.chat.subscribe(&turn.session_id, self.listener(name)));
         }
         let message = ChatMessage::unchecked(turn.user_message.clone());
-        let (path, outcome) = self.chat.send_within(&turn.session_id, message, None).await;
+        let sending = self.chat.send_within(&turn.session_id, message, None);
+        let (path, outcome) = self.bench.capture.around(sending).await;
         if let ChatTurnOutcome::Suspended { invocation_id, .. } = &outcome {
             self.bench.past.remember(&turn.name, crate::past::EndKind::Suspended, invocation_id.as_str());
         }
@@ -141,8 +141,7 @@ impl ChatCase<'_> {
     }
 
     async fn arrive(&mut self, arrival: &ArrivalSpec) -> Result<(), Failure> {
-        self.bench.ledger.take();
-        self.bench.store.take_calls();
+        self.bench.start_pages();
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let ids = self.bench.past.resolve_map(&arrival.ids)?;
         let id = |key: &str| ids.get(key).and_then(Value::as_str);
@@ -151,7 +150,7 @@ impl ChatCase<'_> {
             (None, Some(invocation)) => Transmission::callback(invocation, None, arrival.payload.clone()),
             (None, None) => return Err(Failure::invalid("a signal needs a signal_id or an invocation_id")),
         };
-        let turn = self.harness.turn(transmission).await;
+        let turn = self.bench.capture.around(self.harness.turn(transmission)).await;
         let heard = std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
         let Some((listener, expectations)) = &arrival.callback else {
             return match heard.len() {

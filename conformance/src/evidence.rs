@@ -13,6 +13,7 @@ use crate::ledger::{Pages, Ran};
 use crate::matching::Bindings;
 use crate::past::{EndKind, Past};
 use crate::store::Calls;
+use crate::telemetry::Captured;
 
 /// How far the case came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +150,7 @@ pub(crate) struct Evidence {
     pub(crate) correlation_id: Option<String>,
     pub(crate) session_id: Option<String>,
     pub(crate) pages: Pages,
+    pub(crate) captured: Captured,
     pub(crate) calls: Calls,
     pub(crate) drain: DrainSummary,
     /// The sessions that the case names, as they are stored after the invocation.

@@ -3,7 +3,7 @@ use std::path::Path;
 use indexmap::IndexMap;
 
 /// Which cases are known not to pass, and why. A key is a file (`suspension/006-suspend-in-fan-out`), a file's number
-/// (`suspension/006`) or a single case (`sessions/012-spans::name`).
+/// (`suspension/006`), a single case (`sessions/012-spans::name`) or a whole capability (`llm-provider`).
 #[derive(Clone, Debug, Default)]
 pub struct Gaps(IndexMap<String, String>);
 
@@ -20,7 +20,8 @@ impl Gaps {
     /// Why the case `id` is known not to pass, if it is.
     pub fn reason(&self, id: &str) -> Option<&str> {
         let file = id.split("::").next().unwrap_or(id);
-        let keys = [Some(id), Some(file), numbered(file)];
+        let folder = file.split_once('/').map(|(folder, _)| folder);
+        let keys = [Some(id), Some(file), numbered(file), folder];
         keys.into_iter().flatten().find_map(|key| self.0.get(key)).map(String::as_str)
     }
 }
@@ -37,13 +38,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_found_by_number_by_file_and_by_case() {
+    fn a_gap_is_found_by_number_by_file_by_case_and_by_capability() {
         let line = |key: &str| (key.to_owned(), format!("because of {key}"));
-        let gaps = Gaps([line("a-b/006"), line("a/own-file"), line("b/012-spans::one")].into_iter().collect());
+        let gaps =
+            Gaps([line("a-b/006"), line("a/own-file"), line("b/012-spans::one"), line("c")].into_iter().collect());
         assert_eq!(gaps.reason("a-b/006-suspend-in-fan-out::case"), Some("because of a-b/006"));
         assert_eq!(gaps.reason("a/own-file::case"), Some("because of a/own-file"));
         assert_eq!(gaps.reason("b/012-spans::one"), Some("because of b/012-spans::one"));
         assert_eq!(gaps.reason("b/012-spans::two"), None);
+        assert_eq!(gaps.reason("c/001-one"), Some("because of c"));
         assert_eq!(gaps.reason("a/own-other"), None);
     }
 }

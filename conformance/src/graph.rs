@@ -2,6 +2,7 @@
 
 mod action;
 mod branches;
+mod context;
 mod edge;
 mod fan_out;
 mod fields;

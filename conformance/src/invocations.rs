@@ -91,13 +91,12 @@ impl Call {
 }
 
 async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Result<Evidence, Failure> {
-    bench.ledger.take();
-    bench.store.take_calls();
+    bench.start_pages();
     let resumed = call.resume.as_ref().map(|id| bench.past.resolve_text(id)).transpose()?;
     // The id of what is resumed from a checkpoint is that of another invocation.
     let paused = resumed.clone().filter(|_| !call.from_checkpoint);
     let ended = tokio::select! {
-        ended = run_call(bench, compiled, call, resumed.as_deref()) => Some(ended?),
+        ended = bench.capture.around(run_call(bench, compiled, call, resumed.as_deref())) => Some(ended?),
         () = crash(bench) => None,
     };
     let Some(ended) = ended else { return crashed(bench, compiled, call).await };

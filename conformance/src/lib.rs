@@ -32,6 +32,7 @@ mod past;
 mod sessions;
 mod store;
 mod suite;
+mod telemetry;
 mod turns;
 
 pub use failure::Failure;

@@ -1,7 +1,7 @@
 //! Comparing what is expected with what is (conformance-adapter §5.10).
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dormouse_ports::Map;
 use serde_json::Value;
@@ -41,16 +41,27 @@ impl Bindings {
         expected.iter().all(|(key, value)| actual.get(key).is_some_and(|other| self.matches(value, other)))
     }
 
+    /// Does `work`; what it bound is forgotten when it fails.
+    pub(crate) fn attempt<T, E>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let before = self.bound().clone();
+        let result = work();
+        if result.is_err() {
+            *self.bound() = before;
+        }
+        result
+    }
+
+    fn bound(&self) -> MutexGuard<'_, HashMap<String, Value>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn token(&self, token: &str, actual: &Value) -> bool {
         let Some(text) = actual.as_str() else { return false };
         match token {
             "<uuid>" => is_uuid_v4(text),
             "<any-string>" => !text.is_empty(),
             _ if token.starts_with("<uuid-hex") => text.len() == 32 && text.chars().all(is_lower_hex),
-            _ => {
-                let mut bound = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                *bound.entry(token.to_owned()).or_insert_with(|| actual.clone()) == *actual
-            }
+            _ => *self.bound().entry(token.to_owned()).or_insert_with(|| actual.clone()) == *actual,
         }
     }
 }

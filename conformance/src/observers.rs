@@ -11,6 +11,7 @@ use crate::Failure;
 use crate::directives::Directives;
 use crate::graph::BuiltGraph;
 use crate::ledger::{Delivered, Ledger};
+use crate::telemetry::Capture;
 
 /// The name of the runner's own observer, which looks where a fixture declares none.
 pub(crate) const OWN: &str = "";
@@ -27,6 +28,7 @@ pub(crate) struct ObserverSpec {
     sleep_later: Duration,
     phases: Phases,
     for_one_call: bool,
+    makes_spans: bool,
 }
 
 impl ObserverSpec {
@@ -40,7 +42,18 @@ impl ObserverSpec {
             sleep_later: Duration::ZERO,
             phases: Phases::default(),
             for_one_call: false,
+            makes_spans: false,
         }
+    }
+
+    /// One that makes spans, for a case that declares none.
+    pub(crate) fn own_spans() -> Self {
+        Self { makes_spans: true, ..Self::own() }
+    }
+
+    /// The observer's name, if it makes spans.
+    pub(crate) fn span_maker(&self) -> Option<&str> {
+        self.makes_spans.then_some(self.name.as_str())
     }
 
     pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
@@ -50,10 +63,10 @@ impl ObserverSpec {
             Some("invocation") => true,
             Some(other) => return Err(Failure::missing(format!("observers are not attached to `{other}`"))),
         };
-        let raises = match given.text("behavior")? {
-            None | Some("record" | "accumulate") => false,
-            Some("raise") => true,
-            Some("otel") => return Err(Failure::missing("observer behaviour `otel`: the runner captures no spans")),
+        let (raises, makes_spans) = match given.text("behavior")? {
+            None | Some("record" | "accumulate") => (false, false),
+            Some("raise") => (true, false),
+            Some("otel") => (false, true),
             Some(other) => return Err(Failure::missing(format!("observer behaviour `{other}`"))),
         };
         let target = given.text("target")?.unwrap_or("outer").to_owned();
@@ -66,7 +79,7 @@ impl ObserverSpec {
             }
         };
         given.done()?;
-        Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call })
+        Ok(Self { name, target, raises, sleep_first, sleep_later, phases, for_one_call, makes_spans })
     }
 
     /// Attaches the observer to its graph; one of a single call is given back instead.
@@ -75,9 +88,12 @@ impl ObserverSpec {
         built: &BuiltGraph,
         ledger: &Arc<Ledger>,
         round: &Arc<AtomicUsize>,
+        capture: &Capture,
     ) -> Result<Option<PerCall>, Failure> {
-        let observer: Arc<dyn Observer> =
-            Arc::new(Recorder { spec: self.clone(), ledger: ledger.clone(), round: round.clone() });
+        let observer: Arc<dyn Observer> = match capture.observer(&self.name).filter(|_| self.makes_spans) {
+            Some(spans) => Arc::new(spans),
+            None => Arc::new(Recorder { spec: self.clone(), ledger: ledger.clone(), round: round.clone() }),
+        };
         if self.for_one_call {
             return Ok(Some((observer, self.phases)));
         }

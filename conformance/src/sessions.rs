@@ -8,7 +8,7 @@ use dormouse_ports::{Map, SessionId};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::store::{Faults, WatchedStore};
-pub(crate) use migrations::Migration;
+pub(crate) use migrations::{Migration, number};
 
 /// How the case's graph persists sessions, and what is stored before it begins.
 #[derive(Clone, Debug, Default)]

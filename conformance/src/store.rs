@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_aws::RandomIds;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, IdSource, InvocationId,
-    InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, PendingRow, SessionExpectation,
-    SessionFilter, SessionId, SessionRecord, SessionSummary, SessionWrite, SignalId, SignalRecord, StateStore,
-    StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, IdSource,
+    InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, PendingRow,
+    SessionExpectation, SessionFilter, SessionId, SessionRecord, SessionSummary, SessionWrite, SignalId, SignalRecord,
+    StateStore, StoreError,
 };
 use jiff::Timestamp;
 
@@ -67,7 +67,13 @@ impl WatchedStore {
             release: false,
         };
         let now = Timestamp::constant(1_799_999_999, 0);
-        let commit = Commit { id: RandomIds.fresh(), now, session: Some(session), invocation: None };
+        let commit = Commit {
+            id: RandomIds.fresh(),
+            now,
+            session: Some(session),
+            invocation: None,
+            growing: GrowingLists::default(),
+        };
         self.inner.commit(&commit).await.map_err(|error| error.to_string())
     }
 

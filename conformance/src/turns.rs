@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dormouse_engine::DrainSummary;
 use dormouse_harness::{
     Bucket, DispatchPath, GraphRegistry, Harness, HarnessConfig, Intent, Mode, Outbound, Transmission, TurnOutcome,
+    TurnTracer,
 };
 use dormouse_ports::{Category, ClaimRequest, Map, SignalSubscriptions};
 use dormouse_testkit::{MemorySubscriptions, SubscriptionCall};
@@ -16,6 +17,7 @@ use crate::bench::{Bench, Compiled, Ids, Refusal};
 use crate::directives::Directives;
 use crate::evidence::{End, Evidence, SeenError, Stage};
 use crate::expect::{self, Expectations};
+use crate::telemetry::Capture;
 
 /// The name under which a case's graph is registered.
 pub(crate) const GRAPH: &str = "outer";
@@ -42,14 +44,15 @@ impl HarnessSpec {
     }
 
     /// A harness over the compiled case.
-    pub(crate) fn build(&self, compiled: &Compiled) -> (Harness, Arc<MemorySubscriptions>) {
+    pub(crate) fn build(&self, compiled: &Compiled, capture: &Capture) -> (Harness, Arc<MemorySubscriptions>) {
         let subscriptions = Arc::new(MemorySubscriptions::default());
         if self.subscriptions_fail {
             subscriptions.fail_unavailable("a fault injected by the fixture");
         }
         let defaults = HarnessConfig::new(self.mode);
         let early_signals = defaults.early_signals.filter(|_| self.keeps_early_signals);
-        let config = HarnessConfig { early_signals, ..defaults };
+        let turn_tracer = capture.first().map(|telemetry| Arc::new(telemetry.turns()) as Arc<dyn TurnTracer>);
+        let config = HarnessConfig { early_signals, turn_tracer, ..defaults };
         let registry = GraphRegistry::new([compiled.built.graph.clone()]);
         let coordinator: Arc<dyn SignalSubscriptions> = subscriptions.clone();
         (Harness::new(compiled.engine.clone(), registry, coordinator, config), subscriptions)
@@ -174,7 +177,7 @@ pub(crate) async fn run(
     transmissions: &[TransmissionSpec],
 ) -> Result<(), Failure> {
     let compiled = compiled(&bench).await?;
-    let (harness, subscriptions) = harness.build(&compiled);
+    let (harness, subscriptions) = harness.build(&compiled, &bench.capture);
     let mut failures = Vec::new();
     for transmission in transmissions {
         let seen = send(&mut bench, &compiled, &harness, &subscriptions, transmission).await?;
@@ -202,14 +205,13 @@ async fn send(
     subscriptions: &MemorySubscriptions,
     spec: &TransmissionSpec,
 ) -> Result<TurnEvidence, Failure> {
-    bench.ledger.take();
-    bench.store.take_calls();
+    bench.start_pages();
     let registered_before = subscriptions.calls().len();
     let transmission = spec.transmission(bench, harness.config().mode)?;
     let given_session = transmission.session_id.as_ref().map(ToString::to_string);
     let given_state = transmission.state.clone();
     let began = Instant::now();
-    let turn = harness.turn(transmission).await;
+    let turn = bench.capture.around(harness.turn(transmission)).await;
     let elapsed = began.elapsed();
     let drain = compiled.built.graph.drain(&*bench.ports.clock, None).await;
     let facts = facts(bench, compiled, turn.outcome.into(), drain, &spec.name).await?;

@@ -15,8 +15,8 @@ use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, InvocationWrite, Lease, LeaseRequest, Map, Owner, PausedInvocation,
-    SessionExpectation, SessionWrite, SignalState, StateStore, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Lease, LeaseRequest, Map, Owner,
+    PausedInvocation, SessionExpectation, SessionWrite, SignalState, StateStore, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 use state::{pause, transcript};
@@ -190,7 +190,7 @@ impl Bench {
 
     async fn commit(&self, step: &str, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) {
         let id = format!("{step:-<12}-{:08}-4000-123456789ab", self.serial);
-        let commit = Commit { id, now: now(), session, invocation };
+        let commit = Commit { id, now: now(), session, invocation, growing: GrowingLists::default() };
         self.store.commit(&commit).await.expect("it is written");
     }
 }

@@ -1,5 +1,7 @@
-//! What the tests of the whole share: a stage on which harnesses live and die over one store.
+//! What the tests of the whole share: a stage on which harnesses live and die over one store, and as much of Lambda as
+//! a function sees.
 
+pub mod lambda;
 pub mod simulation;
 mod stage;
 

@@ -36,7 +36,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that look at the whole from outside.
-const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance"];
+const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance", "dormouse-hello"];
 
 /// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
 const PURE: &[&str] = &["dormouse-ports", "dormouse-engine", "dormouse-harness", "dormouse-app"];

@@ -2,7 +2,7 @@
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{BufferedSignal, Commit, Map, SessionExpectation, SessionWrite, StateStore};
+use dormouse_ports::{BufferedSignal, Commit, GrowingLists, Map, SessionExpectation, SessionWrite, StateStore};
 use jiff::{SignedDuration, Timestamp};
 
 const TABLE: &str = "dormouse";
@@ -23,8 +23,13 @@ async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit()
         lease: None,
         release: false,
     };
-    let commit =
-        Commit { id: "c1".to_owned(), now: Timestamp::UNIX_EPOCH, session: Some(write("s1")), invocation: None };
+    let commit = Commit {
+        id: "c1".to_owned(),
+        now: Timestamp::UNIX_EPOCH,
+        session: Some(write("s1")),
+        invocation: None,
+        growing: GrowingLists::default(),
+    };
     for round in 0..3 {
         let embedded = EmbeddedDynamoDb::start(&place).await.expect("the store starts");
         let store = store(&embedded).await;

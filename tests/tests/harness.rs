@@ -102,6 +102,17 @@ async fn a_pause_that_may_fail_fails_when_its_time_is_up() {
 }
 
 #[tokio::test]
+async fn a_sweep_tells_how_long_the_oldest_slept_and_how_late_it_wakes() {
+    let scene = scene().asleep().await;
+    scene.stage.clock.advance(Duration::from_secs(600));
+    let summary = scene.harness.sweep(SweepScope::Everything).await.unwrap();
+    assert_eq!((summary.oldest_pause, summary.late_by), (Duration::from_secs(600), Duration::ZERO));
+    scene.stage.clock.advance(Duration::from_secs(3010));
+    let summary = scene.harness.sweep(SweepScope::Due).await.unwrap();
+    assert_eq!((summary.oldest_pause, summary.late_by), (Duration::ZERO, Duration::from_secs(10)));
+}
+
+#[tokio::test]
 async fn a_signal_that_came_in_time_stands_even_if_its_worker_died_and_the_time_is_up() {
     let scene = scene().asleep().await;
     scene.stage.clock.advance(Duration::from_secs(3590));

@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    BufferedSignal, Category, Claim, ClaimRequest, Commit, Due, DueAction, FailureRecord, InvocationWrite, Lease,
-    LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionExpectation, SessionWrite, SignalDescriptor,
-    StateStore, SuspendFrom, WakePlan,
+    BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Due, DueAction, FailureRecord, GrowingLists,
+    InvocationWrite, Lease, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionExpectation, SessionWrite,
+    SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +36,8 @@ struct History {
     step: usize,
     memory: MemoryStore,
     durable: DynamoDbStateStore,
+    /// What the durable store told of the pieces of lists, whenever and of whatever.
+    stored: Vec<StoredList>,
     /// The last commit, to be repeated now and then.
     last: Option<Commit>,
     leases: Vec<Lease>,
@@ -46,13 +48,15 @@ async fn both_stores_tell_the_same_history() {
     for seed in 1..=4_u64 {
         let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
-        let config = StoreConfig { inline_limit: if seed % 2 == 0 { 300 } else { 4096 }, ..StoreConfig::default() };
+        let inline_limit = if seed % 2 == 0 { 300 } else { 4096 };
+        let config = StoreConfig { inline_limit, whole_limit: 200, ..StoreConfig::default() };
         let mut history = History {
             dice: Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed)),
             now: Timestamp::constant(1_800_000_000, 0),
             step: 0,
             memory: MemoryStore::default(),
             durable: DynamoDbStateStore::new(&embedded.client(), "dormouse", config),
+            stored: Vec::new(),
             last: None,
             leases: Vec::new(),
         };
@@ -95,7 +99,10 @@ impl History {
             until: self.now + SignedDuration::from_secs(30),
             payload: if self.dice.one_in(4) { None } else { Some(self.payload()) },
         };
-        let (memory, durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
+        let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
+        if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::Settled(record)) = &mut durable {
+            self.stored.append(&mut record.stored);
+        }
         agree(self.step, &request, &memory, &durable);
     }
 
@@ -113,7 +120,10 @@ impl History {
             LeaseRequest { owner: self.owner(), now: self.now, until: self.now + SignedDuration::from_secs(30) };
         let id = self.session().into();
         let memory = self.memory.load_session(&id, Some(&request)).await;
-        let durable = self.durable.load_session(&id, Some(&request)).await;
+        let mut durable = self.durable.load_session(&id, Some(&request)).await;
+        if let Ok(loaded) = &mut durable {
+            self.stored.append(&mut loaded.stored);
+        }
         agree(self.step, &request, &memory, &durable);
         self.leases.extend(memory.ok().and_then(|loaded| loaded.lease));
     }
@@ -121,9 +131,17 @@ impl History {
     async fn look(&mut self) {
         let (session, invocation, signal) = (self.session().into(), self.invocation().into(), self.signal().into());
         let memory = self.memory.load_session(&session, None).await;
-        agree(self.step, &session, &memory, &self.durable.load_session(&session, None).await);
+        let mut durable = self.durable.load_session(&session, None).await;
+        if let Ok(loaded) = &mut durable {
+            self.stored.append(&mut loaded.stored);
+        }
+        agree(self.step, &session, &memory, &durable);
         let memory = self.memory.load_invocation(&invocation).await;
-        agree(self.step, &invocation, &memory, &self.durable.load_invocation(&invocation).await);
+        let mut durable = self.durable.load_invocation(&invocation).await;
+        if let Ok(Some(record)) = &mut durable {
+            self.stored.append(&mut record.stored);
+        }
+        agree(self.step, &invocation, &memory, &durable);
         let memory = self.memory.load_signal(&signal, self.now).await;
         agree(self.step, &signal, &memory, &self.durable.load_signal(&signal, self.now).await);
         self.same_rows().await;
@@ -146,7 +164,8 @@ impl History {
     async fn change(&mut self) {
         let session = if self.dice.one_in(2) { Some(self.session_write()) } else { None };
         let invocation = if session.is_none() || self.dice.one_in(2) { Some(self.invocation_write()) } else { None };
-        let commit = Commit { id: format!("commit-{}", self.step), now: self.now, session, invocation };
+        let id = format!("commit-{}", self.step);
+        let commit = Commit { id, now: self.now, session, invocation, growing: self.growing() };
         self.commit(commit).await;
     }
 
@@ -162,7 +181,7 @@ impl History {
             _ => SessionExpectation::Version(self.dice.roll(4)),
         };
         let lease = if self.dice.one_in(2) { self.leases.last().cloned() } else { None };
-        let save = if self.dice.one_in(4) { None } else { Some((self.payload(), "1".to_owned())) };
+        let save = if self.dice.one_in(4) { None } else { Some((self.state(), "1".to_owned())) };
         SessionWrite { session_id: self.session().into(), save, expect, lease, release: self.dice.one_in(2) }
     }
 
@@ -182,7 +201,7 @@ impl History {
                 let from = SuspendFrom::Claimed { owner, previous };
                 InvocationWrite::Suspend { paused: Box::new(self.pause(number, 2)), from, claim: None }
             }
-            3 | 4 => InvocationWrite::Complete { paused, owner, state: self.payload() },
+            3 | 4 => InvocationWrite::Complete { paused, owner, state: self.state() },
             5 => {
                 let failure = FailureRecord { category: Category::NodeException, message: "it broke".to_owned() };
                 InvocationWrite::Fail { paused, owner: self.dice.one_in(2).then_some(owner), failure }
@@ -197,19 +216,19 @@ impl History {
 
     /// Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
     /// neighbours, so that waits collide.
-    fn pause(&self, number: u64, generation: u64) -> PausedInvocation {
+    fn pause(&mut self, number: u64, generation: u64) -> PausedInvocation {
         let due = Due { at: Timestamp::constant(1_900_000_000, 0), action: DueAction::Fail };
         let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), event: None };
         PausedInvocation {
             invocation_id: format!("i{number}").into(),
             correlation_id: "c".to_owned(),
-            session_id: None,
+            session_id: number.is_multiple_of(3).then(|| "session-0".into()),
             graph: "g".to_owned(),
             graph_digest: "d".to_owned(),
             generation,
             descriptor: SignalDescriptor::new(format!("s{}", number / 2 + 3 * (generation - 1) * (number % 2))),
             wake,
-            state: Map::from_iter([("text".to_owned(), "a state of some length ".repeat(3).into())]),
+            state: self.state(),
             parent_states: Vec::new(),
             namespace: vec!["ask".into()],
             suspended_at_node: vec!["ask".into()],
@@ -228,6 +247,22 @@ impl History {
 
     fn payload(&mut self) -> Map {
         Map::from_iter([("n".to_owned(), self.dice.roll(2).into())])
+    }
+
+    /// A state with a list that is one of a few, some of which are the beginnings of others.
+    fn state(&mut self) -> Map {
+        let (branch, count) = (self.dice.roll(2), self.dice.roll(40));
+        let item = |n: u64| format!("item {n} of branch {}, long enough to count", if n < 20 { 0 } else { branch });
+        let mut state = self.payload();
+        state.insert("log".to_owned(), (0..count).map(item).collect::<Vec<_>>().into());
+        state
+    }
+
+    /// What a turn may know of its lists: everything, nothing, or what is long out of date.
+    fn growing(&mut self) -> GrowingLists {
+        let known = self.dice.roll(4) * 10;
+        let stored = self.stored.iter().rev().take(usize::try_from(known).expect("small")).cloned().collect();
+        GrowingLists { fields: vec!["log".into()], stored }
     }
 
     fn owner(&mut self) -> Owner {

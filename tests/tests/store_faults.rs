@@ -6,9 +6,9 @@ mod faults;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, InvocationWrite,
-    LeaseRequest, Map, Owner, PausedInvocation, SessionExpectation, SessionId, SessionWrite, SignalDescriptor,
-    StateStore, StoreError, SuspendFrom,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationStatus,
+    InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, SessionExpectation, SessionId, SessionWrite,
+    SignalDescriptor, StateStore, StoreError, SuspendFrom,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;
@@ -65,7 +65,13 @@ fn pause(id: &str) -> PausedInvocation {
 
 fn suspend(id: &str) -> Commit {
     let write = InvocationWrite::Suspend { paused: Box::new(pause(id)), from: SuspendFrom::Fresh, claim: None };
-    Commit { id: format!("suspend-{id}"), now: at(0), session: None, invocation: Some(write) }
+    Commit {
+        id: format!("suspend-{id}"),
+        now: at(0),
+        session: None,
+        invocation: Some(write),
+        growing: GrowingLists::default(),
+    }
 }
 
 fn save(expect: SessionExpectation) -> Commit {
@@ -76,7 +82,13 @@ fn save(expect: SessionExpectation) -> Commit {
         lease: None,
         release: false,
     };
-    Commit { id: "save".to_owned(), now: at(0), session: Some(write), invocation: None }
+    Commit {
+        id: "save".to_owned(),
+        now: at(0),
+        session: Some(write),
+        invocation: None,
+        growing: GrowingLists::default(),
+    }
 }
 
 fn claim() -> ClaimRequest {

@@ -155,6 +155,49 @@ async fn a_refused_entry_is_rejected() {
 }
 
 #[tokio::test]
+async fn a_denied_call_names_action_and_resource() {
+    for code in ["AccessDeniedException", "ResourceNotFoundException"] {
+        let service = Service::default();
+        service.fails(code).fails(code).fails(code);
+        let subscriptions = subscriptions(&service);
+        for (subscription, expected) in [
+            (timed(), format!("CreateSchedule on schedule group dormouse: {code}: scripted")),
+            (awaiting("j1"), format!("PutRule on event bus main: {code}: scripted")),
+        ] {
+            let outcome = subscriptions.subscribe(&subscription).await;
+            let Err(SubscriptionError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(sentence, expected);
+        }
+        let bus = EventBridgeBus::new(client!(aws_sdk_eventbridge, service), "main");
+        let event = Event { source: "dormouse".to_owned(), detail_type: "Exported".to_owned(), detail: Map::new() };
+        let outcome = bus.publish(event).await;
+        let Err(BusError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(sentence, format!("PutEvents on event bus main: {code}: scripted"));
+    }
+}
+
+#[tokio::test]
+async fn a_throttled_call_may_succeed_later() {
+    let service = Service::default();
+    service.fails("ThrottlingException").fails("ThrottlingException");
+    let subscriptions = subscriptions(&service);
+    for subscription in [timed(), awaiting("j1")] {
+        let outcome = subscriptions.subscribe(&subscription).await;
+        assert!(matches!(&outcome, Err(SubscriptionError::Unavailable(_))), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_was_not_taken_is_an_error() {
+    let service = Service::default();
+    let failed = json!({"FailedEntryCount": 1, "FailedEntries": [{"ErrorCode": "AccessDeniedException"}]});
+    service.answers(200, json!({"RuleArn": "arn"})).answers(200, failed);
+    let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
+    let Err(SubscriptionError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(sentence, "PutTargets on event bus main: AccessDeniedException: no message");
+}
+
+#[tokio::test]
 async fn waits_of_one_shape_make_one_rule() {
     let service = Service::default();
     service.answers(200, json!({"RuleArn": "arn"})).answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []}));

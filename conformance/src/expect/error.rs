@@ -1,5 +1,6 @@
 //! Errors (conformance-adapter §5.8, §5.13).
 
+use dormouse_ports::Category;
 use serde_json::Value;
 
 use super::outcome::contains;
@@ -154,4 +155,16 @@ pub(super) fn none(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     } else {
         Err(differs("no error", seen.end.tell()))
     }
+}
+
+/// `invoke()` refused its arguments, before anything ran.
+pub(super) fn refused(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    let is_so = seen.end.error().is_some_and(|error| error.node.is_none()) && seen.pages.ran.is_empty();
+    same(expected, &is_so.into(), seen)
+}
+
+/// A node failed at what it called, and raised that.
+pub(super) fn refused_in_a_node(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
+    let failed = |error: &SeenError| error.category == Category::NodeException && error.node.is_some();
+    same(expected, &seen.end.error().is_some_and(failed).into(), seen)
 }

@@ -9,6 +9,8 @@ use dormouse_ports::{Category, Map, SignalDescriptor};
 use serde_json::Value;
 
 use super::Stage;
+use super::context::{LogSpec, augment, entries_of};
+use super::fan_out::pairs;
 use super::flaky::{self, Counts, Flaky, item_of};
 use super::middleware::Layer;
 use super::raised::Raised;
@@ -16,6 +18,7 @@ use crate::Failure;
 use crate::directives::Directives;
 use crate::ledger::Drained;
 use crate::matching::equal;
+use crate::sessions::number;
 
 /// The directives of a node, in document order.
 #[derive(Clone, Debug)]
@@ -44,6 +47,12 @@ enum Action {
     /// Suspends where the condition holds; does the other actions elsewhere.
     SuspendIf(Condition, SuspendSpec, Actions),
     SaveSession,
+    Log(LogSpec),
+    AugmentMetadata(Map),
+    /// Key of the metadata, and the field that it is read from.
+    AugmentFromField(Vec<(String, String)>),
+    /// Into which field the metadata goes, as it is at this point.
+    CaptureMetadata(String),
     /// Another writer saves the session while this node runs.
     WriteSessionBehind(Map),
 }
@@ -88,6 +97,7 @@ impl Actions {
                     actions.extend(mock.map(|mock| Action::Fail(Box::new(mock))));
                 }
                 "update_from_field" => actions.extend(node.nested(key)?.map(compute).transpose()?),
+                "update_pure_from_state" => actions.extend(node.nested(key)?.map(operations).transpose()?),
                 "raises" => {
                     let mut error = Raised::read(key, node.require(key)?)?;
                     if let Some(category) = node.text("error_category")? {
@@ -106,6 +116,16 @@ impl Actions {
                 }
                 "explicit_save_session" => {
                     actions.extend(node.flag(key)?.filter(|on| *on).map(|_| Action::SaveSession));
+                }
+                "emits_log" => {
+                    actions.extend(node.given(key).map(|log| LogSpec::read(key, log)).transpose()?.map(Action::Log))
+                }
+                "augment_metadata" => actions.push(Action::AugmentMetadata(fields(node, key)?)),
+                "augment_metadata_from_field" => {
+                    actions.push(Action::AugmentFromField(pairs(node.nested(key)?)?));
+                }
+                "capture_invocation_metadata_into" => {
+                    actions.extend(node.text(key)?.map(str::to_owned).map(Action::CaptureMetadata));
                 }
                 "concurrent_session_write" => actions.push(Action::WriteSessionBehind(fields(node, key)?)),
                 _ => {}
@@ -146,6 +166,22 @@ fn compute(mut given: Directives<'_>) -> Result<Action, Failure> {
         pairs.push((to.to_owned(), given.required_text(to)?.to_owned()));
     }
     Ok(Action::Compute(pairs, multiplier))
+}
+
+/// `FIELD_times_NUMBER`, under the name of the field that it is for (conformance-adapter §5.1).
+fn operations(given: Directives<'_>) -> Result<Action, Failure> {
+    let pairs = pairs(Some(given))?;
+    let read = |(to, name): &(String, String)| {
+        let (from, factor) = name.rsplit_once("_times_")?;
+        Some(((to.clone(), from.to_owned()), number(factor)?))
+    };
+    let unknown = || Failure::missing(format!("the operations {pairs:?}"));
+    let (fields, factors): (Vec<_>, Vec<_>) =
+        pairs.iter().map(read).collect::<Option<Vec<_>>>().ok_or_else(unknown)?.into_iter().unzip();
+    match factors[..] {
+        [factor, ref others @ ..] if others.iter().all(|other| *other == factor) => Ok(Action::Compute(fields, factor)),
+        _ => Err(unknown()),
+    }
 }
 
 fn millis(number: i64) -> Duration {
@@ -236,6 +272,13 @@ impl Node for ActingNode {
                 Action::Suspend(wait) => return Err(wait.suspend().await),
                 Action::SuspendIf(condition, wait, _) if condition.holds(&state) => return Err(wait.suspend().await),
                 Action::SuspendIf(_, _, otherwise) => todo.extend(otherwise.0.iter().rev()),
+                Action::Log(log) => log.emit(),
+                Action::AugmentMetadata(entries) => augment(entries.clone())?,
+                Action::AugmentFromField(pairs) => augment(entries_of(pairs, &state))?,
+                Action::CaptureMetadata(field) => {
+                    let metadata = current().map(|identity| identity.metadata.clone()).unwrap_or_default();
+                    update.insert(field.clone(), Value::Object(metadata));
+                }
                 Action::SaveSession => save_session(&Update::from(update.clone())).await?,
                 Action::WriteSessionBehind(saved) => self.write_session_behind(saved.clone()).await?,
             }

@@ -97,6 +97,9 @@ fn sequence(given: &mut Directives<'_>) -> Result<Plan, Failure> {
         let error = Raised { message: FAILED.to_owned(), ..Raised::read_fields(given)? };
         return Ok(Plan::Invocations { first: usize::MAX, later: 0, error });
     }
+    if let Some(times) = count(given, "fail_count")? {
+        return Ok(Plan::FirstAttempts(times, error(given)?));
+    }
     let mut entries = Vec::new();
     for (at, entry) in given.list("failure_sequence")? {
         entries.push(if entry.is_null() { None } else { Some(Raised::read(&at, entry)?) });

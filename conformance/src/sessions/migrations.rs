@@ -134,7 +134,8 @@ fn is_version(text: &str) -> bool {
     text.strip_prefix('v').is_some_and(|digits| digits.parse::<u32>().is_ok())
 }
 
-fn number(text: &str) -> Option<i64> {
+/// A number in digits or as a word.
+pub(crate) fn number(text: &str) -> Option<i64> {
     const WORDS: &[(&str, i64)] = &[
         ("one", 1),
         ("two", 2),

@@ -17,10 +17,12 @@ mod fault;
 mod invocation;
 mod item;
 mod keys;
+mod marks;
 mod pending;
 mod plan;
 mod retry;
 mod scan;
+mod segments;
 mod session;
 mod signal;
 mod table;
@@ -54,6 +56,12 @@ pub struct StoreConfig {
     /// JSON inside, so that such a state costs no round trip of its own; beyond it units would outgrow the time saved.
     /// Write units are least at about 768, where an item with its state stays under 1 KB.
     pub inline_limit: usize,
+    /// Encoded bytes up to which a state stays whole; of a larger one, and of every one that grows out of it, the
+    /// lists that only grow are kept in pieces, of which a save writes only what is new.
+    ///
+    /// Loading such a state takes one more request. It pays from where session and pause, which carry the state twice
+    /// at double price, would be written as second kilobytes.
+    pub whole_limit: usize,
     /// Encoded bytes above which a state or payload is refused as [`StoreError::TooLarge`].
     pub state_limit: usize,
     /// How many items a page of a listing reads.
@@ -75,6 +83,7 @@ impl Default for StoreConfig {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self {
             inline_limit: 2 * 1024,
+            whole_limit: 768,
             state_limit: 4 * 1024 * 1024,
             page_size: 100,
             finished_kept: 30 * DAY,

@@ -10,15 +10,18 @@
 #![warn(missing_docs)]
 
 mod callback;
+mod connect;
 mod dynamodb;
 mod eventbridge;
 mod metering;
 mod naming;
+mod refusal;
 mod scheduler;
 mod subscriptions;
 mod system;
 
 pub use callback::{BearerKey, CallbackSecret, CallbackSigner};
+pub use connect::{Access, Clients, Endpoints, Lazy};
 pub use dynamodb::{
     DynamoDbCheckpointer, DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table,
     table_resource,

@@ -1,7 +1,8 @@
 //! One-shot entries of EventBridge Scheduler, one for each pause that falls due.
 
 use aws_sdk_scheduler::Client;
-use aws_sdk_scheduler::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_scheduler::config::http::HttpResponse;
+use aws_sdk_scheduler::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_scheduler::operation::create_schedule::CreateScheduleInput;
 use aws_sdk_scheduler::types::{
     ActionAfterCompletion, DeadLetterConfig, FlexibleTimeWindow, FlexibleTimeWindowMode, Target,
@@ -11,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::naming::derived;
+use crate::refusal::{refusal, subscription_error};
 
 /// Where entries live, what they call and as whom.
 #[derive(Clone, Debug)]
@@ -49,7 +51,7 @@ pub(crate) async fn schedule(
     match request.set_action_after_completion(input.action_after_completion).send().await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some("ConflictException") => Ok(()),
-        Err(error) => Err(refused("CreateSchedule", &error)),
+        Err(error) => Err(refused("CreateSchedule", &config.group_name, &error)),
     }
 }
 
@@ -64,7 +66,7 @@ pub(crate) async fn unschedule(
     match request.group_name(&config.group_name).send().await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some("ResourceNotFoundException") => Ok(()),
-        Err(error) => Err(refused("DeleteSchedule", &error)),
+        Err(error) => Err(refused("DeleteSchedule", &config.group_name, &error)),
     }
 }
 
@@ -109,21 +111,15 @@ fn malformed(error: BuildError) -> SubscriptionError {
     SubscriptionError::Rejected(error.to_string())
 }
 
-fn refused<E, R>(action: &str, error: &SdkError<E, R>) -> SubscriptionError
+fn refused<E>(action: &str, group: &str, error: &SdkError<E, HttpResponse>) -> SubscriptionError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: std::fmt::Debug,
 {
-    let sentence = format!("{action}: {}", DisplayErrorContext(error));
-    match error.code() {
-        Some("ValidationException" | "AccessDeniedException" | "ResourceNotFoundException") => {
-            SubscriptionError::Rejected(sentence)
-        }
-        Some("ServiceQuotaExceededException") => SubscriptionError::Rejected(format!(
-            "the account has as many schedules as it may have: raise its quota ({action})"
-        )),
-        _ => SubscriptionError::Unavailable(sentence),
+    if error.code() == Some("ServiceQuotaExceededException") {
+        let sentence = format!("the account has as many schedules as it may have: raise its quota ({action})");
+        return SubscriptionError::Rejected(sentence);
     }
+    subscription_error(refusal(action, &format!("schedule group {group}"), error))
 }
 
 #[cfg(test)]

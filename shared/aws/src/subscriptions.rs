@@ -4,6 +4,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_ports::{Clock, SignalSubscriptions, Subscription, SubscriptionError};
 
+use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
 use crate::scheduler::{self, SchedulerConfig};
 
@@ -11,7 +12,7 @@ use crate::scheduler::{self, SchedulerConfig};
 ///
 /// Both are named by what they stand for, so that subscribing again changes nothing.
 pub struct AwsSubscriptions {
-    scheduler: aws_sdk_scheduler::Client,
+    scheduler: Lazy<aws_sdk_scheduler::Client>,
     schedules: SchedulerConfig,
     rules: Rules,
     clock: Arc<dyn Clock>,
@@ -20,13 +21,13 @@ pub struct AwsSubscriptions {
 impl AwsSubscriptions {
     /// Subscriptions through these clients.
     pub fn new(
-        scheduler: aws_sdk_scheduler::Client,
+        scheduler: impl Into<Lazy<aws_sdk_scheduler::Client>>,
         schedules: SchedulerConfig,
-        events: aws_sdk_eventbridge::Client,
+        events: impl Into<Lazy<aws_sdk_eventbridge::Client>>,
         rules: RuleConfig,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { scheduler, schedules, rules: Rules::new(events, rules), clock }
+        Self { scheduler: scheduler.into(), schedules, rules: Rules::new(events.into(), rules), clock }
     }
 }
 

@@ -15,7 +15,7 @@ use dormouse_ports::{InvocationId, Map, SessionId};
 use futures::future::BoxFuture;
 use tracing::Instrument;
 
-use crate::run::{Attempts, Body, Slot};
+use crate::run::{Attempts, Body};
 
 /// What every part of an invocation may know of it.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub struct Position {
 /// The current invocation as it is seen from here, or `None` outside of one. What a node augments later does not
 /// show in it.
 pub fn current() -> Option<Arc<Identity>> {
-    CURRENT.with_borrow(|scope| scope.as_ref().map(|scope| scope.view.identity()))
+    look(|scope| scope.view.identity())
 }
 
 /// The invocation as one line of execution sees it: code that runs one after the other shares a view, whatever runs
@@ -89,7 +89,7 @@ impl View {
 /// The body that runs here, or `None` outside of one: in middleware, in observers, between nodes; and in invocations
 /// that nobody observes.
 pub fn position() -> Option<Arc<Position>> {
-    CURRENT.with_borrow(|scope| scope.as_ref().and_then(|scope| scope.position.clone()))
+    look(|scope| scope.body.as_ref()?.position.clone()).flatten()
 }
 
 /// The span that surrounds this place from outside of any invocation, as [`in_trace`] has said.
@@ -110,31 +110,30 @@ pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -
 
 /// Runs the whole of a call: whatever it does and logs knows whose it is.
 pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
-    let scope = Scope::outside_nodes(identity.clone());
+    let scope = Scope::outside_nodes(View::new(identity.clone()));
     Scoped::new(scope, work).instrument(identity.log_span()).await
 }
 
 /// What is in scope at a point of the call tree.
-#[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) view: View,
-    /// Where a suspension is put down; absent where observers run.
-    pub(crate) slot: Option<Arc<Slot>>,
-    /// Set around the innermost call only: the node's own body.
-    pub(crate) body: Option<Arc<Body>>,
-    /// Where that body is; set together with it.
-    pub(crate) position: Option<Arc<Position>>,
-    /// Which attempt of the innermost retry around this point runs.
-    pub(crate) attempt_index: u32,
     /// The dispatch of the innermost node around this point; absent where observers run.
     pub(crate) attempts: Option<Arc<Attempts>>,
+    /// Which attempt of the innermost retry around this point runs.
+    pub(crate) attempt_index: u32,
+    /// Set around the innermost call only: the node's own body.
+    pub(crate) body: Option<Body>,
 }
 
 impl Scope {
     /// The scope of everything in an invocation that is no part of a node.
-    pub(crate) fn outside_nodes(identity: Arc<Identity>) -> Self {
-        let view = View::new(identity);
-        Self { view, slot: None, body: None, position: None, attempt_index: 0, attempts: None }
+    pub(crate) fn outside_nodes(view: View) -> Self {
+        Self { view, attempts: None, attempt_index: 0, body: None }
+    }
+
+    /// The scope of what wraps a node, in attempt `attempt_index`.
+    pub(crate) fn around_node(attempts: &Arc<Attempts>, attempt_index: u32) -> Self {
+        Self { view: attempts.view.clone(), attempts: Some(attempts.clone()), attempt_index, body: None }
     }
 }
 
@@ -143,8 +142,9 @@ thread_local! {
     static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-pub(crate) fn scope() -> Option<Scope> {
-    CURRENT.with_borrow(Clone::clone)
+/// Looks at what is in scope here; `None` outside of an invocation.
+pub(crate) fn look<T>(at: impl FnOnce(&Scope) -> T) -> Option<T> {
+    CURRENT.with_borrow(|scope| scope.as_ref().map(at))
 }
 
 /// A future inside a scope.

@@ -65,14 +65,18 @@ pub enum MetadataError {
 /// When one entry may not be; then none is added.
 pub fn augment_metadata(entries: Map) -> Result<(), MetadataError> {
     check(&entries)?;
-    let Some(scope) = ambient::scope().filter(|_| !entries.is_empty()) else { return Ok(()) };
-    let before = scope.view.identity();
-    let metadata = before.metadata.iter().map(|(name, value)| (name.clone(), value.clone()));
-    let metadata = metadata.chain(entries.clone()).collect();
-    scope.view.show(Arc::new(Identity { metadata, ..(*before).clone() }));
-    if let Some(attempts) = &scope.attempts {
-        attempts.augmented(entries, scope.attempt_index);
+    if entries.is_empty() {
+        return Ok(());
     }
+    ambient::look(|scope| {
+        let before = scope.view.identity();
+        let metadata = before.metadata.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let metadata = metadata.chain(entries.clone()).collect();
+        scope.view.show(Arc::new(Identity { metadata, ..(*before).clone() }));
+        if let Some(attempts) = &scope.attempts {
+            attempts.augmented(entries, scope.attempt_index);
+        }
+    });
     Ok(())
 }
 

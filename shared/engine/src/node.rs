@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
-use crate::ambient::{self, Scope, Scoped};
+use crate::ambient::{Scope, Scoped};
 use crate::observe::{FailureIsolated, Origin};
 use crate::run::Attempts;
 use crate::{NodeError, State, Update};
@@ -35,7 +35,7 @@ pub(crate) trait Chain: Send + Sync {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>>;
 
     /// The attempts that were made through this chain.
-    fn attempts(&self) -> &Attempts;
+    fn attempts(&self) -> &Arc<Attempts>;
 }
 
 impl fmt::Debug for Next<'_> {
@@ -60,15 +60,14 @@ impl Next<'_> {
     /// # Errors
     /// As [`run`](Self::run).
     pub async fn attempt(&self, state: State, index: u32) -> Result<Update, NodeError> {
-        let Some(scope) = ambient::scope() else { return self.run(state).await };
         let attempts = self.chain.attempts();
         attempts.enter(index);
-        let (view, before) = (scope.view.clone(), scope.view.identity());
-        let scope = Scope { attempt_index: index, ..scope };
+        let before = attempts.view.identity();
+        let scope = Scope::around_node(attempts, index);
         let result = Scoped::new(scope, self.chain.layer(self.depth, state)).await;
         if let Err(error) = &result {
             attempts.failed(error);
-            view.show(before);
+            attempts.view.show(before);
         }
         result
     }

@@ -24,5 +24,5 @@ pub(crate) use attempts::Attempts;
 pub use batched::BatchedSaves;
 pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
 pub use session::save_session;
-pub(crate) use slot::{Body, Slot};
+pub(crate) use slot::Body;
 pub use slot::{suspend, suspend_and_rerun};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended};
 use dormouse_ports::{
-    Category, InvocationId, InvocationWrite, PausedInvocation, SignalSubscriptions, Subscription, SubscriptionError,
+    Category, GrowingLists, InvocationId, InvocationWrite, PausedInvocation, SignalSubscriptions, Subscription,
+    SubscriptionError,
 };
 use futures::future::{Either, select};
 use jiff::Timestamp;
@@ -193,8 +194,8 @@ impl Harness {
     /// Commits a change of an invocation that concerns no session.
     pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), String> {
         let ports = self.engine().ports();
-        let (id, now) = (ports.ids.fresh(), ports.clock.now());
-        let commit = dormouse_ports::Commit { id, now, session: None, invocation: Some(write) };
+        let (id, now, growing) = (ports.ids.fresh(), ports.clock.now(), GrowingLists::default());
+        let commit = dormouse_ports::Commit { id, now, session: None, invocation: Some(write), growing };
         ports.store.commit(&commit).await.map_err(|error| error.to_string())
     }
 
@@ -234,6 +235,7 @@ fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
 fn subscription_failed(error: SubscriptionError) -> TurnError {
     let bucket = match &error {
         SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
+        SubscriptionError::Denied(_) => Bucket::SessionTerminating,
         SubscriptionError::Rejected(_) => Bucket::UserCorrectable,
     };
     let message = format!("the wake-up could not be registered: {error}");

@@ -88,7 +88,7 @@ impl Harness {
     ) -> Result<TurnOutcome, TurnError> {
         let stale = TurnOutcome::Stale { invocation_id: invocation_id.clone() };
         let Some(record) = self.load_invocation(&invocation_id).await? else { return Ok(stale) };
-        let paused = record.paused;
+        let paused = &record.paused;
         let is_over = matches!(record.status, InvocationStatus::Completed { .. } | InvocationStatus::Errored(_));
         let due = paused.wake.due.clone().filter(|_| !is_over);
         let Some(due) = due.filter(|_| generation.is_none_or(|meant| meant == paused.generation)) else {
@@ -99,7 +99,7 @@ impl Harness {
                 let (generation, trigger) = (Some(paused.generation), Trigger::Due);
                 self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await
             }
-            DueAction::Fail => self.time_out(InvocationRecord { status: record.status, paused }, due.at).await,
+            DueAction::Fail => self.time_out(*record, due.at).await,
         }
     }
 

@@ -1,6 +1,9 @@
 //! The second line: what was lost between a pause and its wake-up is found and done (late, never lost).
 
+use std::time::Duration;
+
 use dormouse_ports::{InvocationRecord, InvocationStatus, PendingRow, Subscription};
+use jiff::Timestamp;
 
 use crate::signal::store_failed;
 use crate::{Harness, Transmission, TurnError, TurnOutcome};
@@ -25,6 +28,11 @@ pub struct SweepSummary {
     pub registered: usize,
     /// Rows that it could not deal with; the next sweep will see them again.
     pub failed: usize,
+    /// How long ago the most overdue row fell due; zero when none was due.
+    pub late_by: Duration,
+    /// How long the invocation that sleeps longest has slept, among those that were loaded: a sweep of what fell due
+    /// loads none.
+    pub oldest_pause: Duration,
 }
 
 /// What a sweep did to one row.
@@ -32,6 +40,11 @@ enum Swept {
     Nothing,
     Woken,
     Registered,
+}
+
+/// From `instant` to `now`; nothing when it lies ahead.
+fn since(instant: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(instant)).unwrap_or_default()
 }
 
 impl Harness {
@@ -51,7 +64,10 @@ impl Harness {
             let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
             for row in page.items {
                 summary.examined += 1;
-                match self.sweep_row(&row).await {
+                if let Some(due_at) = row.due_at {
+                    summary.late_by = summary.late_by.max(since(due_at, self.now()));
+                }
+                match self.sweep_row(&row, &mut summary).await {
                     Ok(Swept::Nothing) => {}
                     Ok(Swept::Woken) => summary.woken += 1,
                     Ok(Swept::Registered) => summary.registered += 1,
@@ -69,7 +85,7 @@ impl Harness {
         }
     }
 
-    async fn sweep_row(&self, row: &PendingRow) -> Result<Swept, TurnError> {
+    async fn sweep_row(&self, row: &PendingRow, summary: &mut SweepSummary) -> Result<Swept, TurnError> {
         if row.due_at.is_some_and(|at| at <= self.now()) {
             return match self.turn(Transmission::due(row.invocation_id.clone(), row.generation)).await.outcome {
                 TurnOutcome::Errored(error) if error.bucket == crate::Bucket::RetryableTransient => Err(*error),
@@ -81,7 +97,13 @@ impl Harness {
             };
         }
         match self.load_invocation(&row.invocation_id).await? {
-            Some(record) => self.sweep_record(*record).await,
+            Some(record) => {
+                if matches!(record.status, InvocationStatus::Suspended) {
+                    let slept = since(record.paused.suspended_at, self.now());
+                    summary.oldest_pause = summary.oldest_pause.max(slept);
+                }
+                self.sweep_record(*record).await
+            }
             None => Ok(Swept::Nothing),
         }
     }

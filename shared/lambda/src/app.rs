@@ -14,6 +14,9 @@ use tracing::Instrument;
 use crate::routes::Route;
 use crate::{HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
 
+/// By how much a turn that keeps its own time may overrun it.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// What an [`App`] is made of.
 #[derive(Clone)]
 pub struct Parts {
@@ -122,7 +125,7 @@ impl App {
         let answer = async {
             let route = Route::of(&request)?;
             tracing::Span::current().record("route", route.template());
-            self.serve(route, request).await
+            self.within(request.time_left, self.serve(route, request)).await?
         };
         let answer = async {
             let answer = answer.await.unwrap_or_else(HttpResponse::from);
@@ -160,13 +163,22 @@ impl App {
     /// # Errors
     /// When the index cannot be read, or the time is over: a later sweep goes on.
     pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
-        let sweep = self.harness().sweep(scope);
-        let Some(time_left) = time_left else { return sweep.await };
-        let expired = self.engine().ports().clock.sleep(time_left);
-        match select(Box::pin(sweep), expired).await {
-            Either::Left((summary, _)) => summary,
+        self.within(time_left, self.harness().sweep(scope)).await?
+    }
+
+    /// Runs `work` for at most `time_left`, and a moment for a turn to say itself that its time is over: whoever waits
+    /// shall hear something before the process is stopped.
+    pub(crate) async fn within<T>(
+        &self,
+        time_left: Option<Duration>,
+        work: impl Future<Output = T> + Send,
+    ) -> Result<T, TurnError> {
+        let Some(time_left) = time_left else { return Ok(work.await) };
+        let expired = self.engine().ports().clock.sleep(time_left + MOMENT);
+        match select(Box::pin(work), expired).await {
+            Either::Left((done, _)) => Ok(done),
             Either::Right(((), _)) => {
-                let message = "the sweep did not see everything in its time; the next one goes on";
+                let message = "there was no time left for it; what had begun is found by a later attempt or the sweep";
                 Err(TurnError::new(Category::TurnDeadlineExceeded, message))
             }
         }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use aws_config::BehaviorVersion;
 use dormouse_aws::{
     AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
     StoreConfig, SystemClock, TokioSpawner,
@@ -31,20 +30,14 @@ pub enum BootError {
 ///
 /// # Errors
 /// [`BootError`], before anything was asked of AWS.
-pub async fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
+pub fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
     let config = Config::from_env()?;
-    let aws = aws_config::load_defaults(BehaviorVersion::latest()).await;
-    compose(config, &aws, telemetry)
-}
-
-fn compose(config: Config, aws: &aws_config::SdkConfig, telemetry: Option<Telemetry>) -> Result<App, BootError> {
+    let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let events = aws_sdk_eventbridge::Client::new(aws);
-    let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(events.clone(), config.bus.clone()));
+    let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let graphs = dormouse_app::registry(bus, clock.clone())?;
-    let table = aws_sdk_dynamodb::Client::new(aws);
     let ports = Ports {
-        store: Arc::new(DynamoDbStateStore::new(&table, config.table, StoreConfig::default())),
+        store: Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default())),
         clock: clock.clone(),
         ids: Arc::new(RandomIds),
         spawner: Arc::new(TokioSpawner),
@@ -61,11 +54,11 @@ fn compose(config: Config, aws: &aws_config::SdkConfig, telemetry: Option<Teleme
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
     };
-    let scheduler = aws_sdk_scheduler::Client::new(aws);
+    let subscriptions = AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock);
     Ok(App::new(Parts {
         engine: Engine::new(ports),
         graphs,
-        subscriptions: Arc::new(AwsSubscriptions::new(scheduler, schedules, events, rules, clock)),
+        subscriptions: Arc::new(subscriptions),
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: config.base_url,

@@ -1,6 +1,7 @@
 use std::fmt;
 
-use dormouse_aws::{BearerKey, CallbackSecret};
+use aws_sdk_dynamodb::config::Credentials;
+use dormouse_aws::{Access, BearerKey, CallbackSecret, Endpoints};
 
 /// Fewest bytes of a secret that signs.
 const SECRET: usize = 32;
@@ -21,9 +22,13 @@ const KEY: usize = 16;
 /// | `DORMOUSE_WAKEUP_ARN` | the function that the scheduler calls |
 /// | `DORMOUSE_SIGNAL_ARN` | the function that takes events |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
+/// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
+/// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them, and for the life of the sandbox |
+/// | `AWS_ENDPOINT_URL` | where the services are instead; optional, also with `_DYNAMODB`, `_EVENTBRIDGE` or `_SCHEDULER` behind it |
+/// | `AWS_LAMBDA_RUNTIME_API`, `AWS_LAMBDA_FUNCTION_NAME`, `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | read by the runtime, checked here; Lambda sets them |
 ///
-/// Region, credentials and `AWS_ENDPOINT_URL` are read by the SDK; `DORMOUSE_LOG` or `RUST_LOG`, and the collector of
-/// spans, by [`telemetry`](crate::telemetry). Secrets are not shown when a configuration is printed.
+/// Nothing else is looked at: no profile, no metadata service. `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans,
+/// are read by [`telemetry`](crate::telemetry). Secrets are not shown when a configuration is printed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The table that holds all state.
@@ -46,6 +51,8 @@ pub struct Config {
     pub signal_arn: String,
     /// The queue for what could not be delivered.
     pub dead_letter_arn: Option<String>,
+    /// Where AWS is and as whom it is called.
+    pub access: Access,
 }
 
 /// Everything that is wrong with the environment, in one line and without values.
@@ -86,7 +93,9 @@ impl Config {
             wakeup_arn: reader.arn("DORMOUSE_WAKEUP_ARN"),
             signal_arn: reader.arn("DORMOUSE_SIGNAL_ARN"),
             dead_letter_arn: reader.optional_arn("DORMOUSE_DEAD_LETTER_ARN"),
+            access: reader.access(),
         };
+        reader.runtime();
         if reader.faults.is_empty() { Ok(config) } else { Err(ConfigError(reader.faults)) }
     }
 }
@@ -130,17 +139,48 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     }
 
     fn check_arn(&mut self, name: &str, arn: &str) {
-        if !arn.starts_with("arn:") {
+        // arn:partition:service:region:account:resource; region and account may be empty.
+        let parts: Vec<&str> = arn.splitn(6, ':').collect();
+        let whole = parts.len() == 6 && parts[0] == "arn" && [1, 2, 5].iter().all(|&part| !parts[part].is_empty());
+        if !whole {
             self.faults.push(format!("{name} must be an ARN"));
         }
     }
 
     fn url(&mut self, name: &str) -> Option<String> {
         let url = self.optional(name)?;
-        if !(url.starts_with("https://") || url.starts_with("http://")) {
-            self.faults.push(format!("{name} must begin with https://"));
+        let behind = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        if behind.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':']) || host.contains(' ')) {
+            self.faults.push(format!("{name} must begin with https:// and a host"));
         }
         Some(url)
+    }
+
+    fn access(&mut self) -> Access {
+        let region = match self.optional("AWS_REGION").or_else(|| self.optional("AWS_DEFAULT_REGION")) {
+            Some(region) => region,
+            None => self.needed("AWS_REGION"),
+        };
+        let (key, secret) = (self.needed("AWS_ACCESS_KEY_ID"), self.needed("AWS_SECRET_ACCESS_KEY"));
+        let token = self.optional("AWS_SESSION_TOKEN");
+        let endpoints = Endpoints {
+            all: self.url("AWS_ENDPOINT_URL"),
+            dynamodb: self.url("AWS_ENDPOINT_URL_DYNAMODB"),
+            eventbridge: self.url("AWS_ENDPOINT_URL_EVENTBRIDGE"),
+            scheduler: self.url("AWS_ENDPOINT_URL_SCHEDULER"),
+        };
+        Access { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
+    }
+
+    /// Checks what the runtime reads by itself: it panics over the first variable that it misses.
+    fn runtime(&mut self) {
+        for name in ["AWS_LAMBDA_RUNTIME_API", "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION"] {
+            self.needed(name);
+        }
+        let memory = self.needed("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
+        if !memory.is_empty() && memory.parse::<i32>().is_err() {
+            self.faults.push("AWS_LAMBDA_FUNCTION_MEMORY_SIZE must be a number".to_owned());
+        }
     }
 }
 
@@ -156,6 +196,13 @@ mod tests {
             "DORMOUSE_BUS" | "DORMOUSE_SCHEDULER_GROUP" => "dormouse",
             "DORMOUSE_SCHEDULER_ROLE_ARN" => "arn:aws:iam::123456789012:role/scheduler",
             "DORMOUSE_WAKEUP_ARN" | "DORMOUSE_SIGNAL_ARN" => "arn:aws:lambda:eu-central-1:123456789012:function:f",
+            "AWS_REGION" => "eu-central-1",
+            "AWS_ACCESS_KEY_ID" => "AKIDEXAMPLE",
+            "AWS_SECRET_ACCESS_KEY" => "hush-too",
+            "AWS_LAMBDA_RUNTIME_API" => "127.0.0.1:9001",
+            "AWS_LAMBDA_FUNCTION_NAME" => "inbound",
+            "AWS_LAMBDA_FUNCTION_VERSION" => "1",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE" => "256",
             _ => return None,
         };
         Some(value.to_owned())
@@ -172,17 +219,37 @@ mod tests {
         let error = Config::from_variables(|name| match name {
             "DORMOUSE_CALLBACK_SECRET" => Some("short".to_owned()),
             "DORMOUSE_BASE_URL" => Some("agents.example.com".to_owned()),
-            "DORMOUSE_BUS" | "DORMOUSE_TABLE" => Some(" ".to_owned()),
-            "DORMOUSE_WAKEUP_ARN" | "DORMOUSE_DEAD_LETTER_ARN" => Some("wakeup".to_owned()),
+            "DORMOUSE_BUS" | "DORMOUSE_TABLE" | "AWS_REGION" => Some(" ".to_owned()),
+            "DORMOUSE_WAKEUP_ARN" => Some("wakeup".to_owned()),
+            "DORMOUSE_DEAD_LETTER_ARN" => Some("arn:aws:sqs:eu-central-1:letters".to_owned()),
+            "AWS_SECRET_ACCESS_KEY" | "AWS_LAMBDA_RUNTIME_API" => None,
+            "AWS_ENDPOINT_URL_DYNAMODB" => Some("http://:8000".to_owned()),
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE" => Some("256 MB".to_owned()),
             _ => variables(name),
         });
         let line = error.expect_err("faults").to_string();
         assert_eq!(
             line,
             "the environment is not complete: DORMOUSE_TABLE is missing; DORMOUSE_CALLBACK_SECRET needs at least 32 \
-             bytes; DORMOUSE_BASE_URL must begin with https://; DORMOUSE_BUS is missing; DORMOUSE_WAKEUP_ARN must be \
-             an ARN; DORMOUSE_DEAD_LETTER_ARN must be an ARN"
+             bytes; DORMOUSE_BASE_URL must begin with https:// and a host; DORMOUSE_BUS is missing; DORMOUSE_WAKEUP_ARN \
+             must be an ARN; DORMOUSE_DEAD_LETTER_ARN must be an ARN; AWS_REGION is missing; AWS_SECRET_ACCESS_KEY is \
+             missing; AWS_ENDPOINT_URL_DYNAMODB must begin with https:// and a host; AWS_LAMBDA_RUNTIME_API is \
+             missing; AWS_LAMBDA_FUNCTION_MEMORY_SIZE must be a number"
         );
+    }
+
+    #[test]
+    fn a_service_may_be_elsewhere() {
+        let config = Config::from_variables(|name| match name {
+            "AWS_REGION" => None,
+            "AWS_DEFAULT_REGION" => Some("us-east-2".to_owned()),
+            "AWS_ENDPOINT_URL_SCHEDULER" => Some("http://127.0.0.1:4566".to_owned()),
+            _ => variables(name),
+        });
+        let access = config.expect("a configuration").access;
+        assert_eq!(access.region, "us-east-2");
+        assert_eq!(access.endpoints.scheduler.as_deref(), Some("http://127.0.0.1:4566"));
+        assert_eq!((access.endpoints.all, access.endpoints.dynamodb), (None, None));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub async fn serve(function: Function) -> ExitCode {
         tracing::warn!(%error, "the function goes on without a collector");
         None
     });
-    let app = match boot(exporter).await {
+    let app = match boot(exporter) {
         Ok(app) => app,
         Err(error) => {
             tracing::error!(%error, "the function cannot start");

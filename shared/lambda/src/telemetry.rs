@@ -45,14 +45,20 @@ pub fn init(exporter: Option<&Telemetry>) {
 
 /// A request was answered.
 pub(crate) fn answered(status: u16, took: Duration) {
-    let duration_ms = took.as_secs_f64() * 1000.0;
+    let duration_ms = milliseconds(took);
     tracing::info!(status, duration_ms, "answered");
 }
 
 /// A trigger was dealt with: acknowledged, or raised for the service to deliver it again.
 pub(crate) fn triggered(acknowledged: bool, took: Duration) {
-    let duration_ms = took.as_secs_f64() * 1000.0;
+    let duration_ms = milliseconds(took);
     tracing::info!(acknowledged, duration_ms, "trigger");
+}
+
+/// To the microsecond: more digits would only be noise.
+#[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
+fn milliseconds(took: Duration) -> f64 {
+    took.as_micros() as f64 / 1000.0
 }
 
 /// A turn is over.
@@ -102,4 +108,15 @@ fn failed(path: Option<&str>, error: &TurnError) {
         Bucket::UserCorrectable => None,
     };
     tracing::warn!(invocation_id, path, %category, bucket, repeated, reason, outcome = "errored", "turn");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_decimals() {
+        assert_eq!(milliseconds(Duration::from_nanos(12_345_678)).to_string(), "12.345");
+        assert_eq!(milliseconds(Duration::from_secs(3)).to_string(), "3000");
+    }
 }

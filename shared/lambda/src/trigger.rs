@@ -128,7 +128,7 @@ impl App {
                     Scope::Everything => SweepScope::Everything,
                 };
                 let summary = self.sweep(scope, left).await.map_err(|error| TriggerError::Turn(Box::new(error)))?;
-                Ok(swept(summary))
+                Ok(swept(scope, summary))
             }
         }
     }
@@ -136,9 +136,11 @@ impl App {
     async fn triggered(&self, transmission: Transmission) -> Result<Value, TriggerError> {
         let clock = &self.engine().ports().clock;
         let began = clock.monotonic();
-        let turn = self.harness().turn(transmission).await;
-        telemetry::turn(&turn);
-        let told = told(turn);
+        let turn = self.within(transmission.time_left, self.harness().turn(transmission)).await;
+        let told = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
+            telemetry::turn(&turn);
+            told(turn)
+        });
         telemetry::triggered(told.is_ok(), clock.monotonic().saturating_sub(began));
         told
     }
@@ -170,9 +172,15 @@ fn is_to_be_raised(error: &TurnError) -> bool {
     }
 }
 
-fn swept(summary: SweepSummary) -> Value {
-    let SweepSummary { examined, woken, registered, failed } = summary;
-    tracing::info!(examined, woken, registered, failed, "sweep");
+/// What a sweep did, told to the log (whose lines are counted) and to the service.
+fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
+    let scope = match scope {
+        SweepScope::Due => "due",
+        SweepScope::Everything => "everything",
+    };
+    let SweepSummary { examined, woken, registered, failed, late_by, oldest_pause } = summary;
+    let (late_s, oldest_pause_s) = (late_by.as_secs(), oldest_pause.as_secs());
+    tracing::info!(scope, examined, woken, registered, failed, late_s, oldest_pause_s, "sweep");
     json!({ "status": "swept", "examined": examined, "woken": woken, "registered": registered, "failed": failed })
 }
 

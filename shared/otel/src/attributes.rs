@@ -26,8 +26,13 @@ pub(crate) fn cross_cutting(identity: &Identity) -> Vec<KeyValue> {
     if let Some(session_id) = &identity.session_id {
         all.push(session(session_id));
     }
-    all.extend(flattened("openarmature.user", &identity.metadata));
+    all.extend(user(&identity.metadata));
     all
+}
+
+/// Caller-supplied metadata (§5.6).
+pub(crate) fn user(metadata: &Map) -> Vec<KeyValue> {
+    flattened("openarmature.user", metadata)
 }
 
 pub(crate) fn session(session_id: &SessionId) -> KeyValue {

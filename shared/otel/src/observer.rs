@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use dormouse_engine::{Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
+use dormouse_engine::{FrameworkEvent, Identity, InvocationEnd, InvocationStart, NodeError, NodeEvent, Observer};
 use opentelemetry_sdk::trace::SdkTracer;
 
 use crate::trace;
@@ -16,8 +16,9 @@ pub struct SpanObserver(Arc<Shared>);
 
 struct Shared {
     tracer: SdkTracer,
-    /// The calls that run, by the address of their identity, which each of them holds.
-    running: Mutex<BTreeMap<usize, Tree>>,
+    /// The calls that run, by the place of their root span: of what identifies a call, nothing else is its own and
+    /// stays the same.
+    running: Mutex<BTreeMap<String, Tree>>,
 }
 
 impl fmt::Debug for SpanObserver {
@@ -31,21 +32,32 @@ impl SpanObserver {
         Self(Arc::new(Shared { tracer, running: Mutex::default() }))
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<usize, Tree>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(identity: &Arc<Identity>) -> usize {
-    Arc::as_ptr(identity).addr()
+fn key(identity: &Identity) -> &str {
+    identity.trace_context.as_deref().unwrap_or_default()
 }
 
 #[async_trait]
 impl Observer for SpanObserver {
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
         let Some(identity) = dormouse_engine::current() else { return Ok(()) };
-        if let Some(tree) = self.running().get_mut(&key(&identity)) {
+        if let Some(tree) = self.running().get_mut(key(&identity)) {
+            tree.seen_by(&identity);
             tree.node(event);
+        }
+        Ok(())
+    }
+
+    async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        let (FrameworkEvent::MetadataAugmented(event), Some(identity)) = (event, dormouse_engine::current()) else {
+            return Ok(());
+        };
+        if let Some(tree) = self.running().get_mut(key(&identity)) {
+            tree.augmented(event);
         }
         Ok(())
     }
@@ -54,12 +66,12 @@ impl Observer for SpanObserver {
         let mut running = self.running();
         // Nobody else knows a call whose delivery was cut off.
         running.retain(|_, tree| Arc::strong_count(&tree.identity) > 1);
-        running.insert(key(&start.identity), Tree::begin(&self.0.tracer, start));
+        running.insert(key(&start.identity).to_owned(), Tree::begin(&self.0.tracer, start));
         Ok(())
     }
 
     async fn invocation_ended(&self, end: &InvocationEnd) -> Result<(), NodeError> {
-        let ended = self.running().remove(&key(&end.identity));
+        let ended = self.running().remove(key(&end.identity));
         if let Some(tree) = ended {
             tree.end(end);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::NodeEvent;
+use dormouse_engine::{NodeEvent, Origin};
 
 /// A node on the way from the outermost graph inwards, and what was entered at it: an instance, a branch, or neither
 /// in a plain subgraph.
@@ -31,13 +31,15 @@ pub(crate) enum Place {
 impl Place {
     /// The place of the node that `event` tells of.
     pub(crate) fn of_node(event: &NodeEvent) -> Self {
-        let containing = event.namespace.len().saturating_sub(1);
-        let around = event.namespace.iter().take(containing).enumerate().map(|(depth, node)| Entered {
-            node: node.clone(),
-            fan_out_index: event.fan_out_index_chain.get(depth).copied().flatten(),
-            branch: event.branch_name_chain.get(depth).cloned().flatten(),
-        });
-        Self::Node { around: around.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
+        let entered = entered(&event.namespace, &event.fan_out_index_chain, &event.branch_name_chain);
+        Self::Node { around: entered.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
+    }
+
+    /// The place of the node that something comes from.
+    pub(crate) fn of_origin(origin: &Origin) -> Self {
+        let entered = entered(&origin.namespace, &origin.fan_out_index_chain, &origin.branch_name_chain);
+        let name = origin.namespace.last().cloned().unwrap_or_default();
+        Self::Node { around: entered.collect(), name, attempt_index: origin.attempt_index }
     }
 
     /// What was entered on the way.
@@ -45,6 +47,14 @@ impl Place {
         match self {
             Self::Node { around, .. } => around,
             Self::Inside(path) => path.split_last().map_or(&[], |(_, around)| around),
+        }
+    }
+
+    /// What was entered, up to and including this place.
+    pub(crate) fn entered(&self) -> &[Entered] {
+        match self {
+            Self::Node { around, .. } => around,
+            Self::Inside(path) => path,
         }
     }
 
@@ -85,4 +95,18 @@ impl Place {
             (Self::Node { .. }, Self::Node { .. }) => false,
         }
     }
+}
+
+/// What was entered at each node that contains the last one of `namespace`.
+fn entered(
+    namespace: &[Arc<str>],
+    fan_out_indices: &[Option<u32>],
+    branches: &[Option<Arc<str>>],
+) -> impl Iterator<Item = Entered> {
+    let containing = namespace.len().saturating_sub(1);
+    namespace.iter().take(containing).enumerate().map(|(depth, node)| Entered {
+        node: node.clone(),
+        fan_out_index: fan_out_indices.get(depth).copied().flatten(),
+        branch: branches.get(depth).cloned().flatten(),
+    })
 }

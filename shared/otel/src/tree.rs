@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dormouse_engine::{Identity, InvocationEnd, InvocationResult, InvocationStart, NodeEvent, ObservedError, Phase};
+use dormouse_engine::{
+    Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
+};
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
@@ -20,7 +22,10 @@ pub(crate) struct Tree {
     tracer: SdkTracer,
     root: Span,
     at: SpanContext,
+    /// What spans carry that open now.
     everywhere: Vec<KeyValue>,
+    /// Who saw the event before, when that is not the identity with which the call began.
+    view: Option<Arc<Identity>>,
     /// In the order in which they were opened: what contains comes before what is contained.
     open: Vec<Open>,
     /// The ids of node spans so far.
@@ -55,14 +60,37 @@ impl Tree {
             root,
             at,
             everywhere,
+            view: None,
             open: Vec::new(),
             used: BTreeSet::new(),
         }
     }
 
+    /// What comes now is seen as by `identity`: metadata differ between lines of execution (§3.4).
+    pub(crate) fn seen_by(&mut self, identity: &Arc<Identity>) {
+        if !Arc::ptr_eq(self.view.as_ref().unwrap_or(&self.identity), identity) {
+            self.everywhere = attributes::cross_cutting(identity);
+            self.view = (!Arc::ptr_eq(&self.identity, identity)).then(|| identity.clone());
+        }
+    }
+
+    /// Gives metadata that was added to the open spans on the way to where it was added (§3.4): the node's own, what
+    /// was entered around it, and the invocation span unless siblings share it. Nodes that dispatch are always shared.
+    pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
+        let (own, added) = (self.place_of(Place::of_origin(&event.origin)), attributes::user(&event.entries));
+        if own.entered().iter().all(Entered::is_plain) {
+            self.root.set_attributes(added.clone());
+        }
+        for open in &mut self.open {
+            if open.place == own || (matches!(open.place, Place::Inside(_)) && open.place.contains(&own)) {
+                open.span.set_attributes(added.clone());
+            }
+        }
+    }
+
     /// Takes in one event of a node.
     pub(crate) fn node(&mut self, event: &NodeEvent) {
-        let (place, at) = (self.place_of(event), SystemTime::from(event.at));
+        let (place, at) = (self.place_of(Place::of_node(event)), SystemTime::from(event.at));
         match event.phase {
             Phase::Started => {
                 self.leave_for(&place);
@@ -96,14 +124,14 @@ impl Tree {
         self.root.end_with_timestamp(at);
     }
 
-    /// The place that `event` tells of: a node, or a branch that is a plain call.
-    fn place_of(&self, event: &NodeEvent) -> Place {
-        let node = Place::of_node(event);
-        let branch = Place::Inside(node.around().to_vec());
-        let calls = |open: &Open| open.branches.as_ref().is_some_and(|config| config.calls.contains(&event.node_name));
+    /// The place that is told of as `node`: that node, or a branch that is a plain call.
+    fn place_of(&self, node: Place) -> Place {
+        let Place::Node { around, name, .. } = &node else { return node };
+        let branch = Place::Inside(around.clone());
+        let calls = |open: &Open| open.branches.as_ref().is_some_and(|config| config.calls.contains(name));
         let of_call = self.open.iter().any(|open| open.place.is_parent_of(&branch) && calls(open));
-        let last = node.around().last().and_then(|entered| entered.branch.as_ref());
-        if of_call && last == Some(&event.node_name) { branch } else { node }
+        let last = around.last().and_then(|entered| entered.branch.as_ref());
+        if of_call && last == Some(name) { branch } else { node }
     }
 
     /// Closes the subgraphs that execution has left when it comes to `next`.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Category, InvocationId, Map, Owner, SessionId, SignalId, WakePlan};
+use crate::{Category, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
 
 /// What an invocation waits for (suspension §4).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,4 +163,7 @@ pub struct InvocationRecord {
     /// Its latest pause. After the end only identity, graph, generation and descriptor are meaningful: the state of
     /// the pause is not kept.
     pub paused: PausedInvocation,
+    /// The lists of its outermost state that the store keeps in pieces; goes into
+    /// [`GrowingLists`](crate::GrowingLists).
+    pub stored: Vec<StoredList>,
 }

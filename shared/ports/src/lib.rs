@@ -16,6 +16,7 @@
 mod bus;
 mod category;
 mod checkpoint;
+mod growing;
 mod identity;
 mod invocation;
 mod runtime;
@@ -30,6 +31,7 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
+pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
     Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, SignalDescriptor,

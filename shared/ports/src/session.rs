@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Map, Owner, SessionId};
+use crate::{Map, Owner, SessionId, StoredList};
 
 /// The stored form of a session (sessions §2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,4 +71,6 @@ pub struct LoadedSession {
     pub record: Option<SessionRecord>,
     /// The lease, when one was asked for.
     pub lease: Option<Lease>,
+    /// The lists of the record that the store keeps in pieces; goes into [`GrowingLists`](crate::GrowingLists).
+    pub stored: Vec<StoredList>,
 }

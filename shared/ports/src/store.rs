@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
-    BufferOutcome, BufferedSignal, FailureRecord, InvocationId, InvocationRecord, Lease, LeaseRequest, LoadedSession,
-    Map, Owner, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    BufferOutcome, BufferedSignal, FailureRecord, GrowingLists, InvocationId, InvocationRecord, Lease, LeaseRequest,
+    LoadedSession, Map, Owner, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -147,6 +147,8 @@ pub struct Commit {
     pub session: Option<SessionWrite>,
     /// What happens to the invocation, its signal and its pending row.
     pub invocation: Option<InvocationWrite>,
+    /// Which lists of the written states only grow, and how much of them is stored already.
+    pub growing: GrowingLists,
 }
 
 /// A change of a session.

@@ -62,6 +62,9 @@ pub enum SubscriptionError {
     /// A later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
+    /// This deployment may not do it; a later attempt will not succeed.
+    #[error("{0}")]
+    Denied(String),
     /// It can never succeed as asked.
     #[error("{0}")]
     Rejected(String),

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod claim;
 mod finish;
+mod growing;
 mod large;
 mod pending;
 mod scene;
@@ -134,6 +135,16 @@ checks! {
         only_due_rows_are_listed,
         rows_may_end_while_they_are_listed,
         a_foreign_pending_cursor_is_refused,
+    ],
+    growing: [
+        a_list_grows_save_by_save,
+        a_list_that_did_not_only_grow_is_saved_as_it_is,
+        what_was_told_of_another_list_misleads_nobody,
+        a_pause_keeps_its_list_while_the_session_goes_on,
+        two_turns_append_to_the_same_list,
+        an_invocation_without_a_session_has_lists_of_its_own,
+        lists_of_inner_states_are_no_lists_of_the_outermost,
+        a_long_history_survives_a_pause,
     ],
     large: [
         a_large_session_state_survives,

@@ -50,7 +50,7 @@ impl StateStore for MemoryStore {
         let lease =
             lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
         let record = tables.sessions.get(id.as_str()).and_then(|row| row.record.clone());
-        Ok(LoadedSession { record, lease })
+        Ok(LoadedSession { record, lease, stored: Vec::new() })
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {

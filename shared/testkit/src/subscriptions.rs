@@ -18,7 +18,7 @@ pub enum SubscriptionCall {
 #[derive(Debug, Default)]
 pub struct MemorySubscriptions {
     calls: Mutex<Vec<SubscriptionCall>>,
-    fault: Mutex<Option<(bool, String)>>,
+    fault: Mutex<Option<(fn(String) -> SubscriptionError, String)>>,
 }
 
 impl MemorySubscriptions {
@@ -29,12 +29,17 @@ impl MemorySubscriptions {
 
     /// From now on every call fails as [`SubscriptionError::Unavailable`].
     pub fn fail_unavailable(&self, sentence: &str) {
-        *lock(&self.fault) = Some((false, sentence.to_owned()));
+        *lock(&self.fault) = Some((SubscriptionError::Unavailable, sentence.to_owned()));
     }
 
     /// From now on every call fails as [`SubscriptionError::Rejected`].
     pub fn fail_rejected(&self, sentence: &str) {
-        *lock(&self.fault) = Some((true, sentence.to_owned()));
+        *lock(&self.fault) = Some((SubscriptionError::Rejected, sentence.to_owned()));
+    }
+
+    /// From now on every call fails as [`SubscriptionError::Denied`].
+    pub fn fail_denied(&self, sentence: &str) {
+        *lock(&self.fault) = Some((SubscriptionError::Denied, sentence.to_owned()));
     }
 
     /// From now on calls succeed again.
@@ -44,8 +49,7 @@ impl MemorySubscriptions {
 
     fn answer(&self, call: SubscriptionCall) -> Result<(), SubscriptionError> {
         match lock(&self.fault).clone() {
-            Some((true, sentence)) => Err(SubscriptionError::Rejected(sentence)),
-            Some((false, sentence)) => Err(SubscriptionError::Unavailable(sentence)),
+            Some((kind, sentence)) => Err(kind(sentence)),
             None => {
                 lock(&self.calls).push(call);
                 Ok(())

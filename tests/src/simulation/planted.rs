@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationId,
     InvocationRecord, InvocationStatus, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, Owner, Page,
     PendingRow, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState,
     StateStore, StoreError, SuspendFrom,
@@ -156,8 +156,7 @@ impl LyingStore {
         {
             let (invocation_id, owner) = (request.invocation_id.clone(), claim.owner);
             let write = InvocationWrite::Release { invocation_id, generation, owner };
-            let (id, now) = (format!("forget-{}", request.owner), request.now);
-            let _ = self.inner.commit(&Commit { id, now, session: None, invocation: Some(write) }).await;
+            let _ = self.inner.commit(&alone(format!("forget-{}", request.owner), request.now, write)).await;
         }
     }
 
@@ -170,9 +169,13 @@ impl LyingStore {
         let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
         self.inner.commit(&blind).await?;
         let write = InvocationWrite::Release { invocation_id, generation, owner };
-        let id = format!("{}-asleep", commit.id);
-        self.inner.commit(&Commit { id, now: commit.now, session: None, invocation: Some(write) }).await
+        self.inner.commit(&alone(format!("{}-asleep", commit.id), commit.now, write)).await
     }
+}
+
+/// A change of an invocation that concerns no session.
+fn alone(id: String, now: Timestamp, write: InvocationWrite) -> Commit {
+    Commit { id, now, session: None, invocation: Some(write), growing: GrowingLists::default() }
 }
 
 /// Whose claim `write` needs, and who says to hold it.
@@ -193,8 +196,8 @@ impl StateStore for LyingStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         match (self.inner.load_session(id, lease).await, lease) {
             (Err(StoreError::LeaseHeld { .. }), Some(request)) if self.has(PlantedBug::IgnoreLease) => {
-                let LoadedSession { record, .. } = self.inner.load_session(id, None).await?;
-                Ok(LoadedSession { record, lease: Some(Lease { owner: request.owner.clone(), fence: 0 }) })
+                let lease = Some(Lease { owner: request.owner.clone(), fence: 0 });
+                Ok(LoadedSession { lease, ..self.inner.load_session(id, None).await? })
             }
             (loaded, _) => loaded,
         }

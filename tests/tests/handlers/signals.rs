@@ -109,6 +109,17 @@ async fn a_failed_registration_ends_the_invocation_and_is_not_retried_for_ever()
 }
 
 #[tokio::test]
+async fn a_registration_that_the_deployment_may_not_make_is_for_the_deployment_to_repair() {
+    let world = World::new();
+    world.subscriptions.fail_denied("CreateSchedule on schedule group dormouse: AccessDeniedException: no");
+    let answer = world.post("/graphs/approval/turns", &json!({ "state": { "order": "o1" } })).await;
+    let message = refused(&answer, 500, &Category::HarnessSignalSubscriptionFailed);
+    assert!(message.contains("CreateSchedule on schedule group dormouse"), "{message}");
+    assert_eq!(answer.body["error"]["bucket"], "session_terminating");
+    assert!(header(&answer, "retry-after").is_none());
+}
+
+#[tokio::test]
 async fn a_token_is_not_traded_for_the_one_of_the_next_pause() {
     let world = World::new();
     let begin = json!({ "state": { "order": "o1" }, "invocation_id": "o1" });

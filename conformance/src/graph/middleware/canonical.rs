@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::cause::classify;
-use dormouse_engine::middleware::{FailureIsolation, Retry, Timing};
+use dormouse_engine::middleware::{FailureIsolation, Retry, Timing, TimingRecord};
 use dormouse_engine::{Middleware, NodeError, State, Update};
 use dormouse_ports::{Category, Map};
 use futures::FutureExt;
@@ -119,13 +119,14 @@ fn capture(layer: &mut Directives<'_>, key: &str) -> Result<Option<String>, Fail
 /// `type: timing`.
 #[derive(Clone, Debug)]
 pub(in crate::graph) struct Timed {
-    node_name: String,
+    /// Absent: that of each node of the graph.
+    node_name: Option<String>,
     capture_to: String,
 }
 
 impl Timed {
     pub(super) fn read(layer: &mut Directives<'_>) -> Result<Self, Failure> {
-        let node_name = layer.text("node_name")?.or(layer.text("name")?).unwrap_or_default().to_owned();
+        let node_name = layer.text("node_name")?.or(layer.text("name")?).map(str::to_owned);
         let capture_to = capture(layer, "on_complete")?.unwrap_or_else(|| "timing_records".to_owned());
         Ok(Self { node_name, capture_to })
     }
@@ -134,7 +135,7 @@ impl Timed {
 impl Timed {
     pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
         let (name, ledger) = (self.capture_to.clone(), stage.ledger.clone());
-        Arc::new(Timing::new(self.node_name.as_str(), stage.clock.clone(), move |record| {
+        let on_complete = move |record: TimingRecord| {
             let record = json!({
                 "node_name": &*record.node_name,
                 "duration_ms": record.duration_ms,
@@ -143,7 +144,11 @@ impl Timed {
             });
             ledger.write(|pages| pages.record(&name, record));
             futures::future::ready(Ok(())).boxed()
-        }))
+        };
+        Arc::new(match &self.node_name {
+            Some(node_name) => Timing::new(node_name.as_str(), stage.clock.clone(), on_complete),
+            None => Timing::for_graph(stage.clock.clone(), on_complete),
+        })
     }
 }
 

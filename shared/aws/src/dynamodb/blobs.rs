@@ -20,7 +20,7 @@ use super::keys::{CHUNK, Key};
 use super::write::Write;
 
 /// Below the 400 KB of an item, with room for its keys.
-const CHUNK_BYTES: usize = 350 * 1024;
+pub(super) const CHUNK_BYTES: usize = 350 * 1024;
 /// How many chunks travel at a time.
 const CONCURRENT: usize = 8;
 
@@ -52,8 +52,11 @@ impl BlobRef {
 impl DynamoDbStateStore {
     /// Writes `blobs`, chunk by chunk.
     pub(super) async fn put_blobs(&self, blobs: BTreeMap<BlobRef, Vec<u8>>) -> Result<(), StoreError> {
-        let puts: Vec<Write> =
-            blobs.into_iter().flat_map(|(reference, bytes)| chunk_writes(&reference, &bytes)).collect();
+        self.put_all(blobs.iter().flat_map(|(reference, bytes)| chunk_writes(reference, bytes)).collect()).await
+    }
+
+    /// Does `puts`, which have no conditions, in no order.
+    pub(super) async fn put_all(&self, puts: Vec<Write>) -> Result<(), StoreError> {
         stream::iter(puts).map(|put| self.put_plainly(put)).buffer_unordered(CONCURRENT).try_collect().await
     }
 

@@ -18,7 +18,7 @@ use super::item::{Item, optional_text};
 use super::keys::{COMMIT_ID, Key};
 use super::plan::{Part, Plan};
 use super::session;
-use super::write::Written;
+use super::write::{Write, Written};
 
 /// How the items of a commit answered.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ impl DynamoDbStateStore {
     pub(super) async fn write_commit(&self, commit: &Commit) -> Result<(), CommitError> {
         let mut plan = Plan::of(commit, &self.config)?;
         self.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
+        let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
+        self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
         let verdict = match self.write_plan(commit, &plan).await {
             Ok(verdict) => verdict,
             Err(error) => return self.settle(commit, plan.witness.as_ref(), error).await,
@@ -132,11 +134,18 @@ fn token(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use aws_sdk_dynamodb::types::AttributeValue;
+    use dormouse_ports::GrowingLists;
 
     use super::*;
 
     fn commit() -> Commit {
-        Commit { id: "c1".to_owned(), now: jiff::Timestamp::UNIX_EPOCH, session: None, invocation: None }
+        Commit {
+            id: "c1".to_owned(),
+            now: jiff::Timestamp::UNIX_EPOCH,
+            session: None,
+            invocation: None,
+            growing: GrowingLists::default(),
+        }
     }
 
     fn reason(code: &str, commit_id: Option<&str>) -> CancellationReason {

@@ -4,55 +4,103 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{Map, PausedInvocation, StoreError};
+use dormouse_ports::{GrowingLists, Map, PausedInvocation, StoreError, StoredList};
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::StoreConfig;
-use super::blobs::BlobRef;
+use super::blobs::{BlobRef, CHUNK_BYTES};
 use super::codec;
 use super::item::Item;
-use super::keys::{PAUSE, PAUSE_STATE};
+use super::keys::{Key, LIST_REFS, PAUSE, PAUSE_STATE};
+use super::segments::references;
 
-/// Collects the blobs of one change while its items are built. Equal contents are one blob.
+/// A state that nothing says of which lists grow.
+const UNKNOWN: &GrowingLists = &GrowingLists { fields: Vec::new(), stored: Vec::new() };
+
+/// Collects what must be there before the items of one change while these are built. Equal contents are one blob, or
+/// one piece of a list.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(super) struct Encoder<'g> {
     inline_limit: usize,
     state_limit: usize,
+    pub(super) whole_limit: usize,
+    pub(super) growing: &'g GrowingLists,
+    /// Lists that this change stores.
+    pub(super) grown: Vec<StoredList>,
     pub(super) blobs: BTreeMap<BlobRef, Vec<u8>>,
+    pub(super) pieces: BTreeMap<Key, Item>,
 }
 
-impl Encoder {
+impl<'g> Encoder<'g> {
+    /// For values of which nothing is known.
     pub(super) fn new(config: &StoreConfig) -> Self {
-        Self { inline_limit: config.inline_limit, state_limit: config.state_limit, blobs: BTreeMap::new() }
+        Self::knowing(config, UNKNOWN)
+    }
+
+    /// For states some of whose lists grow.
+    pub(super) fn knowing(config: &StoreConfig, growing: &'g GrowingLists) -> Self {
+        Self {
+            inline_limit: config.inline_limit,
+            state_limit: config.state_limit,
+            whole_limit: config.whole_limit,
+            growing,
+            grown: Vec::new(),
+            blobs: BTreeMap::new(),
+            pieces: BTreeMap::new(),
+        }
     }
 
     /// The attribute that holds `value`: its bytes, or a reference to a blob.
     pub(super) fn body(&mut self, what: &'static str, value: &impl Serialize) -> Result<AttributeValue, StoreError> {
         let bytes = codec::encode(value)?;
-        self.place(what, bytes)
+        self.place(what, bytes, self.inline_limit)
+    }
+
+    /// The attribute that holds a piece of a list. It is larger than an item only where a single item of the list is.
+    pub(super) fn piece_body(&mut self, items: &[Value]) -> Result<AttributeValue, StoreError> {
+        let bytes = codec::encode(&items)?;
+        self.place("the appended items", bytes, CHUNK_BYTES)
+    }
+
+    /// The attributes that hold `state` as `name`; its growing lists are, or will be, in the partition `home`.
+    pub(super) fn state(
+        &mut self,
+        what: &'static str,
+        name: &str,
+        home: &str,
+        state: &Map,
+    ) -> Result<Item, StoreError> {
+        let (rest, lists) = self.cut(home, state)?;
+        let mut item = Item::from([(name.to_owned(), self.body(what, &rest)?)]);
+        item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
+        Ok(item)
     }
 
     /// Sets the attributes that hold `paused`. A large pause keeps the state of its outermost graph apart, because the
     /// session that is written together with it often has the very same state and shares the blob then.
     pub(super) fn pause(&mut self, item: &mut Item, paused: &PausedInvocation) -> Result<(), StoreError> {
-        let whole = codec::encode(paused)?;
+        let (state, lists) = self.cut(&home_of(paused), paused.outermost_state())?;
+        item.extend(references(&lists)?.map(|lists| (LIST_REFS.to_owned(), lists)));
+        let mut rest = paused.clone();
+        *outermost(&mut rest) = state.into_owned();
+        let whole = codec::encode(&rest)?;
         if whole.len() <= self.inline_limit {
             item.insert(PAUSE.to_owned(), AttributeValue::B(Blob::new(whole)));
             return Ok(());
         }
-        let mut rest = paused.clone();
         let state = std::mem::take(outermost(&mut rest));
         item.insert(PAUSE_STATE.to_owned(), self.body("the paused state", &state)?);
         item.insert(PAUSE.to_owned(), self.body("the paused invocation", &rest)?);
         Ok(())
     }
 
-    fn place(&mut self, what: &'static str, bytes: Vec<u8>) -> Result<AttributeValue, StoreError> {
+    fn place(&mut self, what: &'static str, bytes: Vec<u8>, inline_limit: usize) -> Result<AttributeValue, StoreError> {
         if bytes.len() > self.state_limit {
             return Err(StoreError::TooLarge { what, size: bytes.len(), limit: self.state_limit });
         }
-        if bytes.len() <= self.inline_limit {
+        if bytes.len() <= inline_limit {
             return Ok(AttributeValue::B(Blob::new(bytes)));
         }
         let reference = BlobRef { sha256: codec::hex(&Sha256::digest(&bytes)), size: bytes.len() };
@@ -67,5 +115,13 @@ pub(super) fn outermost(paused: &mut PausedInvocation) -> &mut Map {
     match paused.parent_states.first_mut() {
         Some(state) => state,
         None => &mut paused.state,
+    }
+}
+
+/// The partition of the lists of `paused`: that of its session, which has the same ones, or else its own.
+pub(super) fn home_of(paused: &PausedInvocation) -> String {
+    match &paused.session_id {
+        Some(session) => Key::session(session).pk,
+        None => Key::invocation(&paused.invocation_id).pk,
     }
 }

@@ -8,11 +8,12 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
-use super::encode::{Encoder, outermost};
+use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
     CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL,
 };
+use super::segments;
 use super::write::{Write, Written};
 
 const SUSPENDED: &str = "suspended";
@@ -57,7 +58,16 @@ impl DynamoDbStateStore {
         if let Some(state) = self.optional_body(item, PAUSE_STATE).await? {
             *outermost(&mut paused) = state;
         }
-        Ok(InvocationRecord { status: self.status(item).await?, paused })
+        let mut status = self.status(item).await?;
+        let stored = segments::referred(&home_of(&paused), item)?;
+        let state = match &mut status {
+            InvocationStatus::Completed { state } => state,
+            InvocationStatus::Suspended | InvocationStatus::Resuming(_) | InvocationStatus::Errored(_) => {
+                outermost(&mut paused)
+            }
+        };
+        self.refill(&stored, state).await?;
+        Ok(InvocationRecord { status, paused, stored })
     }
 
     async fn status(&self, item: &Item) -> Result<InvocationStatus, StoreError> {
@@ -102,7 +112,7 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
 
 /// Writes a pause over what the invocation was before.
 pub(super) fn suspend_write(
-    encoder: &mut Encoder,
+    encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
     from: &SuspendFrom,
     claim: Option<&Claim>,
@@ -132,19 +142,19 @@ pub(super) enum End<'a> {
 
 /// Writes the end of an invocation over its pause, whose state is not kept.
 pub(super) fn end_write(
-    encoder: &mut Encoder,
+    encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
     owner: Option<&Owner>,
     end: End<'_>,
     commit_id: AttributeValue,
     forget_at: Timestamp,
 ) -> Result<Write, StoreError> {
-    let (phase, name, body) = match end {
-        End::Completed(state) => (COMPLETED, FINAL_STATE, encoder.body("the final state", state)?),
-        End::Errored(failure) => (ERRORED, FAILURE, encoder.body("the failure", failure)?),
+    let (phase, result) = match end {
+        End::Completed(state) => (COMPLETED, encoder.state("the final state", FINAL_STATE, &home_of(paused), state)?),
+        End::Errored(failure) => (ERRORED, Item::from([(FAILURE.to_owned(), encoder.body("the failure", failure)?)])),
     };
     let mut item = base(paused, phase, commit_id);
-    item.insert(name.to_owned(), body);
+    item.extend(result);
     item.insert(TTL.to_owned(), ttl_value(forget_at));
     encoder.pause(&mut item, &without_state(paused))?;
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);

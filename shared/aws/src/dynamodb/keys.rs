@@ -1,5 +1,7 @@
 //! Every key and every attribute name, spelled once. No attribute that an expression names is a reserved word.
 
+use std::fmt;
+
 use dormouse_ports::{InvocationId, PausedInvocation, SessionId, SignalId};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -40,17 +42,20 @@ pub(super) const GRAPH_NAME: &str = "graph_name";
 pub(super) const SAVED_AT: &str = "saved_at";
 pub(super) const COMPLETED_COUNT: &str = "completed_count";
 pub(super) const CHUNK: &str = "chunk";
+pub(super) const LIST_REFS: &str = "list_refs";
+pub(super) const BEFORE: &str = "before_digest";
 
 /// Over how many partitions the index of what sleeps is spread: each takes 1,000 write units a second.
 pub(super) const PENDING_SHARDS: u8 = 16;
 
 const SESSION: &str = "SESSION#";
 pub(super) const HEAD: &str = "HEAD";
+const PIECE: &str = "SEGMENT#";
 const INVOCATION: &str = "INVOCATION#";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) pk: String,
     pub(super) sk: String,
@@ -86,6 +91,61 @@ impl Key {
             None => "never".to_owned(),
         };
         Self { pk: pending_shard(shard_of(id)), sk: format!("{due}#{id}") }
+    }
+}
+
+/// Whether a piece of a list was written by the save that appended it, or holds many of those. Sorts in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Tail,
+    Block,
+}
+
+/// The sort key of a piece of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PieceKey {
+    pub(super) field: String,
+    pub(super) level: Level,
+    /// The piece holds the items `from..to`.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// Of all items before `to`.
+    pub(super) digest: String,
+}
+
+impl fmt::Display for PieceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, level, from, to, digest } = self;
+        write!(f, "{}{:010}#{from:010}#{digest}", pieces_prefix(field, *level), to)
+    }
+}
+
+impl PieceKey {
+    pub(super) fn parse(sk: &str) -> Option<Self> {
+        let mut parts = sk.strip_prefix(PIECE)?.rsplitn(5, '#');
+        let digest = parts.next()?.to_owned();
+        let (from, to) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let level = match parts.next()? {
+            "0" => Level::Tail,
+            "1" => Level::Block,
+            _ => return None,
+        };
+        Some(Self { field: parts.next()?.to_owned(), level, from, to, digest })
+    }
+
+    /// Between which keys the pieces of a list of `count` items are, of which the first `merged` ones are in blocks.
+    pub(super) fn bounds(field: &str, count: usize, merged: usize) -> (String, String) {
+        let (tails, blocks) = (pieces_prefix(field, Level::Tail), pieces_prefix(field, Level::Block));
+        let low = if merged == count { blocks.clone() } else { format!("{tails}{:010}", merged + 1) };
+        let high = if merged == 0 { format!("{tails}{count:010}$") } else { format!("{blocks}{merged:010}$") };
+        (low, high)
+    }
+}
+
+fn pieces_prefix(field: &str, level: Level) -> String {
+    match level {
+        Level::Tail => format!("{PIECE}{field}#0#"),
+        Level::Block => format!("{PIECE}{field}#1#"),
     }
 }
 
@@ -159,6 +219,32 @@ mod tests {
         assert!(shards.iter().all(|shard| *shard < PENDING_SHARDS));
         assert_eq!(shard_of(&InvocationId::from("i1")), shard_of(&InvocationId::from("i1")));
         assert_eq!(pending_shard(7), "PENDING#07");
+    }
+
+    #[test]
+    fn a_piece_survives_its_key() {
+        let key = PieceKey { field: "a#0#b".to_owned(), level: Level::Block, from: 7, to: 40, digest: "d".to_owned() };
+        assert_eq!(PieceKey::parse(&key.to_string()), Some(key));
+        assert_eq!(PieceKey::parse(HEAD), None);
+    }
+
+    #[test]
+    fn one_range_holds_the_blocks_and_the_tails_behind_them() {
+        let key = |level, from, to| PieceKey { field: "f".to_owned(), level, from, to, digest: "d".to_owned() };
+        let is_within = |key: PieceKey, (low, high): (String, String)| (low..=high).contains(&key.to_string());
+        let bounds = || PieceKey::bounds("f", 12, 10);
+        for (wanted, level, from, to) in [
+            (true, Level::Block, 0, 9),
+            (true, Level::Block, 9, 10),
+            (false, Level::Block, 10, 11),
+            (false, Level::Tail, 9, 10),
+            (true, Level::Tail, 10, 11),
+            (true, Level::Tail, 11, 12),
+        ] {
+            assert_eq!(is_within(key(level, from, to), bounds()), wanted, "{level:?} {from}..{to}");
+        }
+        assert!(!is_within(key(Level::Tail, 12, 13), PieceKey::bounds("f", 12, 0)));
+        assert!(!is_within(key(Level::Tail, 9, 10), PieceKey::bounds("f", 12, 12)));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::StoreConfig;
 use super::encode::Encoder;
 use super::invocation::{self, End};
-use super::item::text_value;
-use super::keys::Key;
+use super::item::{Item, text_value};
+use super::keys::{CHUNK, Key};
 use super::write::Write;
 use super::{pending, session, signal};
 
@@ -24,7 +24,7 @@ pub(super) enum Part<'a> {
 /// The changes of one commit, in the order in which their refusals count.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
-    pub(super) encoder: Encoder,
+    pub(super) encoder: Encoder<'a>,
     pub(super) parts: Vec<(Part<'a>, Write)>,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
@@ -32,14 +32,25 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     pub(super) fn of(commit: &'a Commit, config: &StoreConfig) -> Result<Self, StoreError> {
-        let mut plan = Self { encoder: Encoder::new(config), parts: Vec::new(), witness: None };
+        let mut plan = Self { encoder: Encoder::knowing(config, &commit.growing), parts: Vec::new(), witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
         if let Some(write) = &commit.invocation {
             plan.invocation(commit, write, config)?;
         }
+        plan.take_pieces_along(config.inline_limit);
         Ok(plan)
+    }
+
+    /// A few new items of a list travel inside the transaction, which costs a unit more for each KB but no round trip.
+    fn take_pieces_along(&mut self, limit: usize) {
+        let bytes =
+            |item: &Item| item.get(CHUNK).and_then(|body| body.as_b().ok()).map_or(0, |body| body.as_ref().len());
+        if self.encoder.pieces.values().map(bytes).sum::<usize>() <= limit {
+            let pieces = std::mem::take(&mut self.encoder.pieces);
+            self.parts.extend(pieces.into_iter().map(|(key, item)| (Part::Unconditional, Write::put(&key, item))));
+        }
     }
 
     fn session(&mut self, commit: &Commit, write: &'a SessionWrite) -> Result<(), StoreError> {

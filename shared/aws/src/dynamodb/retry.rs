@@ -8,7 +8,8 @@ use super::fault::Fault;
 /// How often and how patiently a request is repeated: full jitter under an exponentially growing ceiling.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
-    /// How often a request is sent at most.
+    /// How often a request is sent at most. The default gives a busy table some 2 seconds; a turn whose time is over
+    /// drops the request earlier.
     pub attempts: u32,
     /// The ceiling of the first pause; each next one is twice as high.
     pub base: Duration,
@@ -18,7 +19,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { attempts: 6, base: Duration::from_millis(15), cap: Duration::from_secs(1) }
+        Self { attempts: 10, base: Duration::from_millis(15), cap: Duration::from_secs(1) }
     }
 }
 

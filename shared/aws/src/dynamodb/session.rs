@@ -2,7 +2,7 @@
 
 use dormouse_ports::{
     CommitError, Lease, LeaseRequest, LoadedSession, Page, SessionExpectation, SessionFilter, SessionId, SessionRecord,
-    SessionSummary, SessionWrite, StoreError,
+    SessionSummary, SessionWrite, StoreError, StoredList,
 };
 use jiff::Timestamp;
 
@@ -10,19 +10,19 @@ use super::DynamoDbStateStore;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_number, optional_text, text, text_value, time, time_value};
 use super::keys::{
-    self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, PK, SCHEMA_VERSION, SESSION_STATE, UPDATED_AT,
-    VERSION,
+    self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, LIST_REFS, PK, SCHEMA_VERSION, SESSION_STATE,
+    UPDATED_AT, VERSION,
 };
 use super::scan::Listing;
+use super::segments;
 use super::write::{Write, Written};
 
 impl DynamoDbStateStore {
     pub(super) async fn read_session(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
-        let record = match self.get_item(Key::session(id)).await? {
-            Some(item) => self.session_record(id, &item).await?,
-            None => None,
-        };
-        Ok(LoadedSession { record, lease: None })
+        match self.get_item(Key::session(id)).await? {
+            Some(item) => self.loaded(id, &item, None).await,
+            None => Ok(LoadedSession { record: None, lease: None, stored: Vec::new() }),
+        }
     }
 
     /// Takes the lease and loads the record in one update. A lease that the caller holds already is renewed in a
@@ -40,7 +40,7 @@ impl DynamoDbStateStore {
             Written::Refused(item) => return Err(held(item.as_ref())),
         };
         let lease = Lease { owner: request.owner.clone(), fence: number(&item, FENCE)? };
-        Ok(LoadedSession { record: self.session_record(id, &item).await?, lease: Some(lease) })
+        self.loaded(id, &item, Some(lease)).await
     }
 
     async fn renew(&self, id: &SessionId, request: &LeaseRequest, found: &Item) -> Result<Item, StoreError> {
@@ -55,17 +55,30 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Removes the whole head: a turn that still runs finds its lease lost.
+    /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists stay: a sleeping
+    /// invocation may refer to them.
     pub(super) async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
         self.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
     }
 
-    /// The record in `item`; a head that was born by a lease has none yet.
-    async fn session_record(&self, id: &SessionId, item: &Item) -> Result<Option<SessionRecord>, StoreError> {
+    /// The session whose head is `item`; one that was born by a lease has no record yet.
+    async fn loaded(&self, id: &SessionId, item: &Item, lease: Option<Lease>) -> Result<LoadedSession, StoreError> {
+        let stored = segments::referred(&Key::session(id).pk, item)?;
+        Ok(LoadedSession { record: self.session_record(id, item, &stored).await?, lease, stored })
+    }
+
+    async fn session_record(
+        &self,
+        id: &SessionId,
+        item: &Item,
+        stored: &[StoredList],
+    ) -> Result<Option<SessionRecord>, StoreError> {
         let Some(version) = optional_number(item, VERSION)? else { return Ok(None) };
+        let mut state = self.body(item, SESSION_STATE).await?;
+        self.refill(stored, &mut state).await?;
         Ok(Some(SessionRecord {
             session_id: id.clone(),
-            state: self.body(item, SESSION_STATE).await?,
+            state,
             schema_version: text(item, SCHEMA_VERSION)?.to_owned(),
             version,
             created_at: time(item, CREATED_AT)?,
@@ -104,23 +117,37 @@ fn held(item: Option<&Item>) -> StoreError {
 }
 
 /// The change that `write` makes to its head, without the part that every commit adds.
-pub(super) fn session_write(encoder: &mut Encoder, write: &SessionWrite, now: Timestamp) -> Result<Write, StoreError> {
-    let mut set = vec!["commit_id = :commit"];
-    if write.save.is_some() {
+pub(super) fn session_write(
+    encoder: &mut Encoder<'_>,
+    write: &SessionWrite,
+    now: Timestamp,
+) -> Result<Write, StoreError> {
+    let key = Key::session(&write.session_id);
+    let (mut set, mut remove, mut values) = (vec!["commit_id = :commit"], Vec::new(), Vec::new());
+    if let Some((state, schema_version)) = &write.save {
         set.push("session_state = :state, schema_version = :schema, updated_at = :now");
         set.push("created_at = if_not_exists(created_at, :now), version = if_not_exists(version, :zero) + :one");
+        let (rest, lists) = encoder.cut(&key.pk, state)?;
+        values.push((":state", encoder.body("the session state", &rest)?));
+        match segments::references(&lists)? {
+            Some(lists) => {
+                set.push("list_refs = :lists");
+                values.push((":lists", lists));
+            }
+            None => remove.push(LIST_REFS),
+        }
+        values.extend([(":schema", text_value(schema_version)), (":now", time_value(now))]);
+        values.extend([(":zero", number_value(0)), (":one", number_value(1))]);
     }
-    let release = write.release && write.lease.is_some();
-    let removal = if release { " REMOVE lease_owner, lease_until" } else { "" };
-    let mut change = Write::update(&Key::session(&write.session_id), format!("SET {}{removal}", set.join(", ")));
-    if let Some((state, schema_version)) = &write.save {
-        change = change
-            .with(":state", encoder.body("the session state", state)?)
-            .with(":schema", text_value(schema_version))
-            .with(":now", time_value(now))
-            .with(":zero", number_value(0))
-            .with(":one", number_value(1));
+    if write.release && write.lease.is_some() {
+        remove.extend([LEASE_OWNER, LEASE_UNTIL]);
     }
+    let mut expression = format!("SET {}", set.join(", "));
+    if !remove.is_empty() {
+        expression.push_str(&format!(" REMOVE {}", remove.join(", ")));
+    }
+    let change =
+        values.into_iter().fold(Write::update(&key, expression), |write, (name, value)| write.with(name, value));
     Ok(expecting(leased(change, write), write.expect))
 }
 

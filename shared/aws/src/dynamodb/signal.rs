@@ -89,7 +89,7 @@ fn occupied(item: &Item, signal: &BufferedSignal) -> Result<BufferOutcome, Store
     Ok(BufferOutcome::Occupied)
 }
 
-fn park_write(encoder: &mut Encoder, id: &SignalId, signal: &BufferedSignal) -> Result<Write, StoreError> {
+fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal) -> Result<Write, StoreError> {
     let item = Item::from([
         (PHASE.to_owned(), text_value(BUFFERED)),
         (PAYLOAD.to_owned(), encoder.body("the payload", &signal.payload)?),

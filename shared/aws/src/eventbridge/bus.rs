@@ -1,21 +1,23 @@
 use async_trait::async_trait;
 use aws_sdk_eventbridge::Client;
-use aws_sdk_eventbridge::error::{DisplayErrorContext, ProvideErrorMetadata};
 use aws_sdk_eventbridge::operation::put_events::PutEventsOutput;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use dormouse_ports::{BusError, Event, EventBus};
 
+use crate::connect::Lazy;
+use crate::refusal::{Kind, kind_of, refusal};
+
 /// The [`EventBus`] on EventBridge.
 #[derive(Clone, Debug)]
 pub struct EventBridgeBus {
-    client: Client,
+    client: Lazy<Client>,
     bus_name: String,
 }
 
 impl EventBridgeBus {
     /// Publishes to the bus `bus_name` (a name or an ARN).
-    pub fn new(client: Client, bus_name: impl Into<String>) -> Self {
-        Self { client, bus_name: bus_name.into() }
+    pub fn new(client: impl Into<Lazy<Client>>, bus_name: impl Into<String>) -> Self {
+        Self { client: client.into(), bus_name: bus_name.into() }
     }
 }
 
@@ -24,16 +26,20 @@ impl EventBus for EventBridgeBus {
     async fn publish(&self, event: Event) -> Result<(), BusError> {
         let answer = self.client.put_events().entries(entry(&self.bus_name, event)?).send().await;
         match answer {
-            Ok(answer) => outcome(&answer),
-            Err(error) => {
-                let sentence = DisplayErrorContext(&error).to_string();
-                Err(if is_lasting(error.code()) {
-                    BusError::Rejected(sentence)
-                } else {
-                    BusError::Unavailable(sentence)
-                })
-            }
+            Ok(answer) => outcome(&self.bus_name, &answer),
+            Err(error) => Err(bus_error(refusal("PutEvents", &resource(&self.bus_name), &error))),
         }
+    }
+}
+
+fn resource(bus_name: &str) -> String {
+    format!("event bus {bus_name}")
+}
+
+fn bus_error((kind, sentence): (Kind, String)) -> BusError {
+    match kind {
+        Kind::Passing => BusError::Unavailable(sentence),
+        Kind::Denied | Kind::Refused => BusError::Rejected(sentence),
     }
 }
 
@@ -44,20 +50,15 @@ fn entry(bus_name: &str, event: Event) -> Result<PutEventsRequestEntry, BusError
 }
 
 /// The request as a whole succeeds even when its entry failed.
-fn outcome(answer: &PutEventsOutput) -> Result<(), BusError> {
+fn outcome(bus_name: &str, answer: &PutEventsOutput) -> Result<(), BusError> {
     if answer.failed_entry_count() == 0 {
         return Ok(());
     }
     let failed = answer.entries().iter().find(|entry| entry.error_code().is_some());
     let code = failed.and_then(|entry| entry.error_code()).unwrap_or("unknown error");
     let message = failed.and_then(|entry| entry.error_message()).unwrap_or("no message");
-    let sentence = format!("{code}: {message}");
-    let passing = ["InternalFailure", "InternalException", "ThrottlingException"].contains(&code);
-    Err(if passing { BusError::Unavailable(sentence) } else { BusError::Rejected(sentence) })
-}
-
-fn is_lasting(code: Option<&str>) -> bool {
-    matches!(code, Some("AccessDeniedException" | "ValidationException" | "ResourceNotFoundException"))
+    let sentence = format!("PutEvents on {}: {code}: {message}", resource(bus_name));
+    Err(bus_error((kind_of(code, 400), sentence)))
 }
 
 #[cfg(test)]
@@ -84,9 +85,11 @@ mod tests {
 
     #[test]
     fn a_failed_entry_is_a_failure() {
-        assert!(outcome(&PutEventsOutput::builder().failed_entry_count(0).build()).is_ok());
-        assert!(matches!(outcome(&answer("InternalFailure")), Err(BusError::Unavailable(_))));
-        let Err(BusError::Rejected(sentence)) = outcome(&answer("MalformedDetail")) else { panic!("not rejected") };
-        assert_eq!(sentence, "MalformedDetail: why");
+        assert!(outcome("main", &PutEventsOutput::builder().failed_entry_count(0).build()).is_ok());
+        assert!(matches!(outcome("main", &answer("InternalFailure")), Err(BusError::Unavailable(_))));
+        let Err(BusError::Rejected(sentence)) = outcome("main", &answer("MalformedDetail")) else {
+            panic!("not rejected")
+        };
+        assert_eq!(sentence, "PutEvents on event bus main: MalformedDetail: why");
     }
 }

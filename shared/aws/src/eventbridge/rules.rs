@@ -4,14 +4,17 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_eventbridge::Client;
-use aws_sdk_eventbridge::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_eventbridge::config::http::HttpResponse;
+use aws_sdk_eventbridge::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_rule::PutRuleInput;
 use aws_sdk_eventbridge::operation::put_targets::PutTargetsInput;
 use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, Target};
 use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
 use serde_json::{Value, json};
 
+use crate::connect::Lazy;
 use crate::naming::derived;
+use crate::refusal::{kind_of, refusal, subscription_error};
 
 /// Where rules live and what they call.
 #[derive(Clone, Debug)]
@@ -27,16 +30,20 @@ pub struct RuleConfig {
 /// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
 const TEMPLATE: &str = r#"{"dormouse_signal":{"signal_id":<signal_id>,"payload":<payload>,"event_id":<event_id>}}"#;
 
+/// Said when the bus takes no more rules.
+const FULL: &str = "the event bus has as many rules as it may have: let waits share a pattern, or raise the account's \
+    quota of rules per bus";
+
 /// Makes rules. Rules are shared and stay; whoever stopped waiting is no longer found by the signals they carry.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    client: Client,
+    client: Lazy<Client>,
     config: RuleConfig,
     known: Mutex<HashSet<String>>,
 }
 
 impl Rules {
-    pub(crate) fn new(client: Client, config: RuleConfig) -> Self {
+    pub(crate) fn new(client: Lazy<Client>, config: RuleConfig) -> Self {
         Self { client, config, known: Mutex::default() }
     }
 
@@ -57,20 +64,37 @@ impl Rules {
         let request = self.client.put_rule().set_name(input.name).set_event_pattern(input.event_pattern);
         let request = request.set_event_bus_name(input.event_bus_name).set_state(input.state);
         let request = request.set_description(input.description);
-        request.send().await.map(|_| ()).map_err(|error| refused("PutRule", &error))
+        request.send().await.map(|_| ()).map_err(|error| self.refused("PutRule", &error))
     }
 
     async fn put_targets(&self, input: PutTargetsInput) -> Result<(), SubscriptionError> {
         let request = self.client.put_targets().set_rule(input.rule).set_event_bus_name(input.event_bus_name);
         let answer = request.set_targets(input.targets).send().await;
-        let answer = answer.map_err(|error| refused("PutTargets", &error))?;
+        let answer = answer.map_err(|error| self.refused("PutTargets", &error))?;
         match answer.failed_entries().first() {
             None => Ok(()),
             Some(failed) => {
                 let code = failed.error_code().unwrap_or("unknown error");
-                Err(SubscriptionError::Unavailable(format!("PutTargets: {code}")))
+                let message = failed.error_message().unwrap_or("no message");
+                let sentence = format!("PutTargets on {}: {code}: {message}", self.resource());
+                // Without a status of its own, what is not known to last may pass.
+                Err(subscription_error((kind_of(code, 500), sentence)))
             }
         }
+    }
+
+    fn resource(&self) -> String {
+        format!("event bus {}", self.config.bus_name)
+    }
+
+    fn refused<E>(&self, action: &str, error: &SdkError<E, HttpResponse>) -> SubscriptionError
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        if error.code() == Some("LimitExceededException") {
+            return SubscriptionError::Rejected(FULL.to_owned());
+        }
+        subscription_error(refusal(action, &self.resource(), error))
     }
 }
 
@@ -145,28 +169,6 @@ fn malformed(error: BuildError) -> SubscriptionError {
     SubscriptionError::Rejected(error.to_string())
 }
 
-fn refused<E, R>(action: &str, error: &SdkError<E, R>) -> SubscriptionError
-where
-    E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: std::fmt::Debug,
-{
-    meaning(action, error.code(), || DisplayErrorContext(error).to_string())
-}
-
-fn meaning(action: &str, code: Option<&str>, detail: impl FnOnce() -> String) -> SubscriptionError {
-    match code {
-        Some("LimitExceededException") => SubscriptionError::Rejected(
-            "the event bus has as many rules as it may have: let waits share a pattern, or raise the account's quota \
-             of rules per bus"
-                .to_owned(),
-        ),
-        Some("InvalidEventPatternException" | "ValidationException" | "AccessDeniedException") => {
-            SubscriptionError::Rejected(format!("{action}: {}", detail()))
-        }
-        _ => SubscriptionError::Unavailable(format!("{action}: {}", detail())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,14 +226,5 @@ mod tests {
         assert_eq!(target.dead_letter_config().and_then(|letters| letters.arn()), Some("arn:letters"));
         let filled = TEMPLATE.replace("<signal_id>", "1").replace("<payload>", "{}").replace("<event_id>", "2");
         assert!(serde_json::from_str::<Value>(&filled).is_ok());
-    }
-
-    #[test]
-    fn too_many_rules_is_said_clearly() {
-        let SubscriptionError::Rejected(sentence) = meaning("PutRule", Some("LimitExceededException"), String::new)
-        else {
-            panic!("not rejected")
-        };
-        assert!(sentence.contains("as many rules as it may have"), "{sentence}");
     }
 }

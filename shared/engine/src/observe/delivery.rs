@@ -1,6 +1,7 @@
 //! The delivery queue: one per invocation of an outermost graph, strictly serial, beside the execution.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 
 use super::{Event, InvocationEnd, InvocationResult, InvocationStart, Registrations};
 use crate::CompiledGraph;
-use crate::ambient::{self, Identity, Scope, Scoped};
+use crate::ambient::{self, Identity, Scope, Scoped, View};
 
 /// The deliveries of a graph's invocations that are not finished yet.
 #[derive(Default)]
@@ -153,7 +154,8 @@ impl Drop for EventQueue {
 
 async fn deliver_all(mut queue: mpsc::UnboundedReceiver<Letter>, delivery: Arc<Delivery>) {
     while let Some(Letter { observers, identity, event }) = queue.next().await {
-        Scoped::new(Scope::outside_nodes(identity), Box::pin(deliver(&observers, &event))).await;
+        let scope = Scope::outside_nodes(View::new(identity));
+        Scoped::new(scope, pin!(deliver(&observers, &event))).await;
         if event.is_owed() {
             delivery.advance();
         }

@@ -61,7 +61,7 @@ pub async fn drain_current_events(clock: &dyn Clock, timeout: Option<Duration>) 
 }
 
 fn calling() -> Option<Arc<Delivery>> {
-    ambient::scope()?.attempts?.events().map(|events| events.delivery.clone())
+    ambient::look(|scope| scope.attempts.as_ref()?.events().map(|events| events.delivery.clone()))?
 }
 
 async fn settle(clock: &dyn Clock, deliveries: Vec<Arc<Delivery>>, timeout: Option<Duration>) -> DrainSummary {

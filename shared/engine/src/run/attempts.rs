@@ -6,12 +6,14 @@
 //! (pipeline-utilities §6.3). Without an attempt (a middleware answered for the node) nothing is told.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_ports::{Map, SignalDescriptor};
 use futures::FutureExt;
 
 use super::dispatch::flatten_panic;
+use super::slot::Slot;
 use crate::ambient::View;
 use crate::observe::{
     Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
@@ -19,11 +21,16 @@ use crate::observe::{
 };
 use crate::{NodeError, State, Update};
 
-/// The attempts of one dispatch.
+/// The attempts of one dispatch, and what everything in it shares.
 pub(crate) struct Attempts {
-    told: Option<Told>,
-    view: View,
-    book: Mutex<Book>,
+    pub(crate) view: View,
+    /// Where the dispatch is stopped.
+    pub(crate) slot: Slot,
+    /// The index of the attempt that paused, until it goes on.
+    paused: AtomicU32,
+    last: AtomicU32,
+    /// Absent when nobody observes: then nothing is written down, and no state is held.
+    told: Option<Box<Told>>,
 }
 
 /// To whom it is told, and what all its events have in common.
@@ -32,13 +39,11 @@ pub(super) struct Told {
     pub(super) observers: Registrations,
     /// Phase, index and states are filled in per event.
     pub(super) template: NodeEvent,
+    book: Mutex<Book>,
 }
 
 #[derive(Default)]
 struct Book {
-    /// The index of the attempt that paused, until it goes on.
-    paused: u32,
-    last: u32,
     open: Option<Open>,
     config: Config,
 }
@@ -57,35 +62,47 @@ struct Open {
     failure: Option<ObservedError>,
 }
 
+impl Told {
+    pub(super) fn new(events: Arc<EventQueue>, observers: Registrations, template: NodeEvent) -> Self {
+        Self { events, observers, template, book: Mutex::default() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Attempts {
     /// `paused` is the index of the attempt that goes on after a suspension, or 0; `around` that of what is around.
-    pub(super) fn new(told: Option<Told>, view: View, paused: u32, around: u32) -> Self {
-        Self { told, view, book: Mutex::new(Book { paused, last: around, ..Book::default() }) }
+    pub(super) fn new(told: Option<Box<Told>>, view: View, paused: u32, around: u32) -> Self {
+        Self { view, slot: Slot::default(), paused: paused.into(), last: around.into(), told }
     }
 
     /// The index with which to begin.
     pub(crate) fn first(&self) -> u32 {
-        self.book().paused
+        self.paused.load(Ordering::Relaxed)
     }
 
     /// The index of the latest attempt.
     pub(crate) fn last(&self) -> u32 {
-        self.book().last
+        self.last.load(Ordering::Relaxed)
     }
 
     /// A retry begins attempt `index`.
     pub(crate) fn enter(&self, index: u32) {
-        self.book().last = index;
+        self.last.store(index, Ordering::Relaxed);
     }
 
     /// The innermost point of the chain is reached: what paused goes on.
     pub(super) fn arrive(&self) {
-        self.book().paused = 0;
+        self.paused.store(0, Ordering::Relaxed);
     }
 
     /// What the coming attempt will run with.
     pub(super) fn resolved(&self, config: Config) {
-        self.book().config = config;
+        if let Some(told) = &self.told {
+            told.book().config = config;
+        }
     }
 
     /// Runs attempt `index` at a node's own work on `pre_state`. A panic is a failure like any other.
@@ -97,7 +114,9 @@ impl Attempts {
     ) -> Result<Update, NodeError> {
         self.start(index, pre_state);
         let result = flatten_panic(AssertUnwindSafe(work).catch_unwind().await);
-        if let (Err(error), Some(open)) = (&result, &mut self.book().open) {
+        if let (Err(error), Some(told)) = (&result, &self.told)
+            && let Some(open) = &mut told.book().open
+        {
             open.failure = Some(error.into());
         }
         result
@@ -105,17 +124,10 @@ impl Attempts {
 
     /// The node's body starts on `pre_state`. An attempt before it that nobody settled ends with what it raised.
     fn start(&self, index: u32, pre_state: &State) {
-        if self.told.is_none() {
-            // Nobody will hear of it: holding the state would only make the coming merge copy it.
-            self.book().last = index;
-            return;
-        }
+        self.enter(index);
+        let Some(told) = &self.told else { return };
         let open = Open { index, pre_state: pre_state.clone(), failure: None };
-        let before = {
-            let mut book = self.book();
-            book.last = index;
-            book.open.replace(open)
-        };
+        let before = told.book().open.replace(open);
         if let Some(Open { failure, index, pre_state }) = before {
             let failure = failure.unwrap_or_else(|| ObservedError::from(&NodeError::new(DISCARDED)));
             self.settle(Open { index, pre_state, failure: None }, Err(failure));
@@ -125,7 +137,7 @@ impl Attempts {
 
     /// A retry saw the present attempt fail with `error`.
     pub(crate) fn failed(&self, error: &NodeError) {
-        let open = self.book().open.take();
+        let open = self.take_open();
         if let Some(mut open) = open {
             let failure = open.failure.take().unwrap_or_else(|| error.into());
             self.settle(open, Err(failure));
@@ -134,7 +146,7 @@ impl Attempts {
 
     /// The dispatch ended: with the state after merge and edge, or with the error that ends the invocation.
     pub(super) fn end(&self, ended: Result<&State, impl Into<ObservedError>>) {
-        let open = self.book().open.take();
+        let open = self.take_open();
         if let Some(open) = open {
             self.settle(open, ended.cloned().map_err(Into::into));
         }
@@ -142,7 +154,7 @@ impl Attempts {
 
     /// The body called `suspend()`.
     pub(super) fn suspended(&self, descriptor: &SignalDescriptor) {
-        let open = self.book().open.take();
+        let open = self.take_open();
         if let Some(Open { index, pre_state, .. }) = open {
             let descriptor = Some(descriptor.clone());
             self.tell(index, |event| NodeEvent { phase: Phase::Suspended, pre_state, descriptor, ..event });
@@ -175,7 +187,7 @@ impl Attempts {
 
     fn tell(&self, attempt_index: u32, fill: impl FnOnce(NodeEvent) -> NodeEvent) {
         if let Some(told) = &self.told {
-            let Config { fan_out: fan_out_config, branches: parallel_branches_config } = self.book().config.clone();
+            let Config { fan_out: fan_out_config, branches: parallel_branches_config } = told.book().config.clone();
             let (at, template) = (told.events.now(), told.template.clone());
             let event = NodeEvent { at, attempt_index, fan_out_config, parallel_branches_config, ..template };
             told.events.dispatch(&told.observers, self.view.identity(), Event::Node(fill(event)));
@@ -189,8 +201,8 @@ impl Attempts {
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn take_open(&self) -> Option<Open> {
+        self.told.as_ref()?.book().open.take()
     }
 }
 

@@ -13,6 +13,7 @@ use super::fan_out::error_record;
 use super::pausing::Contained;
 use super::record::Boundary;
 use super::slot::Wish;
+use super::walk::Around;
 use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
 use crate::observe::ParallelBranchesConfig;
 use crate::{NodeError, State, Update};
@@ -38,7 +39,8 @@ impl Dispatch<'_> {
         };
         self.attempts.resolved(Config { branches: Some(Arc::new(config)), ..Config::default() });
         let work = async {
-            let contributions = self.run_branches(node, &chosen, &state).await?;
+            let around = self.walk.around(self.name, state.clone());
+            let contributions = self.run_branches(node, &chosen, &around).await?;
             Ok(merged(node, contributions))
         };
         self.attempt(state.clone(), work).await
@@ -48,12 +50,12 @@ impl Dispatch<'_> {
         &self,
         node: &ParallelBranches,
         chosen: &[&'b (Arc<str>, Branch)],
-        snapshot: &State,
+        around: &Around,
     ) -> Result<Vec<Contribution<'b>>, NodeError> {
         let started = chosen
             .iter()
             .enumerate()
-            .map(|(index, (name, branch))| async move { (index, self.run_branch(node, name, branch, snapshot).await) });
+            .map(|(index, (name, branch))| async move { (index, self.run_branch(node, name, branch, around).await) });
         let mut running: FuturesUnordered<_> = started.collect();
         let mut contributions: Vec<Option<Contribution<'b>>> = Vec::new();
         contributions.resize_with(chosen.len(), || None);
@@ -76,7 +78,7 @@ impl Dispatch<'_> {
         Ok(contributions.into_iter().flatten().collect())
     }
 
-    async fn run_branch(&self, node: &ParallelBranches, name: &Arc<str>, branch: &Branch, snapshot: &State) -> PartEnd {
+    async fn run_branch(&self, node: &ParallelBranches, name: &Arc<str>, branch: &Branch, around: &Around) -> PartEnd {
         let schema = self.walk.graph.schema();
         let contribution = |end: &State| match &branch.graph {
             Some(graph) => branch.projection.kept(schema, graph, end),
@@ -85,9 +87,9 @@ impl Dispatch<'_> {
         let (state, work) = match (&branch.graph, &branch.call) {
             (Some(graph), _) => {
                 let work = PartWork::Graph { graph, contribution: &contribution };
-                (branch.projection.enter(snapshot, graph), work)
+                (branch.projection.enter(&around.state, graph), work)
             }
-            (None, Some(call)) => (snapshot.clone(), PartWork::Call(&**call)),
+            (None, Some(call)) => (around.state.clone(), PartWork::Call(&**call)),
             (None, None) => return PartEnd::Failed(NodeError::new("the branch has nothing to do")),
         };
         let child = Child {
@@ -95,9 +97,8 @@ impl Dispatch<'_> {
             work,
             middleware: &branch.middleware,
             boundary: Boundary::Branch(name.clone()),
-            snapshot,
+            around,
             no_suspension: no_suspension(node.error_policy),
-            slot: Arc::default(),
             ticket: None,
         };
         // What wraps the branch deals in the subgraph's fields; they are projected when it is done (§11.7).

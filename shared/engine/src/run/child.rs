@@ -11,8 +11,8 @@ use super::dispatch::{Dispatch, flatten_panic};
 use super::pausing::{Pause, Refusal};
 use super::progress::Ticket;
 use super::record::Boundary;
-use super::slot::{Ended, Saver, Slot, UntilSuspended, Wish};
-use super::walk::{End, From, Inside};
+use super::slot::{Ended, Saver, UntilSuspended, Wish};
+use super::walk::{Around, End, From, Inside};
 use super::{Attempts, Body};
 use crate::ambient::{self, Position, Scope, Scoped, View};
 use crate::graph::ErrorPolicy;
@@ -33,10 +33,8 @@ pub(super) struct Child<'c> {
     pub(super) work: PartWork<'c>,
     pub(super) middleware: &'c [Arc<dyn Middleware>],
     pub(super) boundary: Boundary,
-    /// The parent's state at entry.
-    pub(super) snapshot: &'c State,
+    pub(super) around: &'c Around,
     pub(super) no_suspension: Option<&'static str>,
-    pub(super) slot: Arc<Slot>,
     /// The fan-out whose instance it is, where progress is saved.
     pub(super) ticket: Option<Ticket>,
 }
@@ -64,25 +62,25 @@ pub(super) fn no_suspension(policy: ErrorPolicy) -> Option<&'static str> {
 struct Running<'c> {
     child: &'c Child<'c>,
     step: u64,
-    view: View,
     attempts: Arc<Attempts>,
 }
 
 impl Child<'_> {
     /// Runs the part on `state` with all that wraps it.
     pub(super) async fn run(&self, state: State) -> PartEnd {
-        let around = ambient::scope().unwrap_or_else(|| self.dispatch.scope());
+        let around = ambient::look(|scope| (scope.view.identity(), scope.attempt_index));
+        let (identity, attempt_index) = around.unwrap_or_else(|| (self.dispatch.attempts.view.identity(), 0));
         // What runs beside it sees nothing of what it adds (observability §3.4).
-        let view = View::new(around.view.identity());
+        let view = View::new(identity);
         let step = match &self.work {
             PartWork::Graph { .. } => self.dispatch.step,
             PartWork::Call(_) => self.dispatch.walk.run.take_step(),
         };
-        let attempts = Arc::new(Attempts::new(self.told(step), view.clone(), 0, around.attempt_index));
-        let running = Running { child: self, step, view, attempts };
-        let scoped = Scoped::new(running.scope(around.attempt_index), running.layer(0, state));
-        let guarded = AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed();
-        let ended = UntilSuspended { future: guarded, slot: &self.slot }.await;
+        let attempts = Arc::new(Attempts::new(self.told(step), view, 0, attempt_index));
+        let running = Running { child: self, step, attempts };
+        let scope = Scope::around_node(&running.attempts, attempt_index);
+        let guarded = AssertUnwindSafe(Scoped::new(scope, running.layer(0, state))).catch_unwind().map(flatten_panic);
+        let ended = UntilSuspended { future: guarded, slot: &running.attempts.slot }.await;
         let end = match ended {
             Ended::Returned(Ok(update)) => PartEnd::Done(update),
             Ended::Returned(Err(error)) => PartEnd::Failed(error),
@@ -96,7 +94,7 @@ impl Child<'_> {
 
     /// To whom the part is told, and as what: as the node with the part entered. A call has no nodes of its own, so
     /// the branch itself is what observers see.
-    fn told(&self, step: u64) -> Option<Told> {
+    fn told(&self, step: u64) -> Option<Box<Told>> {
         let walk = self.dispatch.walk;
         let mut told = walk.told(self.dispatch.name, step)?;
         let lineage = walk.lineage.inside(self.boundary.clone());
@@ -108,7 +106,7 @@ impl Child<'_> {
         if let (PartWork::Call(_), Boundary::Branch(name)) = (&self.work, &self.boundary) {
             template.node_name = name.clone();
             template.namespace.push(name.clone());
-            template.parent_states.push(self.snapshot.clone());
+            template.parent_states.push(self.around.state.clone());
         }
         Some(told)
     }
@@ -123,8 +121,7 @@ impl Running<'_> {
         let Boundary::Branch(name) = &self.child.boundary else {
             return PartEnd::Failed(NodeError::new("only a branch can be a call"));
         };
-        let dispatch = self.child.dispatch;
-        let namespace = dispatch.walk.path_to(dispatch.name);
+        let namespace = self.child.around.namespace.to_vec();
         let asked_by = namespace.iter().chain([name]).cloned().collect();
         let (attempt_index, step, states) = (self.attempts.last(), self.step, Vec::new());
         PartEnd::Paused(Arc::new(Pause {
@@ -140,10 +137,10 @@ impl Running<'_> {
 
     /// Ends the attempt at a call; a graph's nodes have ended by themselves.
     fn settle(&self, end: &PartEnd) {
-        let Child { dispatch, work: PartWork::Call(_), snapshot, .. } = self.child else { return };
+        let Child { dispatch, work: PartWork::Call(_), around, .. } = self.child else { return };
         match end {
             PartEnd::Done(update) => {
-                let mut state = (*snapshot).clone();
+                let mut state = around.state.clone();
                 let merged = dispatch.walk.merge(dispatch.name, &mut state, update.clone());
                 self.attempts.end(merged.as_ref().map(|()| &state));
             }
@@ -161,12 +158,11 @@ impl Running<'_> {
     }
 
     async fn call(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
-        let unsupported = self.child.no_suspension;
-        let body = Body { state: state.clone(), saver: Saver::Subgraph, unsupported };
-        let index = ambient::scope().map_or(0, |scope| scope.attempt_index);
+        let index = ambient::look(|scope| scope.attempt_index).unwrap_or(0);
         let position = Position { namespace: self.path(), step: self.step, attempt_index: index };
-        let (body, position) = (Some(Arc::new(body)), Some(Arc::new(position)));
-        let scope = Scope { body, position, ..self.scope(index) };
+        let (unsupported, position) = (self.child.no_suspension, Some(Arc::new(position)));
+        let body = Body { saver: Saver::Subgraph, unsupported, position };
+        let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
         self.attempts.attempt(index, &state.clone(), Scoped::new(scope, node.run(state))).await
     }
 
@@ -177,20 +173,15 @@ impl Running<'_> {
         state: State,
     ) -> Result<Update, NodeError> {
         self.note_beginning();
-        let Child { dispatch, snapshot, boundary, no_suspension, slot, .. } = self.child;
-        let inner = dispatch.walk.inside(Inside {
-            graph,
-            name: dispatch.name,
-            state: (*snapshot).clone(),
-            boundary: boundary.clone(),
-            no_suspension: *no_suspension,
-        });
+        let Child { dispatch, around, boundary, no_suspension, .. } = self.child;
+        let (boundary, no_suspension) = (boundary.clone(), *no_suspension);
+        let inner = dispatch.walk.inside(Inside { graph, around, boundary, no_suspension });
         let wish = match inner.walk_inside(state, From::Entry).await.map_err(NodeError::passing)? {
             Ok(End::Completed(end)) => return Ok(contribution(&end)),
             Ok(End::Paused(pause)) => Wish::Nested(pause),
             Err(refusal) => Wish::Refused(refusal),
         };
-        slot.put(wish);
+        self.attempts.slot.put(wish);
         futures::future::pending().await
     }
 
@@ -205,16 +196,11 @@ impl Running<'_> {
 
     /// Path to the part itself.
     fn path(&self) -> Vec<Arc<str>> {
-        let mut path = self.child.dispatch.walk.path_to(self.child.dispatch.name);
+        let mut path = self.child.around.namespace.to_vec();
         if let Boundary::Branch(name) = &self.child.boundary {
             path.push(name.clone());
         }
         path
-    }
-
-    fn scope(&self, attempt_index: u32) -> Scope {
-        let (view, attempts) = (self.view.clone(), Some(self.attempts.clone()));
-        Scope { view, slot: Some(self.child.slot.clone()), body: None, position: None, attempt_index, attempts }
     }
 }
 
@@ -226,7 +212,7 @@ impl Chain for Running<'_> {
         }
     }
 
-    fn attempts(&self) -> &Attempts {
+    fn attempts(&self) -> &Arc<Attempts> {
         &self.attempts
     }
 }

@@ -10,9 +10,9 @@ use super::record::Boundary;
 use super::slot::{Saver, Wish};
 use super::walk::{End, Execution, From, Inside, ResumePoint, Walk};
 use super::{Attempts, Body};
-use crate::ambient::{self, Position, Scope, Scoped, View};
+use crate::ambient::{self, Position, Scope, Scoped};
 use crate::graph::{CompiledNode, Work};
-use crate::node::{Chain, Middleware, Next};
+use crate::node::{Chain, Next, Node};
 use crate::{CompiledGraph, NodeError, Projection, State, Update};
 
 /// One dispatch of a node with all that wraps it.
@@ -21,7 +21,6 @@ pub(super) struct Dispatch<'d> {
     pub(super) name: &'d Arc<str>,
     pub(super) node: &'d CompiledNode,
     pub(super) step: u64,
-    view: View,
     pub(super) attempts: Arc<Attempts>,
     /// The index that the first attempt has where no retry of this node counts.
     attempt_index: u32,
@@ -35,49 +34,56 @@ impl<'d> Dispatch<'d> {
         name: &'d Arc<str>,
         node: &'d CompiledNode,
         step: u64,
-        execution: &Execution,
+        execution: Execution,
     ) -> Self {
-        let (view, inherited) = match ambient::scope() {
-            Some(scope) => (scope.view, scope.attempt_index),
-            None => (walk.run.view.clone(), 0),
-        };
+        let around = ambient::look(|scope| (scope.view.clone(), scope.attempt_index));
+        let (view, inherited) = around.unwrap_or_else(|| (walk.run.view.clone(), 0));
         // A node that paused further in gave its index to the pause; here it only tells a retry where to go on.
         let own = if execution.resume.is_some() { 0 } else { execution.attempt_index };
         let attempt_index = own.max(inherited);
-        let told = walk.told(name, step);
-        let attempts = Arc::new(Attempts::new(told, view.clone(), execution.attempt_index, attempt_index));
-        let resume = Mutex::new(execution.resume.clone());
-        Self { walk, name, node, step, view, attempts, attempt_index, resume }
+        let attempts = Attempts::new(walk.told(name, step), view, execution.attempt_index, attempt_index);
+        let resume = Mutex::new(execution.resume);
+        Self { walk, name, node, step, attempts: Arc::new(attempts), attempt_index, resume }
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
-    pub(super) fn run(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        let scope = Scope { attempt_index: self.attempt_index, ..self.scope() };
-        let scoped = Scoped::new(scope, self.layer(0, state));
-        AssertUnwindSafe(scoped).catch_unwind().map(flatten_panic).boxed()
-    }
-
-    fn middleware(&self, depth: usize) -> Option<&dyn Middleware> {
-        self.node.middleware.get(depth).map(AsRef::as_ref)
+    pub(super) async fn run(&self, state: State) -> Result<Update, NodeError> {
+        match &self.node.work {
+            // By far the most steps are of this kind; they need no chain.
+            Work::Node(node) if self.node.middleware.is_empty() => self.body(&**node, self.attempt_index, state).await,
+            Work::Node(_) | Work::Subgraph { .. } | Work::FanOut(_) | Work::Branches(_) => {
+                let scope = Scope::around_node(&self.attempts, self.attempt_index);
+                let chain = Scoped::new(scope, self.layer(0, state));
+                flatten_panic(AssertUnwindSafe(chain).catch_unwind().await)
+            }
+        }
     }
 
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         self.attempts.arrive();
         match &self.node.work {
-            Work::Node(node) => {
-                let around = self.scope();
-                let position = self.walk.run.events.is_some().then(|| {
-                    let namespace = self.walk.path_to(self.name);
-                    Arc::new(Position { namespace, step: self.step, attempt_index: around.attempt_index })
-                });
-                let scope = Scope { body: Some(Arc::new(self.body(&state))), position, ..around };
-                let work = Scoped::new(scope, node.run(state.clone()));
-                Box::pin(self.attempt(state, work))
-            }
+            Work::Node(node) => Box::pin(async move { self.body(&**node, self.inner_index(), state).await }),
             Work::Subgraph { graph, projection } => Box::pin(self.subgraph(graph, projection, state)),
             Work::FanOut(fan_out) => Box::pin(self.fan_out(fan_out, state)),
             Work::Branches(branches) => Box::pin(self.branches(branches, state)),
         }
+    }
+
+    /// The attempt that runs at this point of the chain; known when that is polled, not before.
+    fn inner_index(&self) -> u32 {
+        ambient::look(|scope| scope.attempt_index).unwrap_or(self.attempt_index)
+    }
+
+    /// One attempt at a node's body.
+    async fn body(&self, node: &dyn Node, index: u32, state: State) -> Result<Update, NodeError> {
+        let position = self.walk.run.events.is_some().then(|| {
+            let namespace = self.walk.path_to(self.name);
+            Arc::new(Position { namespace, step: self.step, attempt_index: index })
+        });
+        let body = Body { saver: self.saver(&state), unsupported: self.walk.no_suspension, position };
+        let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
+        let work = Scoped::new(scope, node.run(state.clone()));
+        self.attempt_as(index, state, work).await
     }
 
     /// One attempt at the node's own work.
@@ -86,10 +92,17 @@ impl<'d> Dispatch<'d> {
         state: State,
         work: impl Future<Output = Result<Update, NodeError>> + Send,
     ) -> Result<Update, NodeError> {
-        let index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
-        let saved = self.walk.is_saved().then(|| state.clone());
+        self.attempt_as(self.inner_index(), state, work).await
+    }
+
+    async fn attempt_as(
+        &self,
+        index: u32,
+        state: State,
+        work: impl Future<Output = Result<Update, NodeError>> + Send,
+    ) -> Result<Update, NodeError> {
         let result = self.attempts.attempt(index, &state, work).await;
-        if let (Err(_), Some(state)) = (&result, saved) {
+        if result.is_err() {
             self.walk.save_failure(self.name, self.node, &state).await;
         }
         result
@@ -106,7 +119,8 @@ impl<'d> Dispatch<'d> {
             None => (projection.enter(&state, graph), From::Entry),
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
-        let inside = Inside { graph, name: self.name, state, boundary: Boundary::Plain, no_suspension: None };
+        let around = &self.walk.around(self.name, state);
+        let inside = Inside { graph, around, boundary: Boundary::Plain, no_suspension: None };
         let wish = match self.walk.inside(inside).walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
             Ok(End::Completed(end)) => return Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
             Ok(End::Paused(pause)) => Wish::Nested(pause),
@@ -117,36 +131,28 @@ impl<'d> Dispatch<'d> {
 
     /// Stops the whole chain: what wraps this point does not see it.
     pub(super) async fn stop_by<T>(&self, wish: Wish) -> T {
-        self.walk.slot.put(wish);
+        self.attempts.slot.put(wish);
         futures::future::pending().await
     }
 
-    /// What is in scope at this point of the chain.
-    pub(super) fn scope(&self) -> Scope {
-        let (view, attempts) = (self.view.clone(), Some(self.attempts.clone()));
-        let attempt_index = ambient::scope().map_or(self.attempt_index, |scope| scope.attempt_index);
-        Scope { view, slot: Some(self.walk.slot.clone()), body: None, position: None, attempt_index, attempts }
-    }
-
-    fn body(&self, state: &State) -> Body {
-        let saver = match (&self.walk.run.session, self.walk.namespace.is_empty()) {
+    fn saver(&self, state: &State) -> Saver {
+        match (&self.walk.run.session, self.walk.namespace.is_empty()) {
             (_, false) => Saver::Subgraph,
-            (Some(session), true) => Saver::Session(session.clone()),
+            (Some(session), true) => Saver::Session(session.clone(), state.clone()),
             (None, true) => Saver::Unbound,
-        };
-        Body { state: state.clone(), saver, unsupported: self.walk.no_suspension }
+        }
     }
 }
 
 impl Chain for Dispatch<'_> {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
-        match self.middleware(depth) {
+        match self.node.middleware.get(depth) {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),
             None => self.innermost(state),
         }
     }
 
-    fn attempts(&self) -> &Attempts {
+    fn attempts(&self) -> &Arc<Attempts> {
         &self.attempts
     }
 }

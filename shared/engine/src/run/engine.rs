@@ -290,7 +290,7 @@ impl Engine {
             let message = format!("invocation {} is not claimed", record.paused.invocation_id);
             return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
         };
-        resume::claimed(self, graph, record.paused, claim, call).await
+        resume::claimed(self, graph, record.paused, record.stored, claim, call).await
     }
 }
 

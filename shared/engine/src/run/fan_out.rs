@@ -14,6 +14,7 @@ use super::pausing::{Contained, Pause, Refusal};
 use super::progress::{Contribution, FanOutKey, Ticket};
 use super::record::Boundary;
 use super::slot::Wish;
+use super::walk::Around;
 use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
 use crate::{NodeError, Reducer, State, StateSchema, Update};
@@ -51,7 +52,8 @@ impl Dispatch<'_> {
                 let message = format!("the fan-out `{}` has no instances", self.name);
                 return Err(NodeError::new(message).with_category(Category::FanOutEmpty));
             }
-            let contributions = self.instances(fan_out, resolved, &state).await?;
+            let around = self.walk.around(self.name, state.clone());
+            let contributions = self.instances(fan_out, resolved, &around).await?;
             Ok(fan_in(fan_out, self.walk.graph.schema(), contributions))
         };
         self.attempt(state.clone(), work).await
@@ -62,14 +64,14 @@ impl Dispatch<'_> {
         &self,
         fan_out: &FanOut,
         resolved: Resolved,
-        snapshot: &State,
+        around: &Around,
     ) -> Result<Vec<Contribution>, NodeError> {
         let most = resolved.concurrency.unwrap_or(usize::MAX);
         let (ticket, mut contributions) = match self.begin_instances(fan_out, resolved.states.len()) {
             Ok(begun) => begun,
             Err(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
         };
-        let start = |(index, state): (usize, State)| self.instance(fan_out, ticket, snapshot, index, state);
+        let start = |(index, state): (usize, State)| self.instance(fan_out, ticket, around, index, state);
         let waiting: Vec<_> =
             resolved.states.into_iter().enumerate().filter(|(index, _)| contributions[*index].is_none()).collect();
         let mut waiting = waiting.into_iter();
@@ -97,7 +99,7 @@ impl Dispatch<'_> {
         &self,
         fan_out: &FanOut,
         ticket: Option<Ticket>,
-        snapshot: &State,
+        around: &Around,
         index: usize,
         state: State,
     ) -> (usize, InstanceEnd) {
@@ -107,9 +109,8 @@ impl Dispatch<'_> {
             work: PartWork::Graph { graph: &fan_out.graph, contribution: &contribution },
             middleware: &fan_out.middleware,
             boundary: Boundary::Instance(number(index)),
-            snapshot,
+            around,
             no_suspension: no_suspension(fan_out.error_policy),
-            slot: Arc::default(),
             ticket,
         };
         let contribution = match child.run(state).await {
@@ -121,7 +122,7 @@ impl Dispatch<'_> {
             PartEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
             PartEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
         };
-        match self.end_instance(fan_out, ticket, number(index), &contribution, snapshot).await {
+        match self.end_instance(fan_out, ticket, number(index), &contribution, &around.state).await {
             Ok(()) => (index, InstanceEnd::Contributed(contribution)),
             Err(refusal) => (index, InstanceEnd::Refused(refusal)),
         }

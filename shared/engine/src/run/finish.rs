@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Commit, InvocationWrite, Map, SessionWrite};
+use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, SessionWrite};
 
 use super::engine::{Completed, Engine, LeaseTerms, Outcome};
 use super::pause::{self, Before};
@@ -12,9 +12,14 @@ use super::walk::End;
 use crate::{CompiledGraph, EngineError, State};
 
 impl Engine {
-    pub(super) fn commit(&self, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) -> Commit {
+    pub(super) fn commit(
+        &self,
+        session: Option<SessionWrite>,
+        invocation: Option<InvocationWrite>,
+        growing: GrowingLists,
+    ) -> Commit {
         let (id, now) = (self.ports().ids.fresh(), self.ports().clock.now());
-        Commit { id, now, session, invocation }
+        Commit { id, now, session, invocation, growing }
     }
 }
 

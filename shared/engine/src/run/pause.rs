@@ -50,8 +50,11 @@ pub(super) async fn persist(
         let CommitError::SignalBuffered(signal) = error else { return Err(failed(error)) };
         let claim = claim_at_birth(engine, before.claim, signal.payload);
         paused.session_version = write(engine, run, pause, &paused, &from, Some(&claim)).await.map_err(failed)?;
-        arrived =
-            Some(Box::new(InvocationRecord { status: InvocationStatus::Resuming(claim), paused: paused.clone() }));
+        arrived = Some(Box::new(InvocationRecord {
+            status: InvocationStatus::Resuming(claim),
+            paused: paused.clone(),
+            stored: run.growing().stored,
+        }));
     }
     Ok(outcome(paused, pause, before.carried, arrived))
 }
@@ -114,7 +117,10 @@ async fn write(
         Some(session) => {
             session.commit(pause.states.first(), true, |version| Some(suspend(Some(version)))).await.map(Some)
         }
-        None => engine.ports().store.commit(&engine.commit(None, Some(suspend(None)))).await.map(|()| None),
+        None => {
+            let commit = engine.commit(None, Some(suspend(None)), run.growing());
+            engine.ports().store.commit(&commit).await.map(|()| None)
+        }
     }
 }
 

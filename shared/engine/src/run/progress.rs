@@ -194,17 +194,16 @@ impl Live {
         let mut progress = self.progress.clone();
         let depth = progress.namespace.len();
         let mine = positions.iter().filter(|position| {
-            let (at, lineage) = (&position.recorded, &position.lineage);
-            at.step >= self.since
-                && at.namespace.starts_with(&progress.namespace)
-                && at.namespace.get(depth) == Some(&progress.fan_out_node_name)
-                && lineage.instances(&at.namespace).starts_with(&progress.enclosing_fan_out_lineage)
+            position.step >= self.since
+                && position.namespace.starts_with(&progress.namespace)
+                && position.namespace.get(depth) == Some(&progress.fan_out_node_name)
+                && position.lineage.instances(&position.namespace).starts_with(&progress.enclosing_fan_out_lineage)
         });
         for position in mine {
             let Some(Boundary::Instance(index)) = position.lineage.at(depth) else { continue };
             match progress.instances.get_mut(*index as usize) {
                 Some(instance) if instance.state == InstanceState::InFlight => {
-                    instance.completed_inner_positions.push(position.recorded.clone());
+                    instance.completed_inner_positions.push(position.recorded());
                 }
                 Some(_) | None => {}
             }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_ports::{Clock, FanOutInstance, NodePosition};
+use dormouse_ports::{Clock, FanOutInstance, GrowingLists, NodePosition, StoredList};
 
 use super::checkpoint::Checkpoints;
 use super::engine::{Engine, Outcome};
@@ -25,13 +25,44 @@ pub(crate) struct Run {
     pub(super) clock: Arc<dyn Clock>,
     step: AtomicU64,
     positions: Mutex<Vec<Position>>,
+    growing: GrowingLists,
 }
 
 /// A finished node, and what was between it and the graphs around it.
 pub(super) struct Position {
-    pub(super) recorded: NodePosition,
+    pub(super) namespace: Arc<[Arc<str>]>,
+    pub(super) node_name: Arc<str>,
+    pub(super) step: u64,
+    pub(super) attempt_index: u32,
     /// Empty for what finished before this run of the invocation.
     pub(super) lineage: Lineage,
+    pub(super) fan_out_index: Option<u32>,
+}
+
+impl Position {
+    /// As it is saved.
+    pub(super) fn recorded(&self) -> NodePosition {
+        NodePosition {
+            namespace: self.namespace.to_vec(),
+            node_name: self.node_name.clone(),
+            step: self.step,
+            attempt_index: self.attempt_index,
+            fan_out_index: self.fan_out_index,
+        }
+    }
+}
+
+impl From<&NodePosition> for Position {
+    fn from(recorded: &NodePosition) -> Self {
+        Self {
+            namespace: recorded.namespace.clone().into(),
+            node_name: recorded.node_name.clone(),
+            step: recorded.step,
+            attempt_index: recorded.attempt_index,
+            lineage: Lineage::default(),
+            fan_out_index: recorded.fan_out_index,
+        }
+    }
 }
 
 /// What is between a graph and the node around it.
@@ -78,34 +109,42 @@ impl Lineage {
     }
 
     pub(super) fn fan_out_indices(&self) -> Vec<Option<u32>> {
-        let index = |boundary: &Boundary| match boundary {
-            Boundary::Instance(index) => Some(*index),
-            Boundary::Plain | Boundary::Branch(_) => None,
-        };
-        self.0.iter().map(index).collect()
+        self.0.iter().map(Boundary::instance).collect()
     }
 
     pub(super) fn branch_names(&self) -> Vec<Option<Arc<str>>> {
-        let name = |boundary: &Boundary| match boundary {
-            Boundary::Branch(name) => Some(name.clone()),
-            Boundary::Plain | Boundary::Instance(_) => None,
-        };
-        self.0.iter().map(name).collect()
+        self.0.iter().map(|boundary| boundary.branch().cloned()).collect()
     }
 
     /// The innermost fan-out instance.
     pub(super) fn fan_out_index(&self) -> Option<u32> {
-        self.fan_out_indices().into_iter().rev().flatten().next()
+        self.0.iter().rev().find_map(Boundary::instance)
     }
 
     /// Whether the graph is inside of any branch.
     pub(super) fn is_in_branch(&self) -> bool {
-        self.0.iter().any(|boundary| matches!(boundary, Boundary::Branch(_)))
+        self.0.iter().any(|boundary| boundary.branch().is_some())
     }
 
     /// The innermost branch.
     pub(super) fn branch_name(&self) -> Option<Arc<str>> {
-        self.branch_names().into_iter().rev().flatten().next()
+        self.0.iter().rev().find_map(Boundary::branch).cloned()
+    }
+}
+
+impl Boundary {
+    fn instance(&self) -> Option<u32> {
+        match self {
+            Self::Instance(index) => Some(*index),
+            Self::Plain | Self::Branch(_) => None,
+        }
+    }
+
+    fn branch(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Branch(name) => Some(name),
+            Self::Plain | Self::Instance(_) => None,
+        }
     }
 }
 
@@ -127,7 +166,8 @@ impl Run {
         let checkpoints = Checkpoints::of(engine, graph);
         let view = View::new(identity.clone());
         let (step, positions) = (AtomicU64::new(0), Mutex::default());
-        Self { identity, view, session, checkpoints, attached, scoped, events, clock, step, positions }
+        let growing = GrowingLists { fields: graph.schema().growing(), stored: Vec::new() };
+        Self { identity, view, session, checkpoints, attached, scoped, events, clock, step, positions, growing }
     }
 
     /// Tells the observers how the call ended.
@@ -140,11 +180,21 @@ impl Run {
         });
     }
 
+    /// What is known of the lists of the outermost state that only grow.
+    pub(super) fn growing(&self) -> GrowingLists {
+        self.session.as_ref().map_or_else(|| self.growing.clone(), |session| session.growing())
+    }
+
+    /// The lists of the state from which the invocation goes on are `stored` already.
+    pub(super) fn grown_from(mut self, stored: Vec<StoredList>) -> Self {
+        self.growing.stored = stored;
+        self
+    }
+
     /// Takes up the history of a paused invocation.
     pub(super) fn continuing(self, step: u64, positions: &[NodePosition]) -> Self {
-        let positions =
-            positions.iter().map(|position| Position { recorded: position.clone(), lineage: Lineage::default() });
-        Self { step: AtomicU64::new(step), positions: Mutex::new(positions.collect()), ..self }
+        let positions = positions.iter().map(Position::from).collect();
+        Self { step: AtomicU64::new(step), positions: Mutex::new(positions), ..self }
     }
 
     /// The number of the next step, which is taken by asking.
@@ -162,7 +212,7 @@ impl Run {
     }
 
     pub(super) fn completed_positions(&self) -> Vec<NodePosition> {
-        self.with_positions(|positions| positions.iter().map(|position| position.recorded.clone()).collect())
+        self.with_positions(|positions| positions.iter().map(Position::recorded).collect())
     }
 
     pub(super) fn with_positions<T>(&self, look: impl FnOnce(&[Position]) -> T) -> T {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_ports::{Category, Claim, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation};
+use dormouse_ports::{
+    Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation, StoredList,
+};
 
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, registered};
 use super::finish::completed;
@@ -21,6 +23,7 @@ pub(super) async fn claimed(
     engine: &Engine,
     graph: &Arc<CompiledGraph>,
     paused: PausedInvocation,
+    stored: Vec<StoredList>,
     claim: Claim,
     call: Resume,
 ) -> Result<Outcome, EngineError> {
@@ -41,9 +44,10 @@ pub(super) async fn claimed(
     });
     let from = ResumedFrom { generation: paused.generation, trace_context: paused.trace_context.clone() };
     let start = engine.start_of(graph, &identity, Some(from));
-    let session = SessionRun::of_pause(engine, graph, &paused);
-    let mut run =
-        Run::begin(engine, graph, start, session, observers).continuing(paused.step, &paused.completed_positions);
+    let session = SessionRun::of_pause(engine, graph, &paused, &stored);
+    let mut run = Run::begin(engine, graph, start, session, observers)
+        .continuing(paused.step, &paused.completed_positions)
+        .grown_from(stored);
     if let Some(checkpoints) = &mut run.checkpoints {
         checkpoints.not_before(paused.suspended_at);
     }
@@ -165,10 +169,10 @@ async fn complete(
             let saved = session.auto_saves().then_some(&state);
             match saved {
                 Some(_) => session.commit(saved, false, |_| Some(write())).await.map(|_| ()),
-                None => engine.ports().store.commit(&engine.commit(None, Some(write()))).await,
+                None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
             }
         }
-        None => engine.ports().store.commit(&engine.commit(None, Some(write()))).await,
+        None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
     };
     written.map_err(|error| not_finished(run, error))?;
     Ok(completed(run, state, paused.carried.clone()))
@@ -215,7 +219,8 @@ async fn give_back(engine: &Engine, paused: &PausedInvocation, claim: &Claim) {
 
 /// Whether it was written.
 async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) -> bool {
-    let written = engine.ports().store.commit(&engine.commit(None, Some(write))).await;
+    let commit = engine.commit(None, Some(write), GrowingLists::default());
+    let written = engine.ports().store.commit(&commit).await;
     if let Err(error) = &written {
         tracing::warn!(%error, invocation_id = %paused.invocation_id, "a claim was not ended; it ends by itself");
     }

@@ -2,8 +2,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    Category, CommitError, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, SessionExpectation, SessionId,
-    SessionRecord, SessionWrite, StoreError,
+    Category, CommitError, GrowingLists, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, SessionExpectation,
+    SessionId, SessionRecord, SessionWrite, StoreError, StoredList,
 };
 use serde_json::Value;
 
@@ -31,6 +31,8 @@ struct Known {
     state: Option<Map>,
     /// The session state from which this invocation started; differs from `state` once another turn has saved.
     base: Option<Map>,
+    /// The lists of all these that the store keeps in pieces.
+    stored: Vec<StoredList>,
 }
 
 impl SessionRun {
@@ -46,7 +48,7 @@ impl SessionRun {
         let now = engine.ports().clock.now();
         let request = terms.map(|terms| LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration });
         let loaded = engine.ports().store.load_session(session_id, request.as_ref()).await.map_err(load_failed)?;
-        let LoadedSession { record, lease } = loaded;
+        let LoadedSession { record, lease, stored } = loaded;
         let session = Self {
             engine: engine.clone(),
             graph: graph.clone(),
@@ -54,7 +56,7 @@ impl SessionRun {
             lease,
             known: Mutex::default(),
         };
-        match session.migrated(record) {
+        match session.migrated(record, stored) {
             Ok(known) => *session.lock() = known,
             Err(error) => {
                 session.release().await;
@@ -69,19 +71,21 @@ impl SessionRun {
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
         paused: &dormouse_ports::PausedInvocation,
+        stored: &[StoredList],
     ) -> Option<Arc<Self>> {
         let (policy, session_id) = (graph.sessions()?, paused.session_id.clone()?);
         let state = policy.project(paused.outermost_state().clone());
-        let known = Known { version: paused.session_version?, base: Some(state.clone()), state: Some(state) };
+        let (version, stored) = (paused.session_version?, stored.to_vec());
+        let known = Known { version, base: Some(state.clone()), state: Some(state), stored };
         let (engine, graph) = (engine.clone(), graph.clone());
         Some(Arc::new(Self { engine, graph, session_id, lease: None, known: Mutex::new(known) }))
     }
 
-    fn migrated(&self, record: Option<SessionRecord>) -> Result<Known, EngineError> {
+    fn migrated(&self, record: Option<SessionRecord>, stored: Vec<StoredList>) -> Result<Known, EngineError> {
         let (Some(record), Some(policy)) = (record, self.graph.sessions()) else { return Ok(Known::default()) };
         let state = policy.migrate(record.state, &record.schema_version, self.graph.schema().version())?;
         let state = policy.project(state);
-        Ok(Known { version: record.version, base: Some(state.clone()), state: Some(state) })
+        Ok(Known { version: record.version, base: Some(state.clone()), state: Some(state), stored })
     }
 
     pub(super) fn initial_state(&self, given: Map) -> Result<State, EngineError> {
@@ -91,6 +95,11 @@ impl SessionRun {
     /// The version that the record will have after the next save.
     pub(super) fn next_version(&self) -> u64 {
         self.lock().version + 1
+    }
+
+    /// What is known of the lists of the state that only grow.
+    pub(super) fn growing(&self) -> GrowingLists {
+        GrowingLists { fields: self.graph.schema().growing(), stored: self.lock().stored.clone() }
     }
 
     pub(super) fn auto_saves(&self) -> bool {
@@ -104,7 +113,7 @@ impl SessionRun {
     /// Gives the lease back, if there is one; a failure only means that the lease ends by itself.
     pub(super) async fn release(&self) {
         if self.lease.is_some() {
-            let commit = self.engine.commit(Some(self.write(None, true)), None);
+            let commit = self.engine.commit(Some(self.write(None, true)), None, GrowingLists::default());
             if let Err(error) = self.engine.ports().store.commit(&commit).await {
                 tracing::warn!(%error, session_id = %self.session_id, "the session's lease was not given back");
             }
@@ -126,12 +135,17 @@ impl SessionRun {
             let saved = mine.as_ref().map(|mine| self.rebased(mine));
             let write = self.write(saved.clone(), release);
             let version = if saved == mine { self.next_version() } else { self.lock().version };
-            let commit = self.engine.commit(Some(write), invocation(version));
+            let commit = self.engine.commit(Some(write), invocation(version), self.growing());
             match self.engine.ports().store.commit(&commit).await {
                 Ok(()) => {
                     if let Some(state) = saved {
-                        let now = self.next_version();
-                        *self.lock() = Known { version: now, state: Some(state), base: mine };
+                        let mut known = self.lock();
+                        *known = Known {
+                            version: known.version + 1,
+                            state: Some(state),
+                            base: mine,
+                            stored: std::mem::take(&mut known.stored),
+                        };
                     }
                     return Ok(version);
                 }
@@ -179,12 +193,15 @@ impl SessionRun {
         }
     }
 
-    /// Reads the newest record, keeping the base.
+    /// Reads the newest record, keeping the base and what is known to be stored of it.
     async fn reload(&self) -> Result<(), CommitError> {
         let loaded = self.engine.ports().store.load_session(&self.session_id, None).await?;
-        let newest = self.migrated(loaded.record).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let newest =
+            self.migrated(loaded.record, loaded.stored).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let mut known = self.lock();
-        *known = Known { base: known.base.take(), ..newest };
+        let mut stored = std::mem::take(&mut known.stored);
+        stored.extend(newest.stored);
+        *known = Known { base: known.base.take(), stored, version: newest.version, state: newest.state };
         Ok(())
     }
 
@@ -300,11 +317,12 @@ impl SaveSession for SessionRun {
 /// `session_save_failed` or `session_write_conflict`; the node may swallow it, try again or raise it. In a subgraph,
 /// where no session is visible (§9.1), and outside of a node: a plain error.
 pub async fn save_session(update: &Update) -> Result<(), NodeError> {
-    let Some(body) = ambient::scope().and_then(|scope| scope.body) else {
+    let saver = ambient::look(|scope| scope.body.as_ref().map(|body| body.saver.clone()));
+    let Some(saver) = saver.flatten() else {
         return Err(NodeError::new("save_session() was called outside of a node"));
     };
-    match &body.saver {
-        super::slot::Saver::Session(session) => session.save(body.state.clone(), update.clone()).await,
+    match saver {
+        super::slot::Saver::Session(session, state) => session.save(state, update.clone()).await,
         super::slot::Saver::Unbound => Ok(()),
         super::slot::Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
     }

@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use dormouse_ports::{Category, SignalDescriptor};
 
 use super::pausing::{Contained, Pause, Refusal};
-use crate::{NodeError, State, ambient};
+use crate::{NodeError, Position, State, ambient};
 
-/// Where a node puts down its wish to suspend. One per running graph: a graph runs one node at a time.
+/// Where a node puts down its wish to suspend. Every dispatch has one.
 #[derive(Default)]
-pub(crate) struct Slot(OnceLock<Wish>);
+pub(crate) struct Slot(OnceLock<Box<Wish>>);
 
 /// What was asked for by calling `suspend()`.
 #[derive(Clone)]
@@ -28,18 +28,21 @@ pub(crate) enum Wish {
 }
 
 /// What `save_session()` reaches from a body.
+#[derive(Clone)]
 pub(crate) enum Saver {
-    Session(Arc<dyn super::session::SaveSession>),
+    /// The session, and the state that the body received.
+    Session(Arc<dyn super::session::SaveSession>, State),
     Unbound,
     Subgraph,
 }
 
 /// Marks the inside of a node's own body, and holds what only a body may use.
 pub(crate) struct Body {
-    pub(crate) state: State,
     pub(crate) saver: Saver,
     /// Set when the body's graph may not suspend at all.
     pub(crate) unsupported: Option<&'static str>,
+    /// Where it is; absent when nobody observes.
+    pub(crate) position: Option<Arc<Position>>,
 }
 
 /// Pauses the invocation until the signal that `descriptor` names arrives; on resume it goes on BEHIND this node
@@ -61,15 +64,18 @@ pub async fn suspend_and_rerun(descriptor: SignalDescriptor) -> NodeError {
 }
 
 async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeError {
-    let Some((scope, slot)) = ambient::scope().and_then(|scope| scope.slot.clone().map(|slot| (scope, slot))) else {
+    let asked = ambient::look(|scope| {
+        let refused = match &scope.body {
+            None => Some("suspend() was called by a middleware; move it into a node of its own"),
+            Some(body) => body.unsupported,
+        };
+        scope.attempts.clone().map(|attempts| (attempts, refused))
+    });
+    let Some((attempts, refused)) = asked.flatten() else {
         return NodeError::new("suspend() was called outside of an invocation")
             .with_category(Category::SuspensionInUnsupportedContext);
     };
-    let refused = match &scope.body {
-        None => Some("suspend() was called by a middleware; move it into a node of its own"),
-        Some(body) => body.unsupported,
-    };
-    slot.put(match refused {
+    attempts.slot.put(match refused {
         Some(reason) => Wish::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason))),
         None => Wish::Suspend { descriptor, node_completed },
     });
@@ -78,11 +84,11 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
 
 impl Slot {
     pub(super) fn put(&self, wish: Wish) {
-        let _ = self.0.set(wish);
+        let _ = self.0.set(Box::new(wish));
     }
 
     fn wish(&self) -> Option<Wish> {
-        self.0.get().cloned()
+        self.0.get().map(|wish| (**wish).clone())
     }
 }
 

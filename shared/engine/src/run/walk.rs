@@ -1,18 +1,19 @@
 //! The execution loop: one walk is one running graph (graph-engine §3).
 
+use std::pin::pin;
 use std::sync::Arc;
 
-use dormouse_ports::{Category, NodePosition};
+use dormouse_ports::Category;
 
 use super::attempts::Told;
 use super::dispatch::Dispatch;
 use super::pausing::{Pause, Refusal, Stop};
 use super::record::{Boundary, Lineage, Position, Run};
-use super::slot::{Ended, Slot, UntilSuspended};
+use super::slot::{Ended, UntilSuspended};
 use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{NodeEvent, Phase, Registered, Registrations};
+use crate::observe::{NodeEvent, Phase, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -25,8 +26,7 @@ pub(crate) struct Walk<'r> {
     /// What is between it and each of these nodes.
     pub(super) lineage: Lineage,
     /// States of the graphs around it, outermost first.
-    pub(super) parents: Vec<State>,
-    pub(super) slot: Arc<Slot>,
+    pub(super) parents: Arc<[State]>,
     /// Why nothing in it may suspend, if nothing may.
     pub(super) no_suspension: Option<&'static str>,
     observers: Registrations,
@@ -66,44 +66,64 @@ pub(super) struct Execution {
     pub(super) resume: Option<ResumePoint>,
 }
 
+/// What the graphs inside of one node have around them.
+pub(super) struct Around {
+    /// Path to the node, its own name last.
+    pub(super) namespace: Arc<[Arc<str>]>,
+    /// The state that the node received.
+    pub(super) state: State,
+    /// The states of all graphs around, `state` last.
+    parents: Arc<[State]>,
+}
+
 /// What a walk inside of a node adds to its surroundings.
 pub(super) struct Inside<'i> {
     pub(super) graph: &'i CompiledGraph,
-    /// The node around it.
-    pub(super) name: &'i Arc<str>,
-    /// The state of that node's graph.
-    pub(super) state: State,
+    pub(super) around: &'i Around,
     pub(super) boundary: Boundary,
     pub(super) no_suspension: Option<&'static str>,
 }
 
 impl<'r> Walk<'r> {
     pub(super) fn outermost(run: &'r Run, graph: &'r CompiledGraph) -> Self {
-        let observers = attached(&[], graph, run);
-        let (namespace, lineage, parents) = (Arc::new([]), Lineage::default(), Vec::new());
-        Self { run, graph, namespace, lineage, parents, slot: Arc::default(), no_suspension: None, observers }
+        let observers = run.attached.to(graph).iter().chain(&run.scoped).cloned().collect();
+        let (namespace, lineage, parents) = (Arc::new([]), Lineage::default(), Arc::new([]));
+        Self { run, graph, namespace, lineage, parents, no_suspension: None, observers }
+    }
+
+    /// What is around the graphs inside of the node `name`, which received `state`.
+    pub(super) fn around(&self, name: &Arc<str>, state: State) -> Around {
+        let parents = self.parents.iter().chain([&state]).cloned().collect();
+        Around { namespace: self.path_to(name).into(), state, parents }
     }
 
     /// A walk of a graph inside of a node of this one.
     pub(super) fn inside<'i>(&'i self, inside: Inside<'i>) -> Walk<'i> {
-        let around = self.observers.len() - self.run.scoped.len();
         Walk {
             run: self.run,
             graph: inside.graph,
-            namespace: self.path_to(inside.name).into(),
+            namespace: inside.around.namespace.clone(),
             lineage: self.lineage.inside(inside.boundary),
-            parents: self.parents.iter().cloned().chain([inside.state]).collect(),
-            slot: Arc::default(),
+            parents: inside.around.parents.clone(),
             no_suspension: inside.no_suspension.or(self.no_suspension),
-            observers: attached(&self.observers[..around], inside.graph, self.run),
+            observers: self.observers_inside(inside.graph),
         }
+    }
+
+    /// Those of `graph` come after those of the graphs around it, and before those of the call.
+    fn observers_inside(&self, graph: &CompiledGraph) -> Registrations {
+        let own = self.run.attached.to(graph);
+        if own.is_empty() {
+            return self.observers.clone();
+        }
+        let (around, scoped) = self.observers.split_at(self.observers.len() - self.run.scoped.len());
+        around.iter().chain(own).chain(scoped).cloned().collect()
     }
 
     /// Runs the outermost graph; where something refused to go on, that is an error. Nothing of an invocation around
     /// this one reaches in.
     pub(super) async fn walk(&self, state: State, from: From) -> Result<End, EngineError> {
-        let view = self.run.view.clone();
-        let scope = Scope { view, slot: None, body: None, position: None, attempt_index: 0, attempts: None };
+        let scope = Scope::outside_nodes(self.run.view.clone());
         match Scoped::new(scope, Box::pin(self.walk_inside(state, from))).await? {
             Ok(end) => Ok(end),
             Err(refusal) => Err(refusal.into_error()),
@@ -164,14 +184,16 @@ impl<'r> Walk<'r> {
             (None, true) => self.run.take_step(),
             (None, false) => self.run.next_step(),
         };
-        let dispatch = Dispatch::new(self, name, node, step, &execution);
         let pre_state = self.is_saved().then(|| state.clone());
-        let attempts = dispatch.attempts.clone();
-        let ended = UntilSuspended { future: Box::pin(dispatch.run(state.clone())), slot: &self.slot }.await;
-        drop(dispatch);
+        let dispatch = Dispatch::new(self, name, node, step, execution);
+        let attempts = &dispatch.attempts;
+        let ended = {
+            let running = pin!(dispatch.run(state.clone()));
+            UntilSuspended { future: running, slot: &attempts.slot }.await
+        };
         let raised = matches!(ended, Ended::Returned(Err(_)));
         let moved = match ended {
-            Ended::Suspended(wish) => return self.stop(name, step, &attempts, wish, state).map(Err),
+            Ended::Suspended(wish) => return self.stop(name, step, attempts, wish, state).map(Err),
             Ended::Returned(Ok(update)) => {
                 self.merge(name, state, update).and_then(|()| self.choose(name, node, state))
             }
@@ -193,14 +215,14 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
-        let recorded = NodePosition {
-            namespace: self.namespace.to_vec(),
+        self.run.complete(Position {
+            namespace: self.namespace.clone(),
             node_name: name.clone(),
             step,
             attempt_index,
+            lineage: self.lineage.clone(),
             fan_out_index: self.lineage.fan_out_index(),
-        };
-        self.run.complete(Position { recorded, lineage: self.lineage.clone() });
+        });
     }
 
     fn raised(&self, name: &Arc<str>, state: &State, error: NodeError) -> EngineError {
@@ -257,10 +279,9 @@ impl<'r> Walk<'r> {
     }
 
     /// To whom the executions of the node `name` are told; `None` when nobody observes.
-    pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Told> {
+    pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Box<Told>> {
         let events = self.run.events.as_ref().filter(|_| !self.observers.is_empty())?;
-        let template = self.event(name, step);
-        Some(Told { events: events.clone(), observers: self.observers.clone(), template })
+        Some(Box::new(Told::new(events.clone(), self.observers.clone(), self.event(name, step))))
     }
 
     /// Path from the outermost graph to the node `name` of this one.
@@ -280,7 +301,7 @@ impl<'r> Walk<'r> {
             post_state: None,
             error: None,
             descriptor: None,
-            parent_states: self.parents.clone(),
+            parent_states: self.parents.to_vec(),
             fan_out_index: self.lineage.fan_out_index(),
             branch_name: self.lineage.branch_name(),
             fan_out_index_chain: self.lineage.fan_out_indices(),
@@ -289,10 +310,6 @@ impl<'r> Walk<'r> {
             parallel_branches_config: None,
         }
     }
-}
-
-fn attached(around: &[Registered], graph: &CompiledGraph, run: &Run) -> Registrations {
-    around.iter().chain(run.attached.to(graph)).chain(&run.scoped).cloned().collect()
 }
 
 fn fresh(index: usize) -> Execution {

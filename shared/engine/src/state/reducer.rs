@@ -87,6 +87,19 @@ impl Reducer {
         }
     }
 
+    /// Whether the prior items stay as they are and where they are, whatever the update.
+    pub(crate) fn only_appends(&self) -> bool {
+        match self {
+            Self::Append | Self::ConcatFlatten | Self::DedupeAppend { .. } => true,
+            Self::LastWriteWins
+            | Self::Merge
+            | Self::MergeAll
+            | Self::BoundedAppend { .. }
+            | Self::MergeByKey { .. }
+            | Self::Custom { .. } => false,
+        }
+    }
+
     /// Whether merging a value that is merged already changes nothing (graph-engine §2, round-trip warning).
     pub fn is_round_trip_idempotent(&self) -> bool {
         match self {
@@ -159,7 +172,10 @@ impl Change {
     pub(crate) fn apply(self, slot: &mut Arc<Value>) {
         match self {
             Self::Nothing => {}
-            Self::Replace(value) => *slot = Arc::new(value),
+            Self::Replace(value) => match Arc::get_mut(slot) {
+                Some(own) => *own = value,
+                None => *slot = Arc::new(value),
+            },
             Self::Extend { items, keep_last } => {
                 if let Value::Array(list) = Arc::make_mut(slot) {
                     list.extend(items);

@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::Map;
-use indexmap::IndexMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::reducer::{Change, shape};
+use super::value::Fields;
 use super::{Reducer, State, Update};
 
 /// The type of a field.
@@ -113,7 +113,7 @@ type Check = Arc<dyn Fn(&State) -> Result<(), String> + Send + Sync>;
 /// The declared shape of a graph's state: name, type, default and exactly one reducer per field (graph-engine §2).
 #[derive(Clone, Default)]
 pub struct StateSchema {
-    fields: IndexMap<Arc<str>, Field>,
+    fields: Fields<Field>,
     version: Arc<str>,
     openness: Openness,
     check: Option<Check>,
@@ -207,6 +207,12 @@ impl StateSchema {
         self.fields.contains_key(name)
     }
 
+    /// The fields that only grow at their end.
+    pub(crate) fn growing(&self) -> Vec<Arc<str>> {
+        let growing = self.fields.iter().filter(|(_, field)| field.reducer.only_appends());
+        growing.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The state in which every field has its default.
     pub fn defaults(&self) -> State {
         self.defaults.clone()
@@ -257,13 +263,16 @@ impl StateSchema {
         Ok(())
     }
 
-    fn merge_fields(&self, state: &mut State, fields: IndexMap<Arc<str>, Value>) -> Result<(), MergeFailure> {
+    /// Changes nothing before all of `fields` are known to fit.
+    fn merge_fields(&self, state: &mut State, mut fields: Vec<(Arc<str>, Value)>) -> Result<(), MergeFailure> {
+        let last = fields.pop();
         let mut changes = Vec::with_capacity(fields.len());
         for (name, value) in fields {
             changes.push(self.prepare(state, name, value)?);
         }
-        for (name, change) in changes {
-            change.apply(state.slot(&name));
+        let last = last.map(|(name, value)| self.prepare(state, name, value)).transpose()?;
+        for (name, change) in changes.into_iter().chain(last) {
+            change.apply(state.slot(name));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use dormouse_ports::Map;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +12,10 @@ use crate::NodeError;
 ///
 /// Cloning is one reference count; a field that no update touches is never copied.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct State(Arc<IndexMap<Arc<str>, Arc<Value>>>);
+pub struct State(Arc<Fields<Arc<Value>>>);
+
+/// Something per field, in order.
+pub(crate) type Fields<V> = IndexMap<Arc<str>, V, RandomState>;
 
 impl State {
     /// The value of `field`, if there is one.
@@ -38,8 +42,8 @@ impl State {
     }
 
     /// The slot of `field`, made when it is missing.
-    pub(crate) fn slot(&mut self, field: &Arc<str>) -> &mut Arc<Value> {
-        Arc::make_mut(&mut self.0).entry(field.clone()).or_insert_with(|| Arc::new(Value::Null))
+    pub(crate) fn slot(&mut self, field: Arc<str>) -> &mut Arc<Value> {
+        Arc::make_mut(&mut self.0).entry(field).or_default()
     }
 }
 
@@ -61,7 +65,7 @@ impl FromIterator<(String, Value)> for State {
 /// ([`then`](Self::then)); reading and adding fields concerns the first of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
-    fields: IndexMap<Arc<str>, Value>,
+    fields: Vec<(Arc<str>, Value)>,
     then: Vec<Update>,
 }
 
@@ -74,7 +78,11 @@ impl Update {
     /// Adds a new value for `field`.
     #[must_use]
     pub fn with(mut self, field: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
-        self.fields.insert(field.into(), value.into());
+        let (field, value) = (field.into(), value.into());
+        match self.fields.iter_mut().find(|(name, _)| *name == field) {
+            Some((_, earlier)) => *earlier = value,
+            None => self.fields.push((field, value)),
+        }
         self
     }
 
@@ -97,12 +105,12 @@ impl Update {
 
     /// The value for `field`, if the update has one.
     pub fn get(&self, field: &str) -> Option<&Value> {
-        self.fields.get(field)
+        self.fields.iter().find(|(name, _)| **name == *field).map(|(_, value)| value)
     }
 
     /// The changed fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value)> {
-        self.fields.iter()
+        self.fields.iter().map(|(name, value)| (name, value))
     }
 
     /// Whether it changes nothing.
@@ -110,19 +118,20 @@ impl Update {
         self.fields.is_empty() && self.then.is_empty()
     }
 
-    pub(crate) fn into_parts(self) -> (IndexMap<Arc<str>, Value>, Vec<Self>) {
+    pub(crate) fn into_parts(self) -> (Vec<(Arc<str>, Value)>, Vec<Self>) {
         (self.fields, self.then)
     }
 }
 
 impl From<Map> for Update {
     fn from(map: Map) -> Self {
-        map.into_iter().map(|(name, value)| (name.into(), value)).collect()
+        Self { fields: map.into_iter().map(|(name, value)| (name.into(), value)).collect(), then: Vec::new() }
     }
 }
 
 impl FromIterator<(Arc<str>, Value)> for Update {
+    /// Of several values for one field, the last counts.
     fn from_iter<I: IntoIterator<Item = (Arc<str>, Value)>>(fields: I) -> Self {
-        Self { fields: fields.into_iter().collect(), then: Vec::new() }
+        fields.into_iter().fold(Self::none(), |update, (name, value)| update.with(name, value))
     }
 }

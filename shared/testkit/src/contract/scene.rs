@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Due, DueAction, InvocationId, InvocationRecord,
-    InvocationWrite, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, PendingRow, SessionExpectation,
-    SessionId, SessionRecord, SessionWrite, SignalDescriptor, SignalState, StateStore, SuspendFrom, WakePlan,
+    BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Due, DueAction, GrowingLists, InvocationId,
+    InvocationRecord, InvocationWrite, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, PendingRow,
+    SessionExpectation, SessionId, SessionRecord, SessionWrite, SignalDescriptor, SignalState, StateStore, SuspendFrom,
+    WakePlan,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -87,7 +88,7 @@ pub(super) fn due(mut paused: PausedInvocation, instant: Timestamp) -> PausedInv
 
 /// A commit at the first instant; `id` is unique within its check.
 pub(super) fn commit(id: &str, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) -> Commit {
-    Commit { id: format!("commit-{id}"), now: at(0), session, invocation }
+    Commit { id: format!("commit-{id}"), now: at(0), session, invocation, growing: GrowingLists::default() }
 }
 
 /// The first pause of an invocation.

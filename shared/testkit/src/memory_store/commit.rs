@@ -123,7 +123,7 @@ impl Tables {
     }
 
     fn put(&mut self, paused: PausedInvocation, status: InvocationStatus) {
-        self.invocations.insert(paused.invocation_id.clone(), InvocationRecord { status, paused });
+        self.invocations.insert(paused.invocation_id.clone(), InvocationRecord { status, paused, stored: Vec::new() });
     }
 }
 

@@ -1,0 +1,69 @@
+//! Spans and log records of a case, kept in memory (conformance-adapter §6.3).
+
+use std::future::Future;
+
+use dormouse_otel::{LogRecord, SpanObserver, Telemetry};
+use indexmap::IndexMap;
+use opentelemetry_sdk::trace::SpanData;
+use tracing::Dispatch;
+use tracing::instrument::WithSubscriber;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::observers::ObserverSpec;
+
+/// The `tracing` target of what the nodes of fixtures log; nothing else counts as a log record of the case.
+pub(crate) const NODE_LOG: &str = "fixture";
+
+/// The providers of a case: one for each observer that makes spans. Empty where nobody asks for any.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    providers: IndexMap<String, Telemetry>,
+    logs: Option<Dispatch>,
+}
+
+/// What came out of them during one invocation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Captured {
+    /// By the name of the observer, in the order in which they ended.
+    pub(crate) spans: IndexMap<String, Vec<SpanData>>,
+    /// What nodes logged, in order.
+    pub(crate) logs: Vec<LogRecord>,
+}
+
+impl Capture {
+    /// Providers for those of the observers that make spans.
+    pub(crate) fn of(observers: impl Iterator<Item = ObserverSpec>) -> Self {
+        let named = |observer: ObserverSpec| Some((observer.span_maker()?.to_owned(), Telemetry::in_memory()));
+        let providers: IndexMap<String, Telemetry> = observers.filter_map(named).collect();
+        let bridge = |telemetry: &Telemetry| Dispatch::new(tracing_subscriber::registry().with(telemetry.log_bridge()));
+        let logs = providers.first().map(|(_, telemetry)| bridge(telemetry));
+        Self { providers, logs }
+    }
+
+    /// What makes the spans of the observer `name`.
+    pub(crate) fn observer(&self, name: &str) -> Option<SpanObserver> {
+        self.providers.get(name).map(Telemetry::observer)
+    }
+
+    /// The first of the providers.
+    pub(crate) fn first(&self) -> Option<&Telemetry> {
+        self.providers.first().map(|(_, telemetry)| telemetry)
+    }
+
+    /// Runs `work` so that what it logs is kept.
+    pub(crate) async fn around<T>(&self, work: impl Future<Output = T>) -> T {
+        match &self.logs {
+            Some(logs) => work.with_subscriber(logs.clone()).await,
+            None => work.await,
+        }
+    }
+
+    /// What was made since the last time.
+    pub(crate) fn take(&self) -> Captured {
+        let spans = self.providers.iter().map(|(name, telemetry)| (name.clone(), telemetry.spans())).collect();
+        let mut logs = self.first().map_or_else(Vec::new, Telemetry::logs);
+        logs.retain(|(record, _)| record.target().is_some_and(|target| target == NODE_LOG));
+        self.providers.values().for_each(Telemetry::clear);
+        Captured { spans, logs }
+    }
+}

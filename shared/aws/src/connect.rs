@@ -1,0 +1,152 @@
+//! How AWS is reached: one HTTP client for all services, and service clients that are made when they are first used.
+
+mod trust;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+
+/// Where AWS is and as whom it is called. The secret is not shown when it is printed.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// The region of all services.
+    pub region: String,
+    /// As whom. A sandbox does not outlive the credentials that it is born with.
+    pub credentials: Credentials,
+    /// Where the services are, if not where the region has them.
+    pub endpoints: Endpoints,
+}
+
+/// Addresses of services, for example of an emulator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Of all that have none of their own.
+    pub all: Option<String>,
+    /// Of DynamoDB.
+    pub dynamodb: Option<String>,
+    /// Of EventBridge.
+    pub eventbridge: Option<String>,
+    /// Of EventBridge Scheduler.
+    pub scheduler: Option<String>,
+}
+
+impl Endpoints {
+    fn given(&self) -> impl Iterator<Item = &str> {
+        [&self.all, &self.dynamodb, &self.eventbridge, &self.scheduler].into_iter().flatten().map(String::as_str)
+    }
+}
+
+/// The clients of a process, with one pool of connections. None of them connects before it is used.
+#[derive(Debug)]
+pub struct Clients {
+    /// Of DynamoDB, which every turn needs.
+    pub dynamodb: aws_sdk_dynamodb::Client,
+    /// Of EventBridge.
+    pub eventbridge: Lazy<aws_sdk_eventbridge::Client>,
+    /// Of EventBridge Scheduler.
+    pub scheduler: Lazy<aws_sdk_scheduler::Client>,
+}
+
+/// How long one attempt may take before it counts as lost.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+macro_rules! client {
+    ($sdk:ident, $access:expr, $endpoint:expr, $http:expr) => {{
+        let mut config = $sdk::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new($access.region.clone()))
+            .credentials_provider($access.credentials.clone())
+            .http_client($http)
+            .retry_config(retry())
+            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).build());
+        config.set_endpoint_url($endpoint.clone().or_else(|| $access.endpoints.all.clone()));
+        $sdk::Client::from_conf(config.build())
+    }};
+}
+
+impl Access {
+    /// The clients for it.
+    ///
+    /// They trust the roots of Amazon, which are compiled in: reading the system's folder of certificates would take
+    /// longer than everything else that happens before the first answer. Where somebody else may answer, at another
+    /// `https` endpoint or in the partition of China, they trust what the system trusts.
+    pub fn clients(self) -> Clients {
+        let http = trust::client(trust::Roots::of(&self.region, self.endpoints.given()));
+        let dynamodb = client!(aws_sdk_dynamodb, self, self.endpoints.dynamodb, http.clone());
+        let (access, shared) = (self.clone(), http.clone());
+        let eventbridge = Lazy::new(move || client!(aws_sdk_eventbridge, access, access.endpoints.eventbridge, shared));
+        let scheduler = Lazy::new(move || client!(aws_sdk_scheduler, self, self.endpoints.scheduler, http));
+        Clients { dynamodb, eventbridge, scheduler }
+    }
+}
+
+/// For services whose requests are safe to repeat as the SDK does: named by what they stand for, or at least once by
+/// contract. The deadline of the turn bounds it.
+fn retry() -> RetryConfig {
+    let config = RetryConfig::standard().with_max_attempts(6).with_initial_backoff(Duration::from_millis(50));
+    config.with_max_backoff(Duration::from_secs(1))
+}
+
+/// A value that is made when it is first used. Cheap to clone; the clones share it.
+#[derive(Clone)]
+pub struct Lazy<T>(Arc<LazyLock<T, Make<T>>>);
+
+type Make<T> = Box<dyn FnOnce() -> T + Send>;
+
+impl<T> Lazy<T> {
+    /// What `make` will make, once.
+    pub fn new(make: impl FnOnce() -> T + Send + 'static) -> Self {
+        Self(Arc::new(LazyLock::new(Box::new(make))))
+    }
+}
+
+impl<T: Send + 'static> From<T> for Lazy<T> {
+    fn from(made: T) -> Self {
+        Self::new(move || made)
+    }
+}
+
+impl<T> Deref for Lazy<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Lazy<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lazy")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_lazy_is_made_once_and_only_when_used() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let counter = made.clone();
+        let lazy = Lazy::new(move || counter.fetch_add(1, Ordering::SeqCst) + 7);
+        let clone = lazy.clone();
+        assert_eq!(made.load(Ordering::SeqCst), 0);
+        assert_eq!((*lazy, *clone), (7, 7));
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let credentials = Credentials::new("AKIDEXAMPLE", "hush-hush", Some("token-hush".to_owned()), None, "test");
+        let access = Access { region: "eu-central-1".to_owned(), credentials, endpoints: Endpoints::default() };
+        let shown = format!("{access:?} {:?}", access.clone().clients());
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+}

@@ -1,0 +1,81 @@
+//! The content of a list as one digest per length, so that a list can be compared with the beginning of another.
+
+use dormouse_ports::StoreError;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::codec;
+
+/// Half of a SHA-256: enough for nobody to find two lists that share one.
+const BYTES: usize = 16;
+
+/// For each number of first items of a list, a digest of those items and how long they are.
+#[derive(Debug)]
+pub(super) struct Marks(Vec<([u8; BYTES], usize)>);
+
+impl Marks {
+    /// The marks of `items`.
+    pub(super) fn of(items: &[Value]) -> Result<Self, StoreError> {
+        let (mut digest, mut bytes) = ([0; BYTES], 0);
+        let mut marks = Vec::with_capacity(items.len() + 1);
+        marks.push((digest, bytes));
+        let mut json = Vec::new();
+        for item in items {
+            json.clear();
+            serde_json::to_writer(&mut json, item)
+                .map_err(|error| StoreError::Invalid(format!("cannot be stored: {error}")))?;
+            let hash = Sha256::new().chain_update(digest).chain_update(&json).finalize();
+            digest.copy_from_slice(&hash[..BYTES]);
+            bytes += json.len();
+            marks.push((digest, bytes));
+        }
+        Ok(Self(marks))
+    }
+
+    /// How many items the list has.
+    pub(super) fn count(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    /// The digest of the first `count` items, if there are as many.
+    pub(super) fn digest(&self, count: usize) -> Option<String> {
+        self.0.get(count).map(|(digest, _)| codec::hex(digest))
+    }
+
+    /// How many bytes of JSON the items `from..to` are.
+    pub(super) fn bytes(&self, from: usize, to: usize) -> usize {
+        self.0[to].1 - self.0[from].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn marks(list: &Value) -> Marks {
+        Marks::of(list.as_array().expect("a list")).expect("marks")
+    }
+
+    #[test]
+    fn a_beginning_has_the_digest_of_the_shorter_list() {
+        let (short, long) = (marks(&json!([1, "b"])), marks(&json!([1, "b", {"c": 1.0}])));
+        assert_eq!(long.digest(2), short.digest(2));
+        assert_ne!(long.digest(3), short.digest(2));
+        assert_eq!((short.digest(3), short.count(), long.bytes(1, 3)), (None, 2, r#""b"{"c":1.0}"#.len()));
+    }
+
+    #[test]
+    fn digests_tell_items_apart_wherever_they_differ() {
+        for (left, right) in [
+            (json!([1]), json!([1.0])),
+            (json!(["ab"]), json!(["a", "b"])),
+            (json!([1, 2]), json!([12])),
+            (json!([{"a": 1, "b": 2}]), json!([{"b": 2, "a": 1}])),
+        ] {
+            let (left, right) = (marks(&left), marks(&right));
+            assert_ne!(left.digest(left.count()), right.digest(right.count()));
+        }
+    }
+}

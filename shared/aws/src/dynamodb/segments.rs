@@ -1,0 +1,239 @@
+//! Lists that only grow, kept as immutable pieces apart from the states that they belong to.
+//!
+//! An item whose state has such lists refers to each by its length and a digest of its content ([`StoredList`]). The
+//! pieces are in the partition of the session, or of the invocation where there is no session; each names the digest
+//! of what comes before it, so that a reference leads back from piece to piece to the first item. Whoever appended
+//! writes one more piece and refers to the longer list. The older references, of a pause or of a head that somebody
+//! else wrote meanwhile, stay good; two turns that append to the same list make a fork that neither of them notices.
+//!
+//! A save writes a *tail*. When the tails together reach [`MERGE_BYTES`], the next save writes their items once more,
+//! as *blocks*. Keys sort so that one query finds all blocks and, before them, the tails that came after them.
+//!
+//! # Invariants
+//! - A key contains the digest of all content up to the end of its piece, and where the piece begins: what is written
+//!   twice is the same, and nothing is ever changed or removed. A piece from which no reference is reached by going
+//!   back, left by a crash or replaced by a block, is for a sweep to collect.
+//! - Pieces are written before, or together with, the first item that refers to them.
+//! - That a list begins with what is stored is never believed: digests are compared before only a tail is written,
+//!   and again after loading.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_ports::{Map, StoreError, StoredList};
+use futures::future::try_join_all;
+use serde_json::Value;
+
+use super::DynamoDbStateStore;
+use super::codec;
+use super::encode::Encoder;
+use super::fault::{Fault, fault};
+use super::item::{Item, text, text_value};
+use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, Level, PieceKey, SK};
+use super::marks::Marks;
+
+/// Bytes of JSON in tails that are worth being written again as blocks.
+const MERGE_BYTES: usize = 64 * 1024;
+/// Bytes of JSON that a block holds, not counting its last item.
+const BLOCK_BYTES: usize = 256 * 1024;
+/// A list of fewer bytes of JSON stays where it is.
+const SMALLEST: usize = 512;
+/// A longer name would not fit into a key.
+const LONGEST_NAME: usize = 512;
+
+impl Encoder<'_> {
+    /// `state` without the growing lists that are stored apart, in the partition `home`, and what refers to those.
+    pub(super) fn cut<'m>(
+        &mut self,
+        home: &str,
+        state: &'m Map,
+    ) -> Result<(Cow<'m, Map>, Vec<StoredList>), StoreError> {
+        let mut grown = Vec::new();
+        for field in &self.growing.fields {
+            if let Some(Value::Array(items)) = state.get(&**field)
+                && !items.is_empty()
+                && field.len() <= LONGEST_NAME
+            {
+                let marks = Marks::of(items)?;
+                let base = self.base(home, field, &marks);
+                grown.push((&**field, items, marks, base));
+            }
+        }
+        grown.retain(|(.., marks, base)| base.is_some() || marks.bytes(0, marks.count()) >= SMALLEST);
+        let is_new = grown.iter().all(|(.., base)| base.is_none());
+        if grown.is_empty() || (is_new && codec::encode(state)?.len() <= self.whole_limit) {
+            return Ok((Cow::Borrowed(state), Vec::new()));
+        }
+        let rest = state.iter().map(|(name, value)| match grown.iter().any(|(field, ..)| field == name) {
+            true => (name.clone(), Value::Array(Vec::new())),
+            false => (name.clone(), value.clone()),
+        });
+        let rest = rest.collect();
+        let lists = grown.into_iter().map(|(field, items, marks, base)| {
+            let base = base.unwrap_or_else(|| nothing(home, field));
+            self.grow(base, items, &marks)
+        });
+        Ok((Cow::Owned(rest), lists.collect::<Result<_, _>>()?))
+    }
+
+    /// The longest stored list with which a list of these marks begins.
+    fn base(&self, home: &str, field: &str, marks: &Marks) -> Option<StoredList> {
+        let stored = self.growing.stored.iter().chain(&self.grown);
+        let fitting = stored.filter(|list| {
+            list.home == home
+                && list.field == field
+                && list.merged <= list.count
+                && marks.digest(list.count).as_deref() == Some(&list.digest)
+        });
+        fitting.max_by_key(|list| list.count).cloned()
+    }
+
+    /// Writes what `items` have behind `base`.
+    fn grow(&mut self, base: StoredList, items: &[Value], marks: &Marks) -> Result<StoredList, StoreError> {
+        let count = items.len();
+        if base.count == count {
+            return Ok(base);
+        }
+        let mut list = StoredList { count, digest: digest(marks, count)?, ..base.clone() };
+        if marks.bytes(base.merged, count) < MERGE_BYTES {
+            self.piece(&list, Level::Tail, (base.count, count), items, marks)?;
+        } else {
+            for block in blocks(marks, base.merged) {
+                self.piece(&list, Level::Block, block, items, marks)?;
+            }
+            list.merged = count;
+        }
+        self.grown.push(list.clone());
+        Ok(list)
+    }
+
+    fn piece(
+        &mut self,
+        list: &StoredList,
+        level: Level,
+        (from, to): (usize, usize),
+        items: &[Value],
+        marks: &Marks,
+    ) -> Result<(), StoreError> {
+        let key = PieceKey { field: list.field.clone(), level, from, to, digest: digest(marks, to)? };
+        let item = Item::from([
+            (CHUNK.to_owned(), self.piece_body(&items[from..to])?),
+            (BEFORE.to_owned(), text_value(digest(marks, from)?)),
+        ]);
+        self.pieces.insert(Key { pk: list.home.clone(), sk: key.to_string() }, item);
+        Ok(())
+    }
+}
+
+fn nothing(home: &str, field: &str) -> StoredList {
+    StoredList { home: home.to_owned(), field: field.to_owned(), count: 0, merged: 0, digest: String::new() }
+}
+
+fn digest(marks: &Marks, count: usize) -> Result<String, StoreError> {
+    marks.digest(count).ok_or_else(|| StoreError::Invalid(format!("a list of {count} items ends before that")))
+}
+
+/// Where the blocks behind the first `from` items begin and end.
+fn blocks(marks: &Marks, mut from: usize) -> Vec<(usize, usize)> {
+    let mut blocks = Vec::new();
+    for to in from + 1..=marks.count() {
+        if to == marks.count() || marks.bytes(from, to) >= BLOCK_BYTES {
+            blocks.push((from, to));
+            from = to;
+        }
+    }
+    blocks
+}
+
+/// The attribute that holds `lists`, if there are any.
+pub(super) fn references(lists: &[StoredList]) -> Result<Option<AttributeValue>, StoreError> {
+    if lists.is_empty() {
+        return Ok(None);
+    }
+    let rows: Vec<_> = lists.iter().map(|list| (&list.field, list.count, list.merged, &list.digest)).collect();
+    let json = serde_json::to_string(&rows).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    Ok(Some(text_value(json)))
+}
+
+/// The lists, in the partition `home`, to which `item` refers.
+pub(super) fn referred(home: &str, item: &Item) -> Result<Vec<StoredList>, StoreError> {
+    if !item.contains_key(LIST_REFS) {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(String, usize, usize, String)> = serde_json::from_str(text(item, LIST_REFS)?)
+        .map_err(|error| StoreError::Corrupt(format!("{LIST_REFS}: {error}")))?;
+    let list = |(field, count, merged, digest)| StoredList { home: home.to_owned(), field, count, merged, digest };
+    Ok(rows.into_iter().map(list).collect())
+}
+
+impl DynamoDbStateStore {
+    /// Reads `lists` and puts them where they belong in `state`.
+    pub(super) async fn refill(&self, lists: &[StoredList], state: &mut Map) -> Result<(), StoreError> {
+        let read = try_join_all(lists.iter().map(|list| self.read_list(list))).await?;
+        for (list, items) in lists.iter().zip(read) {
+            state.insert(list.field.clone(), Value::Array(items));
+        }
+        Ok(())
+    }
+
+    async fn read_list(&self, list: &StoredList) -> Result<Vec<Value>, StoreError> {
+        let (mut found, mut start) = (Vec::new(), None);
+        loop {
+            let (items, last) = self.config.retry.run(|| self.query_pieces(list, start.as_ref())).await?;
+            found.extend(items);
+            match last {
+                Some(last) => start = Some(last),
+                None => break,
+            }
+        }
+        let mut items = Vec::with_capacity(list.count);
+        for piece in lead(list, &found)? {
+            items.extend(self.body::<Vec<Value>>(piece, CHUNK).await?);
+        }
+        if Marks::of(&items)?.digest(list.count).as_deref() != Some(&list.digest) || items.len() != list.count {
+            return Err(StoreError::Corrupt(format!("list {} does not match its digest", list.field)));
+        }
+        Ok(items)
+    }
+
+    async fn query_pieces(&self, list: &StoredList, start: Option<&Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
+        let (low, high) = PieceKey::bounds(&list.field, list.count, list.merged);
+        let request = self.client.query().table_name(&self.table).consistent_read(true);
+        let request = request.key_condition_expression("pk = :home AND sk BETWEEN :low AND :high");
+        let request = request.expression_attribute_values(":home", text_value(&list.home));
+        let request = request.expression_attribute_values(":low", text_value(low));
+        let request = request.expression_attribute_values(":high", text_value(high));
+        let answer = request.set_exclusive_start_key(start.cloned()).send().await;
+        let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
+        Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
+    }
+}
+
+/// The pieces among `found` that lead from the first item of `list` to its last.
+fn lead<'i>(list: &StoredList, found: &'i [Item]) -> Result<Vec<&'i Item>, StoreError> {
+    let mut pieces: Vec<(PieceKey, &Item)> = Vec::with_capacity(found.len());
+    for item in found {
+        pieces.extend(PieceKey::parse(text(item, SK)?).filter(|key| key.field == list.field).map(|key| (key, item)));
+    }
+    // A piece comes behind those that it may follow; of two that end alike the longer one comes first.
+    pieces.sort_by_key(|(key, _)| (key.to, key.from));
+    let mut reached: HashMap<(usize, &str), (usize, &str, &'i Item)> = HashMap::new();
+    for (key, item) in &pieces {
+        let before = text(item, BEFORE)?;
+        if key.from == 0 || reached.contains_key(&(key.from, before)) {
+            reached.entry((key.to, &key.digest)).or_insert((key.from, before, item));
+        }
+    }
+    let mut path = Vec::new();
+    let (mut count, mut digest) = (list.count, list.digest.as_str());
+    while count > 0 {
+        let Some((from, before, item)) = reached.get(&(count, digest)) else {
+            return Err(StoreError::Corrupt(format!("a piece of list {} is missing", list.field)));
+        };
+        path.push(*item);
+        (count, digest) = (*from, before);
+    }
+    path.reverse();
+    Ok(path)
+}

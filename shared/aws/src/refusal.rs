@@ -1,0 +1,133 @@
+//! What the error code of a service means, whichever service it is.
+
+use std::error::Error;
+use std::fmt::Debug;
+
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use dormouse_ports::SubscriptionError;
+
+/// Whether trying again helps, and who has to do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nobody: a later attempt may succeed. It may also be that this one did.
+    Passing,
+    /// Whoever deploys: the role may not do it, or what it is done to does not exist.
+    Denied,
+    /// Whoever asked: the service will never do it as asked.
+    Refused,
+}
+
+const PASSING: &[&str] = &[
+    "ConcurrentModificationException",
+    "InternalException",
+    "InternalFailure",
+    "InternalServerError",
+    "InternalServerException",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "ReplicatedWriteConflictException",
+    "RequestLimitExceeded",
+    "RequestTimeout",
+    "RequestTimeoutException",
+    "ServiceUnavailable",
+    "ServiceUnavailableException",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+];
+
+const DENIED: &[&str] = &[
+    "AccessDenied",
+    "AccessDeniedException",
+    "ExpiredTokenException",
+    "IncompleteSignatureException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "NotAuthorizedForSourceException",
+    "ResourceNotFoundException",
+    "UnrecognizedClientException",
+];
+
+/// What `code` means; what is in neither list, by the status of the response.
+pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
+    if PASSING.contains(&code) {
+        Kind::Passing
+    } else if DENIED.contains(&code) {
+        Kind::Denied
+    } else {
+        match status {
+            401 | 403 => Kind::Denied,
+            429 | 500.. => Kind::Passing,
+            _ => Kind::Refused,
+        }
+    }
+}
+
+/// What `error` means for `action` on `resource`, and a sentence that names both.
+pub(crate) fn refusal<E>(action: &str, resource: &str, error: &SdkError<E, HttpResponse>) -> (Kind, String)
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    if let Some(answer) = error.as_service_error() {
+        let status = error.raw_response().map_or(0, |response| response.status().as_u16());
+        let code = answer.code().unwrap_or("unknown error");
+        let message = answer.message().unwrap_or("no message");
+        return (kind_of(code, status), format!("{action} on {resource}: {code}: {message}"));
+    }
+    let kind = match error {
+        SdkError::ConstructionFailure(_) => Kind::Refused,
+        SdkError::DispatchFailure(failure) if failure.is_user() => Kind::Denied,
+        _ => Kind::Passing,
+    };
+    (kind, format!("{action} on {resource}: {}", reasons(error)))
+}
+
+/// The same for whoever registers wake-ups.
+pub(crate) fn subscription_error((kind, sentence): (Kind, String)) -> SubscriptionError {
+    match kind {
+        Kind::Passing => SubscriptionError::Unavailable(sentence),
+        Kind::Denied => SubscriptionError::Denied(sentence),
+        Kind::Refused => SubscriptionError::Rejected(sentence),
+    }
+}
+
+/// The error and what caused it, in one line.
+fn reasons(error: &dyn Error) -> String {
+    let mut sentence = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        sentence = format!("{sentence}: {error}");
+        cause = error.source();
+    }
+    sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttling_conflicts_and_server_errors_pass() {
+        for (code, status) in [("ThrottlingException", 400), ("TransactionConflictException", 400), ("Odd", 503)] {
+            assert_eq!(kind_of(code, status), Kind::Passing, "{code}");
+        }
+        assert_eq!(kind_of("Odd", 429), Kind::Passing);
+    }
+
+    #[test]
+    fn roles_and_resources_are_for_the_deployment() {
+        for (code, status) in [("AccessDeniedException", 400), ("ResourceNotFoundException", 400), ("Odd", 403)] {
+            assert_eq!(kind_of(code, status), Kind::Denied, "{code}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_the_callers_fault() {
+        assert_eq!(kind_of("ValidationException", 400), Kind::Refused);
+    }
+}

@@ -1,0 +1,137 @@
+//! The binaries of `functions/` themselves: started as processes, driven through the Lambda Runtime API, with state in
+//! the embedded store that they share.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::{Json, Router};
+use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_tests::lambda::{self, Lambda, RuntimeApi, SECRET, http_event};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_function_falls_asleep_and_another_wakes_up() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+
+    let inbound = Lambda::start("dormouse-inbound", &store.endpoint()).await;
+    let message = json!({ "role": "user", "content": "please get an approval" });
+    let waits = inbound.http("/chat/chat/sessions/s1/messages", "", &message).await;
+    assert_eq!((&waits["statusCode"], status(&waits)), (&json!(202), json!("suspended")), "{waits}");
+    drop(inbound);
+
+    let signal = Lambda::start("dormouse-signal", &store.endpoint()).await;
+    let callback = body(&waits)["callback_url"].as_str().expect("an address").to_owned();
+    let (path, query) = callback.split_once('?').expect("a token");
+    let done = signal.http(path, query, &json!({ "allowed": true })).await;
+    assert_eq!((&done["statusCode"], status(&done)), (&json!(200), json!("completed")), "{done}");
+    assert_eq!(body(&done)["session_id"], "s1");
+
+    let invocation_id = &body(&done)["invocation_id"];
+    let event = json!({ "dormouse_signal": { "signal_id": format!("chat-{}", invocation_id.as_str().expect("an id")),
+        "payload": { "allowed": false }, "event_id": "e1" } });
+    let duplicate = signal.invoke(event).await.expect("acknowledged");
+    assert_eq!(duplicate, json!({ "status": "completed", "invocation_id": invocation_id, "repeated": true }));
+    let error = signal.invoke(json!({ "source": "aws.s3" })).await.expect_err("raised");
+    assert_eq!(error["errorType"], "unreadable_event");
+
+    let wakeup = Lambda::start("dormouse-wakeup", &store.endpoint()).await;
+    let late = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 1 } });
+    assert_eq!(wakeup.invoke(late).await.expect("acknowledged")["status"], "stale");
+    assert_eq!(wakeup.invoke(json!({ "dormouse_sweep": "due" })).await.expect("swept")["examined"], 0);
+}
+
+/// A DynamoDB that answers every request with this code, or never.
+async fn dynamodb(code: Option<&'static str>) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+    let refuse = move || async move {
+        match code {
+            Some(code) => (StatusCode::BAD_REQUEST, Json(json!({ "__type": code, "message": "scripted" }))),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(refuse)).await });
+    endpoint
+}
+
+/// What `POST /graphs/expense-approval/turns` and `GET /invocations/i` are answered.
+async fn failures(endpoint: &str, deadline: Duration) -> Vec<Value> {
+    let inbound = Lambda::start_with("dormouse-inbound", endpoint, deadline).await;
+    let state = json!({ "state": { "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" } });
+    let turn = inbound.http("/graphs/expense-approval/turns", "", &state).await;
+    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"i".into(), 1);
+    let look_up = http_event("GET", "/invocations/i", &format!("token={token}"), &Value::Null);
+    let looked_up = inbound.invoke(look_up).await.expect("an answer to an HTTP request");
+    vec![turn, looked_up]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_stays_busy_is_told_within_the_deadline() {
+    lambda::build_functions().await;
+    for (code, deadline) in [(Some("ThrottlingException"), 20), (Some("ThrottlingException"), 2), (None, 3)] {
+        let endpoint = dynamodb(code).await;
+        for answer in failures(&endpoint, Duration::from_secs(deadline)).await {
+            let error = &body(&answer)["error"];
+            assert_eq!((&answer["statusCode"], &error["bucket"]), (&json!(503), &json!("retryable_transient")));
+            assert_eq!(answer["headers"]["retry-after"], "5", "{answer}");
+        }
+        let wakeup = Lambda::start_with("dormouse-wakeup", &endpoint, Duration::from_secs(deadline)).await;
+        let due = json!({ "dormouse_wakeup": { "invocation_id": "i", "generation": 1 } });
+        let error = wakeup.invoke(due).await.expect_err("the service delivers it again");
+        let categories = ["suspension_persistence_failed", "turn_deadline_exceeded"];
+        assert!(categories.iter().any(|category| error["errorType"] == *category), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_request_names_action_and_table() {
+    lambda::build_functions().await;
+    let endpoint = dynamodb(Some("AccessDeniedException")).await;
+    let answers = failures(&endpoint, Duration::from_secs(20)).await;
+    for (answer, action) in answers.iter().zip(["TransactWriteItems", "GetItem"]) {
+        let error = &body(answer)["error"];
+        assert_eq!((&answer["statusCode"], &error["bucket"]), (&json!(500), &json!("session_terminating")), "{answer}");
+        assert_eq!(error["category"], "suspension_persistence_failed");
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.contains(&format!("{action} on table dormouse: AccessDeniedException")), "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incomplete_environment_stops_the_function_with_one_line() {
+    lambda::build_functions().await;
+    let api = RuntimeApi::start(Duration::from_secs(1)).await;
+    for function in ["dormouse-inbound", "dormouse-signal", "dormouse-wakeup"] {
+        let mut command = api.function(&lambda::function_binary(function), "nowhere");
+        command.env_remove("DORMOUSE_TABLE").env_remove("AWS_REGION").env_remove("AWS_LAMBDA_FUNCTION_NAME");
+        command.env("DORMOUSE_WAKEUP_ARN", "the other function").env("DORMOUSE_SIGNAL_KEY", "short");
+        let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it starts");
+        assert!(!output.status.success());
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        let [line] = lines[..] else { panic!("{text}") };
+        for fault in [
+            "DORMOUSE_TABLE is missing",
+            "AWS_REGION is missing",
+            "AWS_LAMBDA_FUNCTION_NAME is missing",
+            "AWS_ENDPOINT_URL must begin",
+            "DORMOUSE_WAKEUP_ARN must be an ARN",
+            "DORMOUSE_SIGNAL_KEY needs at least 16 bytes",
+        ] {
+            assert!(line.contains(fault), "{fault}: {line}");
+        }
+    }
+}
+
+fn body(answer: &Value) -> Value {
+    serde_json::from_str(answer["body"].as_str().expect("a body")).expect("JSON")
+}
+
+fn status(answer: &Value) -> Value {
+    body(answer)["status"].clone()
+}
