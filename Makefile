@@ -9,7 +9,7 @@ SEEDS ?= 1000
 FROM ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate conformance bench bench-cold bench-compare build lint lint-infra
+.PHONY: help run test simulate conformance bench bench-cold bench-compare build lint lint-infra test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -69,3 +69,13 @@ lint: ## Check format and lints
 
 lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov and shellcheck
 	@infra/lint.sh
+
+test-aws: ## Build, deploy to an emulator of AWS on this machine, and go the tour through the front door
+	@tests/aws/run.sh
+
+deploy: ## Build, and deploy to your account: STAGE=dev; ARCHITECTURE=x86_64 and what else infra/deploy.sh lists
+	@functions/build.sh $(or $(ARCHITECTURE),arm64)
+	@ZIPS='$(abspath build/$(or $(ARCHITECTURE),arm64))' infra/deploy.sh
+
+destroy: ## Remove everything that deploy and the functions made: STAGE=dev
+	@infra/destroy.sh

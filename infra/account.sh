@@ -1,0 +1,21 @@
+# shellcheck shell=bash
+# Sourced by deploy.sh and destroy.sh: who we are, and what things are called.
+
+say() { printf '%s\n' "$*"; }
+fail() {
+    printf 'cannot go on: %s\n' "$*" >&2
+    exit 1
+}
+
+: "${STAGE:?STAGE must name the copy, for example STAGE=dev}"
+[[ $STAGE =~ ^[a-z][a-z0-9-]{0,19}$ ]] || fail "STAGE must be a small letter, then up to 19 small letters, digits or dashes"
+command -v aws >/dev/null || fail "the AWS command line (aws) is not installed"
+region=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
+[ -n "$region" ] || fail "no region is set; AWS_REGION sets one"
+export AWS_REGION=$region AWS_DEFAULT_REGION=$region AWS_PAGER=''
+account=$(aws sts get-caller-identity --query Account --output text) ||
+    fail "the AWS command line has no working credentials; aws sts get-caller-identity says why"
+
+# Both are used by the scripts that source this.
+# shellcheck disable=SC2034
+stack="dormouse-$STAGE" bucket="dormouse-artifacts-$account-$region"

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Removes everything that deploy.sh and the functions made for STAGE: the stack, the rules that graphs made, the table
+# with everything that sleeps, the built functions. Asks first; YES=1 answers.
+set -euo pipefail
+cd "$(dirname "$0")"
+# shellcheck source-path=SCRIPTDIR source=account.sh
+. ./account.sh
+
+output() {
+    aws cloudformation describe-stacks --stack-name "$stack" --output text \
+        --query "Stacks[0].Outputs[?OutputKey=='$1'].OutputValue | [0]"
+}
+bus=$(output BusName) || fail "there is no stack $stack in account $account, region $region"
+table=$(output TableName)
+
+if [ "${YES:-}" != 1 ]; then
+    [ -t 0 ] || fail "nobody is here to confirm; YES=1 confirms"
+    read -r -p "This removes the stack $stack and the table $table with all that sleeps in it. Type the stage to go on: " typed
+    [ "$typed" = "$STAGE" ] || fail "nothing was removed"
+fi
+
+# A bus that still has rules cannot be removed. The stack's own rule goes with the stack.
+for rule in $(aws events list-rules --event-bus-name "$bus" --query 'Rules[].Name' --output text); do
+    [ "$rule" != dormouse-signal ] || continue
+    aws events remove-targets --event-bus-name "$bus" --rule "$rule" --ids signal >/dev/null
+    aws events delete-rule --event-bus-name "$bus" --name "$rule"
+done
+say "removing the stack $stack"
+aws cloudformation delete-stack --stack-name "$stack"
+aws cloudformation wait stack-delete-complete --stack-name "$stack"
+# The stack keeps the table, so that no mistake in a template can lose what sleeps.
+say "removing the table $table"
+aws dynamodb delete-table --table-name "$table" >/dev/null
+aws dynamodb wait table-not-exists --table-name "$table"
+aws s3 rm --recursive --only-show-errors "s3://$bucket/$stack/"
+# Another stage may still have its functions there.
+aws s3 rb "s3://$bucket" >/dev/null 2>&1 || say "the bucket $bucket stays: other stages use it"
+say "nothing of $stack is left"

@@ -1,0 +1,88 @@
+"""Between the functions and the emulator: passes requests on, remembers which of them were denied, and can hold one back
+for ever, as a machine does that dies in the midst of its work."""
+
+import http.client
+import http.server
+import threading
+
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+class Gate:
+    def __init__(self, port, behind):
+        self.behind = behind
+        self.denied = []
+        self.held = threading.Event()
+        self._dropped = threading.Event()
+        self._wanted = None
+        self._lock = threading.Lock()
+        server = Server(("127.0.0.1", port), self._handler())
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def hold(self, operation):
+        """The next request for `operation` reaches nobody; `held` tells when it was made."""
+        self.held.clear()
+        self._dropped.clear()
+        self._wanted = operation
+
+    def drop(self):
+        """Cuts the connection of what is held."""
+        self._dropped.set()
+
+    def is_wanted(self, operation):
+        with self._lock:
+            if self._wanted != operation:
+                return False
+            self._wanted = None
+            return True
+
+    def _handler(gate):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self):
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                operation = self.headers.get("x-amz-target", "").rpartition(".")[2] or f"{self.command} {self.path}"
+                if gate.is_wanted(operation):
+                    gate.held.set()
+                    gate._dropped.wait()
+                    self.close_connection = True
+                    return
+                behind = http.client.HTTPConnection("127.0.0.1", gate.behind, timeout=60)
+                # The signature covers the host: it stays what the function sent.
+                behind.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    if name.lower() not in HOP_BY_HOP:
+                        behind.putheader(name, value)
+                behind.putheader("content-length", str(len(body)))
+                behind.endheaders(body)
+                answer = behind.getresponse()
+                content = answer.read()
+                if answer.status in (401, 403) or b"AccessDenied" in content:
+                    gate.denied.append(f"{operation}: {content[:300].decode(errors='replace')}")
+                behind.close()
+                try:
+                    self.hand_back(answer, content)
+                except OSError:
+                    self.close_connection = True  # Who asked gave up, and asks again.
+
+            def hand_back(self, answer, content):
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in HOP_BY_HOP | {"date", "server"}:
+                        self.send_header(name, value)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PUT = do_DELETE = pass_on
+
+            def log_message(self, *_):
+                pass
+
+        return Handler

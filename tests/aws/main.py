@@ -1,0 +1,116 @@
+"""Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
+everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip and wakeup.zip."""
+
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+
+import botocore.session
+
+import tour
+from door import Door
+from emulator import ACCOUNT, REGION, Emulator
+from gate import Gate
+
+INFRA = pathlib.Path(__file__).resolve().parents[2] / "infra"
+STAGE = "test"
+
+
+class Stack:
+    """What was deployed, and clients for it."""
+
+    def __init__(self, emulator, gate):
+        self.emulator, self.gate = emulator, gate
+        self.name = f"dormouse-{STAGE}"
+        self.signal, self.wakeup = f"{self.name}-signal", f"{self.name}-wakeup"
+        session = botocore.session.Session()
+        session.set_credentials("test", "test")
+        client = lambda service: session.create_client(service, region_name=REGION, endpoint_url=emulator.url)
+        self.events, self.queues, self.scheduler = client("events"), client("sqs"), client("scheduler")
+        self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
+        self.tables, self.buckets = client("dynamodb"), client("s3")
+        (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
+        self.bus, self.failed, self.undelivered = (
+            outputs[name] for name in ("BusName", "FailedQueueUrl", "UndeliveredQueueUrl")
+        )
+        self.door = Door(outputs["Url"], emulator.port, REGION)
+        variables = self.functions.get_function_configuration(FunctionName=self.signal)["Environment"]["Variables"]
+        self.signal_key = variables["DORMOUSE_SIGNAL_KEY"]
+
+    def grant_what_the_emulator_misjudges(self):
+        """The emulator judges schedules as if all were of the group `default`, and targets of rules by their bus."""
+        place = f"{REGION}:{ACCOUNT}"
+        actions = {
+            "scheduler:CreateSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
+            "scheduler:DeleteSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
+            "events:PutTargets": f"arn:aws:events:{place}:event-bus/{self.bus}",
+        }
+        statements = [{"Effect": "Allow", "Action": action, "Resource": arn} for action, arn in actions.items()]
+        document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        for resource in self.stacks.list_stack_resources(StackName=self.name)["StackResourceSummaries"]:
+            if resource["LogicalResourceId"] in ("InboundRole", "SignalRole", "WakeupRole"):
+                role = resource["PhysicalResourceId"]
+                self.roles.put_role_policy(RoleName=role, PolicyName="emulator", PolicyDocument=document)
+
+    def what_is_left(self):
+        """Everything of the kinds that hold data or cost something."""
+        groups = self.scheduler.list_schedule_groups()["ScheduleGroups"]
+        return {
+            "tables": self.tables.list_tables()["TableNames"],
+            "functions": [function["FunctionName"] for function in self.functions.list_functions()["Functions"]],
+            "buses": [bus["Name"] for bus in self.events.list_event_buses()["EventBuses"] if bus["Name"] != "default"],
+            "schedule groups": [group["Name"] for group in groups if group["Name"] != "default"],
+            "queues": self.queues.list_queues().get("QueueUrls", []),
+            "buckets": [bucket["Name"] for bucket in self.buckets.list_buckets()["Buckets"]],
+        }
+
+
+def script(emulator, name, **variables):
+    given = emulator.environment() | {"STAGE": STAGE} | variables
+    done = subprocess.run([INFRA / name], env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"infra/{name} failed:\n{done.stdout}{done.stderr}")
+
+
+def go(emulator, zips):
+    emulator.start()
+    gate = Gate(emulator.gate_port, emulator.port)
+    architecture = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    script(emulator, "deploy.sh", ZIPS=str(zips), ARCHITECTURE=architecture)
+    stack = Stack(emulator, gate)
+    stack.grant_what_the_emulator_misjudges()
+    print("ok    the template is deployed", flush=True)
+    for step in tour.STEPS:
+        began = time.monotonic()
+        try:
+            step(stack)
+        except Exception:
+            print(f"FAIL  {step.__doc__}", flush=True)
+            raise
+        print(f"ok    {step.__doc__} ({time.monotonic() - began:.0f} s)", flush=True)
+    script(emulator, "destroy.sh", YES="1")
+    left = {kind: names for kind, names in stack.what_is_left().items() if names}
+    tour.same(left, {}, "what is left")
+    print("ok    everything is removed")
+
+
+def main():
+    zips = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory(prefix="dormouse-aws-") as folder:
+        emulator = Emulator(folder)
+        try:
+            go(emulator, zips)
+        except BaseException:
+            log = emulator.log.read_text(errors="replace") if emulator.log.exists() else ""
+            print(f"\nthe end of the emulator's log:\n{log[-4000:]}", file=sys.stderr)
+            raise
+        finally:
+            emulator.stop()
+
+
+main()

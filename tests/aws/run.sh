@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds the functions for this machine as they are built for Lambda, and takes them through the tour on an emulator of
+# AWS. ZIPS=folder takes inbound.zip, signal.zip and wakeup.zip from there instead.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+python=$(../../infra/venv.sh "$PWD/requirements.txt")/python
+if [ -z "${ZIPS:-}" ]; then
+    architecture=$(uname -m)
+    architecture=${architecture/aarch64/arm64}
+    ../../functions/build.sh "$architecture"
+    ZIPS=$PWD/../../build/$architecture
+fi
+PYTHONDONTWRITEBYTECODE=1 "$python" main.py "$ZIPS"

@@ -1,0 +1,226 @@
+"""The tour through the front door, and what goes wrong on the way. Each step is a function; its docstring is the line
+that is printed.
+
+What the emulator does not do as AWS does, and which step is narrower for it:
+
+- A schedule fires up to 15 seconds late (its clock ticks every 10), and its time zone is taken for UTC. Ours are UTC.
+  `schedule_fires` waits longer than AWS would need.
+- A target of a rule or schedule has no dead-letter queue, and what a rule or schedule delivers is not tried again when
+  the function fails. `unknown_shapes` therefore hands its events to the functions as AWS does it for both, by
+  asynchronous invocation; that the targets name their queue is for the unit tests of rules and schedules.
+- An asynchronous invocation is tried again after 1 and 2 seconds; on AWS after one and two minutes. A claim lives for up
+  to 30 seconds, so the third attempt here comes before a dead worker's claim ends: `killed_in_the_midst` uses a
+  callback, whose sender tries again as `retry-after` says.
+- `GET /health` at any host is the emulator's own, so no step asks for it.
+- Roles are enforced (AUTH=true), but without `dynamodb:LeadingKeys`; every schedule is judged as one of the group
+  `default`, and the targets of a rule by their bus: main.py grants that besides. The test of the roles
+  (tests/tests/roles) judges all of this as AWS does.
+- Each invocation takes some 100 ms more than on AWS. No step says anything about time.
+"""
+
+import concurrent.futures
+import json
+import uuid
+
+from emulator import until
+
+EXPENSE = {"state": {"employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard"}}
+GRACE = {"decision": "approved", "decided_by": "Grace"}
+BOB = {"decision": "rejected", "decided_by": "Bob"}
+PAID = "EUR 120.00 paid to Ada, approved by Grace"
+
+
+def same(given, expected, what):
+    if given != expected:
+        raise AssertionError(f"{what}: expected {expected!r}, not {given!r}")
+
+
+def begin(stack, graph, turn):
+    """Begins a turn that falls asleep, and makes sure that nothing runs afterwards."""
+    answer = stack.door.post(f"/graphs/{graph}/turns", turn, signed=True)
+    same((answer.status, answer.json.get("status")), (202, "suspended"), f"{graph}: {answer}")
+    stack.emulator.kill_functions()
+    until(lambda: not stack.emulator.functions(), 10, "no function runs")
+    return answer.json
+
+
+def completed(stack, pause, seconds):
+    """The invocation of `pause`, once it is completed."""
+
+    def state():
+        found = stack.door.get(pause["status_url"])
+        return found.json if found.status == 200 and found.json["status"] == "completed" else None
+
+    return until(state, seconds, f"invocation {pause['invocation_id']} completes")
+
+
+def publish(stack, source, detail_type, detail):
+    entry = {"EventBusName": stack.bus, "Source": source, "DetailType": detail_type, "Detail": json.dumps(detail)}
+    same(stack.events.put_events(Entries=[entry])["FailedEntryCount"], 0, "an event is published")
+
+
+def wake(stack, event):
+    """Calls the function `wakeup` and waits for its answer."""
+    answer = stack.functions.invoke(FunctionName=stack.wakeup, Payload=json.dumps(event))
+    return json.loads(answer["Payload"].read())
+
+
+def schedules(stack):
+    listed = stack.scheduler.list_schedules(GroupName=stack.name)["Schedules"]
+    return {entry["Name"] for entry in listed if not entry["Name"].startswith("dormouse-sweep-")}
+
+
+def locked_door(stack):
+    """turns need a signed request, signals the key, callbacks their token"""
+    same(stack.door.post("/graphs/expense-approval/turns", EXPENSE).status, 403, "an unsigned turn")
+    same(stack.door.post("/graphs/nothing/turns", EXPENSE, signed=True).status, 404, "an unknown graph")
+    same(stack.door.post("/signals/s", {}).status, 401, "a signal without the key")
+    same(stack.door.post("/callback/i?token=AAAA", {}).status, 404, "a callback with a wrong token")
+
+
+def callback_posted(stack):
+    """HTTP turn -> asleep -> all processes killed -> callback posted -> completed; posted again -> the same answer"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    done = stack.door.post(pause["callback_url"], GRACE)
+    same((done.status, done.json["state"]["result"], done.json["repeated"]), (200, PAID, False), f"the callback: {done}")
+    again = stack.door.post(pause["callback_url"], BOB)
+    same((again.status, again.json["state"]["result"], again.json["repeated"]), (200, PAID, True), f"again: {again}")
+    same(schedules(stack), set(), "the deadline's schedule is gone")
+
+
+def signal_posted(stack):
+    """HTTP turn -> asleep -> signal posted with the key -> completed"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    key = {"authorization": f"Bearer {stack.signal_key}"}
+    done = stack.door.post(f"/signals/{pause['waiting_for']['signal_id']}", GRACE, headers=key)
+    same((done.status, done.json["state"]["result"]), (200, PAID), f"the signal: {done}")
+
+
+def event_arrives(stack):
+    """HTTP turn -> asleep, a rule is made -> event arrives five times -> completed once; a late event changes nothing"""
+    pause = begin(stack, "export-job", {"state": {"dataset": "orders"}})
+    job = pause["waiting_for"]["signal_id"]
+    for _ in range(5):
+        publish(stack, "exporter", "Export Finished", {"job_id": job, "status": "succeeded", "url": "s3://orders.csv"})
+    done = completed(stack, pause, 30)
+    same(done["state"]["result"], "orders is exported: s3://orders.csv", "the export")
+    publish(stack, "exporter", "Export Finished", {"job_id": job, "status": "failed"})
+    late = {"dormouse_wakeup": {"invocation_id": pause["invocation_id"], "generation": 1}}
+    same(wake(stack, late)["status"], "stale", "a late wake-up")
+    same(completed(stack, pause, 5), done, "the invocation after a late event and a late wake-up")
+
+
+def event_of_our_own(stack):
+    """HTTP turn -> asleep -> an event in Dormouse's own form arrives by the static rule -> completed"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    detail = {"signal_id": pause["waiting_for"]["signal_id"], "payload": GRACE}
+    publish(stack, "dormouse", "Dormouse Signal", detail)
+    same(completed(stack, pause, 30)["state"]["result"], PAID, "the expense")
+
+
+def schedule_fires(stack):
+    """HTTP turn -> asleep -> the schedule fires -> completed"""
+    pause = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT2S"}})
+    done = completed(stack, pause, 60)
+    same(bool(done["state"]["reminded_at"]), True, "it reminded")
+
+
+def killed_in_the_midst(stack):
+    """a function is killed between its claim and its commit -> another takes over, with the payload that came first"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    stack.gate.hold("TransactWriteItems")
+    with concurrent.futures.ThreadPoolExecutor(1) as caller:
+        first = caller.submit(stack.door.post, pause["callback_url"], GRACE)
+        until(stack.gate.held.is_set, 30, "the function has claimed the pause and begins to commit")
+        same(stack.emulator.kill_functions() > 0, True, "it was killed")
+        stack.gate.drop()
+        same(first.result().status >= 500, True, "who called is told that it failed")
+
+    def again():
+        answer = stack.door.post(pause["callback_url"], BOB)
+        if answer.status == 503:
+            same(bool(answer.headers["retry-after"]), True, "a busy answer says when to try again")
+            return None
+        return answer
+
+    done = until(again, 60, "the claim of the dead ends and another takes over")
+    same((done.status, done.json["state"]["result"]), (200, PAID), f"the payload that came first: {done}")
+
+
+def unknown_shapes(stack):
+    """events of unknown shape end in the dead-letter queue, as they were sent"""
+    marker = str(uuid.uuid4())
+    bus_event = {"source": "dormouse", "detail-type": "Dormouse Signal", "detail": {"signal_id": None}, "id": marker}
+    sent = [(stack.signal, bus_event), (stack.signal, {"signal": marker}), (stack.wakeup, {"wakeup": marker})]
+    for function, event in sent:
+        stack.functions.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
+    letters = []
+
+    def all_there():
+        got = stack.queues.receive_message(QueueUrl=stack.failed, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+        letters.extend(json.loads(letter["Body"]) for letter in got.get("Messages", []))
+        return len(letters) >= len(sent)
+
+    until(all_there, 60, "as many dead letters as events")
+    order = sorted((letter["requestPayload"] for letter in letters), key=json.dumps)
+    same(order, sorted((event for _, event in sent), key=json.dumps), "dead letters")
+    same({letter["responsePayload"]["errorType"] for letter in letters}, {"unreadable_event"}, "why they are there")
+
+
+def sweep_repairs(stack):
+    """a schedule is lost -> the sweep registers it again"""
+    pause = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT1H"}})
+    (lost,) = schedules(stack)
+    stack.scheduler.delete_schedule(GroupName=stack.name, Name=lost)
+    swept = wake(stack, {"dormouse_sweep": "everything"})
+    same((swept["status"], swept["failed"], swept["registered"] >= 1), ("swept", 0, True), f"the sweep: {swept}")
+    same(schedules(stack), {lost}, "the schedule is back")
+    same(stack.door.post(pause["callback_url"], {}).status, 200, "the reminder ends early")
+
+
+def hundred_sessions(stack):
+    """100 sessions at once: each asks, sleeps, is woken and answers; none hears of another"""
+
+    def session(number):
+        ask = {"role": "user", "content": f"please get an approval for {number}"}
+        path = f"/chat/chat/sessions/session-{number}/messages"
+        asleep = patiently(lambda: stack.door.post(path, ask, signed=True))
+        same(asleep.status, 202, f"session {number} falls asleep: {asleep}")
+        done = patiently(lambda: stack.door.post(asleep.json["callback_url"], {"allowed": True}))
+        same((done.status, done.json["session_id"]), (200, f"session-{number}"), f"session {number} wakes up: {done}")
+        said = [message["content"] for message in done.json["state"]["messages"]]
+        same((len(said), said[0], f"for {number}\"" in said[-1]), (3, ask["content"], True), f"session {number}: {said}")
+
+    with concurrent.futures.ThreadPoolExecutor(100) as callers:
+        for ended in [callers.submit(session, number) for number in range(100)]:
+            ended.result()
+
+
+def patiently(call):
+    """What a caller does who is told to try again."""
+
+    def attempt():
+        answer = call()
+        return None if answer.status in (429, 503) else answer
+
+    return until(attempt, 60, "an answer other than 503")
+
+
+def nothing_was_denied(stack):
+    """no function asked for anything that its role does not grant"""
+    same(stack.gate.denied, [], "denied requests")
+
+
+STEPS = [
+    locked_door,
+    callback_posted,
+    signal_posted,
+    event_arrives,
+    event_of_our_own,
+    schedule_fires,
+    killed_in_the_midst,
+    unknown_shapes,
+    sweep_repairs,
+    hundred_sessions,
+    nothing_was_denied,
+]
