@@ -173,7 +173,7 @@ impl Bench {
             owner: owner.clone(),
             now: now(),
             until: until(),
-            payload: Map::from_iter([("approved".to_owned(), true.into())]),
+            payload: Some(Map::from_iter([("approved".to_owned(), true.into())])),
         };
         let outcome = self.store.claim(&request).await.expect("an answer");
         let ClaimOutcome::Granted(record) = outcome else { panic!("not granted: {outcome:?}") };

@@ -251,7 +251,7 @@ impl Engine {
             owner: call.claim.owner.clone(),
             now,
             until: now + call.claim.duration,
-            payload: call.payload.clone(),
+            payload: Some(call.payload.clone()),
         };
         let invalid = |message: String| EngineError::new(Category::SuspensionRecordInvalid, message);
         let claimed = self.ports.store.claim(&request).await.map_err(|error| {
