@@ -44,7 +44,8 @@ impl World {
         let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let (continuations, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let shipped = dormouse_app::registry(Arc::new(MemoryBus::default()), clock.clone()).expect("graphs");
+        let bus = Arc::new(MemoryBus::default());
+        let shipped = dormouse_app::registry(bus.clone(), clock.clone()).expect("graphs");
         let approval = Arc::new(approval(continuations.clone(), broken.clone()));
         let ports = Ports {
             store: store.clone(),
@@ -57,6 +58,7 @@ impl World {
             engine: Engine::new(ports),
             graphs: GraphRegistry::new(shipped.iter().cloned().chain([approval, Arc::new(two_questions())])),
             subscriptions: subscriptions.clone(),
+            bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             base_url: Some("https://agents.example.com/".to_owned()),
