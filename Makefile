@@ -5,9 +5,11 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SUITE ?= conformance/fixtures
 REFERENCE ?= openarmature==0.17.0
+SEEDS ?= 1000
+FROM ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run test conformance bench bench-cold bench-compare build lint lint-infra test-aws deploy destroy
+.PHONY: help run test simulate conformance bench bench-cold bench-cost bench-compare build lint lint-infra test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -31,6 +33,10 @@ test: ## Run all tests and conformance fixtures, and count them in the end
 	            printf "conformance: %s%s\n", (fixtures ? fixtures : "did not run"), suites }' $(TARGET)/test.log
 	@exit $$(cat $(TARGET)/test.status)
 
+simulate: ## Run the simulation on SEEDS=1000 seeds from FROM=0 on; ARGS='--seed 7' replays one, step by step
+	@echo "building with optimisation (the first time takes some minutes)"
+	@$(CARGO) run --quiet --release --package dormouse-tests --bin simulate -- $(or $(ARGS),--seeds $(SEEDS) --from $(FROM))
+
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
 
@@ -50,6 +56,9 @@ bench-cold: ## Measure how long each function needs to its first answer, its mem
 	@COMPARE=1 functions/build.sh $(HOST)
 	@DORMOUSE_PROGRAMS='$(abspath $(TARGET))/$(HOST_TARGET)/lambda' DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
 	 $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cold_start
+
+bench-cost: ## Count what a suspended and resumed turn costs by the length of its session's history, and in dollars
+	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cost
 
 bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
 	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference

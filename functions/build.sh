@@ -3,14 +3,10 @@
 #
 #   functions/build.sh [arm64] [x86_64]    both when none is named
 #
-# With COMPARE=1 the programs to compare with are built as well, into build/<arch>/compare/. Needs Python 3 with venv and
-# pip: cargo-lambda and the zig toolchain, which links for both machines, are installed from the package index into the
-# cache, once.
+# With COMPARE=1 the programs to compare with are built as well, into build/<arch>/compare/. Needs Python 3:
+# cargo-lambda and zig, which compiles C and links for both machines, come from the package index, once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-cargo_lambda=1.9.2 zig=0.17.1
-tools="${XDG_CACHE_HOME:-$HOME/.cache}/dormouse/cargo-lambda-$cargo_lambda-zig-$zig"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -32,22 +28,13 @@ can_target() {
     }
 }
 
-install_tools() {
-    [ -e "$tools/complete" ] && return
-    say "installing cargo-lambda $cargo_lambda with zig $zig into $tools"
-    rm -rf "$tools"
-    python3 -m venv "$tools"
-    "$tools/bin/pip" install --quiet --disable-pip-version-check "cargo-lambda==$cargo_lambda" "ziglang==$zig"
-    touch "$tools/complete"
-}
-
 # build ARCH FOLDER PACKAGE...: packages of one call share what they compile, and the features of it.
 build() {
     local arch="$1" folder="$2" out zip name
     shift 2
     out="$(mktemp -d)"
     # The profile says everything: cargo-lambda's own choices, panic=abort among them, stay out of it.
-    PATH="$tools/bin:$PATH" cargo lambda build --locked --profile lambda --disable-optimizations \
+    PATH="$tools:$PATH" cargo lambda build --locked --profile lambda --disable-optimizations \
         --target "$(triple "$arch")" --output-format zip --lambda-dir "$out" "${@/#/--package=}"
     mkdir -p "$folder"
     for zip in "$out"/*/bootstrap.zip; do
@@ -59,16 +46,16 @@ build() {
 
 [ $# -gt 0 ] || set -- arm64 x86_64
 for arch in "$@"; do triple "$arch" >/dev/null; done
-install_tools
+tools="$(infra/venv.sh functions/requirements-build.txt)"
 
 built=0
 for arch in "$@"; do
+    rm -rf "build/$arch"
     if ! can_target "$(triple "$arch")"; then
         say "SKIPPED $arch: the standard library for $(triple "$arch") cannot be had; 'rustup target add' did not work"
         continue
     fi
     say "building for $arch (the first time takes some minutes)"
-    rm -rf "build/$arch"
     build "$arch" "build/$arch" dormouse-inbound dormouse-signal dormouse-wakeup
     if [ -n "${COMPARE:-}" ]; then build "$arch" "build/$arch/compare" dormouse-hello; fi
     built=$((built + 1))

@@ -2,13 +2,14 @@
 //!
 //! Run with `cargo bench -p dormouse-tests --bench round_trips`. The units are those that the embedded store reports;
 //! the test `metering` holds them against the documented rules. One row per path and per place of the state: inside
-//! its item, or apart as a shared blob; for invocations with a session, which is saved along, and without one.
+//! its item, its messages apart as pieces of a list, or apart as a shared blob; for invocations with a session, which is saved along, and without one.
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
 #[path = "round_trips/state.rs"]
 mod state;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
@@ -16,7 +17,7 @@ use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Lease, LeaseRequest, Map, Owner,
-    PausedInvocation, SessionExpectation, SessionWrite, SignalState, StateStore, SuspendFrom,
+    PausedInvocation, SessionExpectation, SessionWrite, SignalState, StateStore, StoredList, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 use state::{pause, transcript};
@@ -36,6 +37,8 @@ struct Bench {
     meter: Meter,
     serial: usize,
     sessioned: bool,
+    /// The lists that are said to grow.
+    fields: Vec<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -54,20 +57,24 @@ async fn main() {
         "session  state lives  path                      round trips  goal  write units  read units  ms, embedded"
     );
     let inline_limit = StoreConfig::default().inline_limit;
-    for (sessioned, place, inline_limit) in
-        [(true, "in its item", inline_limit), (true, "in a blob", BLOB_LIMIT), (false, "in its item", inline_limit)]
-    {
-        measure(sessioned, place, inline_limit).await;
+    for (sessioned, place, inline_limit, fields) in [
+        (true, "in pieces", inline_limit, vec!["messages".into()]),
+        (true, "in its item", inline_limit, Vec::new()),
+        (true, "in a blob", BLOB_LIMIT, Vec::new()),
+        (false, "in its item", inline_limit, Vec::new()),
+    ] {
+        measure(sessioned, place, inline_limit, fields).await;
     }
 }
 
-async fn measure(sessioned: bool, place: &str, inline_limit: usize) {
+async fn measure(sessioned: bool, place: &str, inline_limit: usize, fields: Vec<Arc<str>>) {
     let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
     let meter = Meter::with_units();
     let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
     let config = StoreConfig { inline_limit, ..StoreConfig::default() };
-    let mut bench = Bench { store: DynamoDbStateStore::new(&client, "dormouse", config), meter, serial: 0, sessioned };
+    let mut bench =
+        Bench { store: DynamoDbStateStore::new(&client, "dormouse", config), meter, serial: 0, sessioned, fields };
     // A turn that completes without a session writes nothing at all.
     let untouched = usize::from(!sessioned);
     for (path, (name, goal)) in GOALS.into_iter().enumerate().skip(untouched) {
@@ -98,7 +105,8 @@ impl Bench {
     /// Prepares what the path needs, then takes it and tells what it cost.
     async fn path(&self, path: usize) -> Cost {
         self.settle_session().await;
-        let paused = pause(&format!("i{}", self.serial), &format!("s{}", self.serial));
+        let mut paused = pause(&format!("i{}", self.serial), &format!("s{}", self.serial));
+        paused.session_id = self.sessioned.then(|| self.session());
         if path >= 2 {
             self.suspended_turn(&paused).await;
         }
@@ -129,23 +137,26 @@ impl Bench {
     /// The session has been saved before: its head holds a state of the same size.
     async fn settle_session(&self) {
         let write = self.save(SessionExpectation::Any, None, 0);
-        self.commit("settle", Some(write), None).await;
+        self.commit("settle", Some(write), None, Vec::new()).await;
     }
 
     async fn completed_turn(&self) {
-        let lease = self.lease().await;
+        let (lease, stored) = self.lease().await;
         let write = self.save(SessionExpectation::Version(1), Some(lease), 1);
-        self.commit("complete", Some(write), None).await;
+        self.commit("complete", Some(write), None, stored).await;
     }
 
     async fn suspended_turn(&self, paused: &PausedInvocation) {
-        let write = match self.sessioned {
-            true => Some(self.save(SessionExpectation::Version(1), Some(self.lease().await), 1)),
-            false => None,
+        let (write, stored) = match self.sessioned {
+            true => {
+                let (lease, stored) = self.lease().await;
+                (Some(self.save(SessionExpectation::Version(1), Some(lease), 1)), stored)
+            }
+            false => (None, Vec::new()),
         };
         let pause =
             InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim: None };
-        self.commit("suspend", write, Some(pause)).await;
+        self.commit("suspend", write, Some(pause), stored).await;
     }
 
     async fn look_up(&self, paused: &PausedInvocation) {
@@ -162,20 +173,20 @@ impl Bench {
             owner: owner.clone(),
             now: now(),
             until: until(),
-            payload: Map::from_iter([("approved".to_owned(), true.into())]),
+            payload: Some(Map::from_iter([("approved".to_owned(), true.into())])),
         };
         let outcome = self.store.claim(&request).await.expect("an answer");
-        assert!(matches!(outcome, ClaimOutcome::Granted(_)), "{outcome:?}");
+        let ClaimOutcome::Granted(record) = outcome else { panic!("not granted: {outcome:?}") };
         let end = InvocationWrite::Complete { paused: Box::new(paused.clone()), owner, state: transcript(2) };
         let write = self.sessioned.then(|| self.save(SessionExpectation::Version(2), None, 2));
-        self.commit("finish", write, Some(end)).await;
+        self.commit("finish", write, Some(end), record.stored).await;
     }
 
-    async fn lease(&self) -> Lease {
+    async fn lease(&self) -> (Lease, Vec<StoredList>) {
         let request = LeaseRequest { owner: Owner::from("turn"), now: now(), until: until() };
         let loaded = self.store.load_session(&self.session(), Some(&request)).await.expect("the lease");
         assert!(loaded.record.is_some_and(|record| record.version == 1));
-        loaded.lease.expect("a lease was asked for")
+        (loaded.lease.expect("a lease was asked for"), loaded.stored)
     }
 
     fn save(&self, expect: SessionExpectation, lease: Option<Lease>, turn: usize) -> SessionWrite {
@@ -188,9 +199,21 @@ impl Bench {
         format!("session-{:08}-4000-8000-0123456789ab", self.serial).into()
     }
 
-    async fn commit(&self, step: &str, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) {
+    async fn commit(
+        &self,
+        step: &str,
+        session: Option<SessionWrite>,
+        invocation: Option<InvocationWrite>,
+        stored: Vec<StoredList>,
+    ) {
         let id = format!("{step:-<12}-{:08}-4000-123456789ab", self.serial);
-        let commit = Commit { id, now: now(), session, invocation, growing: GrowingLists::default() };
+        let commit = Commit {
+            id,
+            now: now(),
+            session,
+            invocation,
+            growing: GrowingLists { fields: self.fields.clone(), stored },
+        };
         self.store.commit(&commit).await.expect("it is written");
     }
 }

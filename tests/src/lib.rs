@@ -2,6 +2,7 @@
 //! a function sees.
 
 pub mod lambda;
+pub mod simulation;
 mod stage;
 
 pub use stage::{Stage, map};

@@ -8,6 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// Which crates of ours each crate may import.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-ports", &[]),
+    ("dormouse-protocol", &[]),
     ("dormouse-engine", &["dormouse-ports"]),
     ("dormouse-harness", &["dormouse-engine", "dormouse-ports"]),
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
@@ -39,7 +40,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance", "dormouse-hello"];
 
 /// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
-const PURE: &[&str] = &["dormouse-ports", "dormouse-engine", "dormouse-harness", "dormouse-app"];
+const PURE: &[&str] = &["dormouse-ports", "dormouse-protocol", "dormouse-engine", "dormouse-harness", "dormouse-app"];
 const IMPURE: &[&str] = &[
     "aws",
     "opentelemetry",

@@ -82,7 +82,7 @@ impl Scene {
             owner: "dead".into(),
             now,
             until: now + Duration::from_secs(30),
-            payload: map(payload),
+            payload: Some(map(payload)),
         };
         assert!(matches!(self.stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     }

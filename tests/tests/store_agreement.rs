@@ -97,7 +97,7 @@ impl History {
             owner: self.owner(),
             now: self.now,
             until: self.now + SignedDuration::from_secs(30),
-            payload: self.payload(),
+            payload: if self.dice.one_in(4) { None } else { Some(self.payload()) },
         };
         let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
         if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::Settled(record)) = &mut durable {

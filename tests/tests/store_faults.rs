@@ -98,7 +98,7 @@ fn claim() -> ClaimRequest {
         owner: Owner::from("worker"),
         now: at(0),
         until: at(60),
-        payload: Map::new(),
+        payload: Some(Map::new()),
     }
 }
 

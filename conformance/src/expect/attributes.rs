@@ -2,7 +2,7 @@
 
 use dormouse_otel::IMPLEMENTATION;
 use dormouse_ports::Map;
-use opentelemetry::{Array, KeyValue, Value as Attribute};
+use opentelemetry::{Array, KeyValue, StringValue, Value as Attribute};
 use serde_json::Value;
 
 use super::{differs, same};
@@ -25,7 +25,7 @@ fn json(value: &Attribute) -> Value {
         Attribute::Array(Array::Bool(items)) => items.clone().into(),
         Attribute::Array(Array::I64(items)) => items.clone().into(),
         Attribute::Array(Array::F64(items)) => items.clone().into(),
-        Attribute::Array(Array::String(items)) => items.iter().map(|text| text.as_str()).collect(),
+        Attribute::Array(Array::String(items)) => items.iter().map(StringValue::as_str).collect(),
         other => other.to_string().into(),
     }
 }

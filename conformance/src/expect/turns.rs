@@ -96,7 +96,7 @@ fn arguments(expected: &Value, seen: &TurnEvidence) -> Result<(), Failure> {
         }
     }
     let session_id = used.map_or(Value::Null, |id| id.as_str().into());
-    let signal_payload = seen.claim.as_ref().map_or(Value::Null, |claim| Value::Object(claim.payload.clone()));
+    let signal_payload = seen.claim.as_ref().and_then(|claim| claim.payload.clone()).map_or(Value::Null, Value::Object);
     let given_state = Value::Object(seen.given_state.clone());
     for (key, actual) in [
         ("session_id", session_id),

@@ -118,7 +118,7 @@ impl Actions {
                     actions.extend(node.flag(key)?.filter(|on| *on).map(|_| Action::SaveSession));
                 }
                 "emits_log" => {
-                    actions.extend(node.given(key).map(|log| LogSpec::read(key, log)).transpose()?.map(Action::Log))
+                    actions.extend(node.given(key).map(|log| LogSpec::read(key, log)).transpose()?.map(Action::Log));
                 }
                 "augment_metadata" => actions.push(Action::AugmentMetadata(fields(node, key)?)),
                 "augment_metadata_from_field" => {

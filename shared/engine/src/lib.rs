@@ -63,7 +63,7 @@ pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
     DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd, InvocationResult,
     InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
-    ParallelBranchesConfig, Phase, Phases, ResumedFrom, drain_current_events,
+    ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, Subgraphs, drain_current_events,
 };
 pub use run::{
     AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,

@@ -13,7 +13,7 @@ pub use drain::{DrainSummary, drain_current_events};
 pub(crate) use event::Event;
 pub use event::{FanOutConfig, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase};
 pub use framework::{FailureIsolated, FrameworkEvent, MetadataAugmented};
-pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom};
+pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom, Subgraph, Subgraphs};
 pub(crate) use observer::{Attached, Observers, Registered, Registrations};
 pub use observer::{Observer, ObserverHandle};
 pub use phases::{EmptyPhases, Phases};

@@ -20,15 +20,15 @@ impl Harness {
         carry: Option<Carry>,
     ) -> Result<TurnOutcome, TurnError> {
         let graph = self.graphs().get(&transmission.graph)?.clone();
-        if let Some(id) = &transmission.invocation_id
-            && let Some(earlier) = self.earlier_answer(id, &transmission.graph).await?
+        let given = transmission.invocation_id.clone();
+        if let Some(id) = &given
+            && let Some(earlier) = self.earlier_answer(id, graph.name()).await?
         {
             return Ok(earlier);
         }
         let budget = self.budget(&transmission);
         let session_id = self.session_of(&transmission);
-        let invocation_id =
-            transmission.invocation_id.clone().unwrap_or_else(|| self.engine().ports().ids.fresh().into());
+        let invocation_id = given.clone().unwrap_or_else(|| self.engine().ports().ids.fresh().into());
         let call = Invocation {
             state: transmission.state,
             session_id: session_id.clone(),
@@ -38,7 +38,14 @@ impl Harness {
             carry,
             ..Invocation::default()
         };
-        let outcome = self.invoke_alone(&graph, call, budget).await.map_err(|error| error.of(&invocation_id))?;
+        let outcome = match (self.invoke_alone(&graph, call, budget).await, given) {
+            (Err(error), Some(id)) if error.category == Category::SuspensionPersistenceFailed => {
+                // The same request, delivered twice, may have gone to sleep on another worker meanwhile.
+                let earlier = self.earlier_answer(&id, graph.name()).await?;
+                return earlier.ok_or_else(|| error.of(&id));
+            }
+            (outcome, _) => outcome.map_err(|error| error.of(&invocation_id))?,
+        };
         let mut turn = self.finish(&graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
         if let TurnOutcome::Completed(completed) = &mut turn {
             completed.session_id = session_id;

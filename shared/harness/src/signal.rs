@@ -128,13 +128,16 @@ impl Harness {
                 owner: lease.owner,
                 now: self.now(),
                 until: self.now() + lease.duration,
-                payload: delivery.payload.clone(),
+                payload: Some(delivery.payload.clone()),
             };
             match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
                 ClaimOutcome::Granted(record) => {
                     let accepted = Accepted::of(&record, &delivery.payload);
-                    let turn = self.continue_claimed(record, delivery.budget, accepted).await;
-                    return turn.map_err(|error| error.of(&id));
+                    match self.continue_claimed(record, delivery.budget, accepted).await {
+                        // What a worker that died had left does not fit and is forgotten; ours was not looked at yet.
+                        Err(error) if accepted == Accepted::Before && is_misfit(&error) => {}
+                        turn => return turn.map_err(|error| error.of(&id)),
+                    }
                 }
                 ClaimOutcome::Missing => {
                     let message = format!("there is no paused invocation {id}");
@@ -257,7 +260,7 @@ impl Harness {
             owner: lease.owner,
             now: self.now(),
             until: self.now() + lease.duration,
-            payload: Map::new(),
+            payload: None,
         };
         match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
             ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await.map(Some),
@@ -320,6 +323,10 @@ impl Accepted {
             | InvocationStatus::Errored(_) => Self::Now,
         }
     }
+}
+
+fn is_misfit(error: &TurnError) -> bool {
+    error.category == Category::SuspensionResumePayloadInvalid
 }
 
 fn may_try_again(error: &EngineError) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Identity, InvocationStart, NodeEvent, ObservedError};
+use dormouse_engine::{Identity, NodeEvent, ObservedError};
 use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
@@ -11,9 +11,9 @@ use crate::place::{Entered, Place};
 /// What `openarmature.implementation.name` says (§5.1).
 pub const IMPLEMENTATION: &str = "openarmature-rust";
 
-/// Which specification is implemented (§5.1). Its text carries no version of its own, so this names the newest proposal
-/// that it contains.
-pub const SPEC_VERSION: &str = "proposal-0115";
+/// Which version of the specification is implemented (§5.1). Its text names no version of its own, only the proposals
+/// that it contains; the newest, 0115, is version 0.109.0 according to the reference implementation's manifest.
+pub const SPEC_VERSION: &str = "0.109.0";
 
 const BRANCH_NAME: &str = "openarmature.node.branch_name";
 pub(crate) const SIGNAL_ID: &str = "openarmature.suspension.signal_id";
@@ -44,10 +44,10 @@ pub(crate) fn invocation_id(invocation_id: &InvocationId) -> KeyValue {
 }
 
 /// What the invocation span carries besides (§5.1).
-pub(crate) fn invocation(start: &InvocationStart) -> Vec<KeyValue> {
+pub(crate) fn invocation(identity: &Identity, entry_node: &str) -> Vec<KeyValue> {
     vec![
-        invocation_id(&start.identity.invocation_id),
-        KeyValue::new("openarmature.graph.entry_node", start.entry_node.to_string()),
+        invocation_id(&identity.invocation_id),
+        KeyValue::new("openarmature.graph.entry_node", entry_node.to_owned()),
         KeyValue::new("openarmature.graph.spec_version", SPEC_VERSION),
         KeyValue::new("openarmature.implementation.name", IMPLEMENTATION),
         KeyValue::new("openarmature.implementation.version", env!("CARGO_PKG_VERSION")),
@@ -68,7 +68,9 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
 }
 
 /// What the span of a subgraph, a fan-out instance or a branch carries besides (§5.3, §5.4, §5.7).
-pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
+///
+/// `subgraph` is the name of the graph that was entered.
+pub(crate) fn entered(entered: &Entered, subgraph: Option<&str>) -> Vec<KeyValue> {
     let node = entered.node.to_string();
     match (entered.fan_out_index, &entered.branch) {
         (Some(index), _) => {
@@ -78,7 +80,10 @@ pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
             KeyValue::new(BRANCH_NAME, branch.to_string()),
             KeyValue::new("openarmature.parallel_branches.parent_node_name", node),
         ],
-        (None, None) => vec![KeyValue::new("openarmature.node.name", node)],
+        (None, None) => vec![
+            KeyValue::new("openarmature.node.name", node),
+            KeyValue::new("openarmature.subgraph.name", subgraph.unwrap_or_default().to_owned()),
+        ],
     }
 }
 

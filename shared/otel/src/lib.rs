@@ -29,4 +29,5 @@ pub use attributes::{IMPLEMENTATION, SPEC_VERSION};
 pub use observer::SpanObserver;
 pub use outbox::ExportError;
 pub use telemetry::{LogBridge, LogRecord, Telemetry};
+pub use tree::Detached;
 pub use turn::TurnSpans;

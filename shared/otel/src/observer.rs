@@ -7,7 +7,7 @@ use dormouse_engine::{FrameworkEvent, Identity, InvocationEnd, InvocationStart, 
 use opentelemetry_sdk::trace::SdkTracer;
 
 use crate::trace;
-use crate::tree::Tree;
+use crate::tree::{Detached, Tree};
 
 /// Turns what the engine tells into spans. Attach it to outermost graphs, or to a call: attached to an inner graph it
 /// hears of no beginning and makes no spans. Cheap to clone.
@@ -16,6 +16,7 @@ pub struct SpanObserver(Arc<Shared>);
 
 struct Shared {
     tracer: SdkTracer,
+    detached: Arc<Detached>,
     /// The calls that run, by the place of their root span: of what identifies a call, nothing else is its own and
     /// stays the same.
     running: Mutex<BTreeMap<String, Tree>>,
@@ -29,7 +30,18 @@ impl fmt::Debug for SpanObserver {
 
 impl SpanObserver {
     pub(crate) fn new(tracer: SdkTracer) -> Self {
-        Self(Arc::new(Shared { tracer, running: Mutex::default() }))
+        Self::with(tracer, Detached::default())
+    }
+
+    fn with(tracer: SdkTracer, detached: Detached) -> Self {
+        Self(Arc::new(Shared { tracer, detached: Arc::new(detached), running: Mutex::default() }))
+    }
+
+    /// An observer like this one that gives `detached` traces of their own. It knows none of the calls that this one
+    /// follows.
+    #[must_use]
+    pub fn detaching(&self, detached: Detached) -> Self {
+        Self::with(self.0.tracer.clone(), detached)
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
@@ -66,7 +78,7 @@ impl Observer for SpanObserver {
         let mut running = self.running();
         // Nobody else knows a call whose delivery was cut off.
         running.retain(|_, tree| Arc::strong_count(&tree.identity) > 1);
-        running.insert(key(&start.identity).to_owned(), Tree::begin(&self.0.tracer, start));
+        running.insert(key(&start.identity).to_owned(), Tree::begin(&self.0.tracer, &self.0.detached, start));
         Ok(())
     }
 

@@ -31,15 +31,45 @@ pub(crate) enum Place {
 impl Place {
     /// The place of the node that `event` tells of.
     pub(crate) fn of_node(event: &NodeEvent) -> Self {
-        let entered = entered(&event.namespace, &event.fan_out_index_chain, &event.branch_name_chain);
-        Self::Node { around: entered.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
+        let containing = event.namespace.len().saturating_sub(1);
+        let around = event.namespace.iter().take(containing).enumerate().map(|(depth, node)| Entered {
+            node: node.clone(),
+            fan_out_index: event.fan_out_index_chain.get(depth).copied().flatten(),
+            branch: event.branch_name_chain.get(depth).cloned().flatten(),
+        });
+        Self::Node { around: around.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
     }
 
-    /// The place of the node that something comes from.
+    /// The place of the work that `origin` tells of: a node, or the part of one that was entered.
     pub(crate) fn of_origin(origin: &Origin) -> Self {
-        let entered = entered(&origin.namespace, &origin.fan_out_index_chain, &origin.branch_name_chain);
-        let name = origin.namespace.last().cloned().unwrap_or_default();
-        Self::Node { around: entered.collect(), name, attempt_index: origin.attempt_index }
+        let chains = origin.fan_out_index_chain.iter().zip(&origin.branch_name_chain);
+        let path = origin.namespace.iter().zip(chains).map(|(node, (index, branch))| Entered {
+            node: node.clone(),
+            fan_out_index: *index,
+            branch: branch.clone(),
+        });
+        let around: Vec<Entered> = path.collect();
+        match origin.namespace.get(around.len()) {
+            Some(name) => Self::Node { around, name: name.clone(), attempt_index: origin.attempt_index },
+            None => Self::Inside(around),
+        }
+    }
+
+    /// Whether work at `at` is done here or further in: the node itself, or what was entered on the way to it.
+    pub(crate) fn is_on_the_way_to(&self, at: &Self) -> bool {
+        match self {
+            Self::Node { .. } => self == at,
+            Self::Inside(_) => self == at || self.contains(at),
+        }
+    }
+
+    /// Whether a fan-out instance or a branch was entered on the way.
+    pub(crate) fn is_in_a_part(&self) -> bool {
+        let path = match self {
+            Self::Node { around, .. } => around,
+            Self::Inside(path) => path,
+        };
+        !path.iter().all(Entered::is_plain)
     }
 
     /// What was entered on the way.
@@ -47,14 +77,6 @@ impl Place {
         match self {
             Self::Node { around, .. } => around,
             Self::Inside(path) => path.split_last().map_or(&[], |(_, around)| around),
-        }
-    }
-
-    /// What was entered, up to and including this place.
-    pub(crate) fn entered(&self) -> &[Entered] {
-        match self {
-            Self::Node { around, .. } => around,
-            Self::Inside(path) => path,
         }
     }
 
@@ -95,18 +117,4 @@ impl Place {
             (Self::Node { .. }, Self::Node { .. }) => false,
         }
     }
-}
-
-/// What was entered at each node that contains the last one of `namespace`.
-fn entered(
-    namespace: &[Arc<str>],
-    fan_out_indices: &[Option<u32>],
-    branches: &[Option<Arc<str>>],
-) -> impl Iterator<Item = Entered> {
-    let containing = namespace.len().saturating_sub(1);
-    namespace.iter().take(containing).enumerate().map(|(depth, node)| Entered {
-        node: node.clone(),
-        fan_out_index: fan_out_indices.get(depth).copied().flatten(),
-        branch: branches.get(depth).cloned().flatten(),
-    })
 }

@@ -1,11 +1,14 @@
 //! The open spans of one call of `invoke()`, and what opens and closes them (observability §4.1 to §4.3, §6).
 
+mod detached;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use dormouse_engine::{
     Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
+    Subgraphs,
 };
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
@@ -14,6 +17,8 @@ use opentelemetry_sdk::trace::{SdkTracer, Span};
 use crate::attributes::{self, OUTCOME};
 use crate::place::{Entered, Place};
 use crate::trace::{self, ChosenIds};
+
+pub use detached::Detached;
 
 /// The spans of one call. Dropped, it ends those that are open.
 pub(crate) struct Tree {
@@ -26,6 +31,9 @@ pub(crate) struct Tree {
     everywhere: Vec<KeyValue>,
     /// Who saw the event before, when that is not the identity with which the call began.
     view: Option<Arc<Identity>>,
+    /// The graphs inside of the outermost one.
+    subgraphs: Arc<Subgraphs>,
+    detached: Arc<Detached>,
     /// In the order in which they were opened: what contains comes before what is contained.
     open: Vec<Open>,
     /// The ids of node spans so far.
@@ -35,15 +43,20 @@ pub(crate) struct Tree {
 struct Open {
     place: Place,
     span: Span,
+    /// Where it is in a trace of its own: the root of that trace and, of a subgraph, the span that is linked to it. They
+    /// end as `span` ends.
+    around: Vec<Span>,
     /// When something inside ended last, and how.
     last: Option<(SystemTime, Option<ObservedError>)>,
+    /// Whether it is the span of a node that has parts, which all see it.
+    shared: bool,
     /// The branches of a parallel-branches node, in order, and those of them that are a plain call.
     branches: Option<Arc<dormouse_engine::ParallelBranchesConfig>>,
 }
 
 impl Tree {
     /// Opens the invocation span (§5.1), linked to the one that suspended (§4.3).
-    pub(crate) fn begin(tracer: &SdkTracer, start: &InvocationStart) -> Self {
+    pub(crate) fn begin(tracer: &SdkTracer, detached: &Arc<Detached>, start: &InvocationStart) -> Self {
         let parent = start.surrounding_trace.as_deref().and_then(trace::parse);
         let at = start.identity.trace_context.as_deref().and_then(trace::parse);
         let at = at.unwrap_or_else(|| trace::fresh(parent.as_ref()));
@@ -51,7 +64,11 @@ impl Tree {
         let everywhere = attributes::cross_cutting(&start.identity);
         let builder = SpanBuilder::from_name("openarmature.invocation")
             .with_start_time(SystemTime::from(start.at))
-            .with_attributes(attributes::invocation(start).into_iter().chain(everywhere.iter().cloned()))
+            .with_attributes(
+                attributes::invocation(&start.identity, &start.entry_node)
+                    .into_iter()
+                    .chain(everywhere.iter().cloned()),
+            )
             .with_links(suspended.map(|context| Link::new(context, Vec::new(), 0)).into_iter().collect());
         let root = ChosenIds::choose(&at, || tracer.build_with_context(builder, &inside(parent.as_ref())));
         Self {
@@ -61,6 +78,8 @@ impl Tree {
             at,
             everywhere,
             view: None,
+            subgraphs: start.subgraphs.clone(),
+            detached: detached.clone(),
             open: Vec::new(),
             used: BTreeSet::new(),
         }
@@ -74,23 +93,9 @@ impl Tree {
         }
     }
 
-    /// Gives metadata that was added to the open spans on the way to where it was added (§3.4): the node's own, what
-    /// was entered around it, and the invocation span unless siblings share it. Nodes that dispatch are always shared.
-    pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
-        let (own, added) = (self.place_of(Place::of_origin(&event.origin)), attributes::user(&event.entries));
-        if own.entered().iter().all(Entered::is_plain) {
-            self.root.set_attributes(added.clone());
-        }
-        for open in &mut self.open {
-            if open.place == own || (matches!(open.place, Place::Inside(_)) && open.place.contains(&own)) {
-                open.span.set_attributes(added.clone());
-            }
-        }
-    }
-
     /// Takes in one event of a node.
     pub(crate) fn node(&mut self, event: &NodeEvent) {
-        let (place, at) = (self.place_of(Place::of_node(event)), SystemTime::from(event.at));
+        let (place, at) = (self.place_of(event), SystemTime::from(event.at));
         match event.phase {
             Phase::Started => {
                 self.leave_for(&place);
@@ -100,6 +105,21 @@ impl Tree {
                 self.start(place, event, at);
             }
             Phase::Completed | Phase::Suspended => self.finish(&place, event, at),
+        }
+    }
+
+    /// Adds metadata to the open spans on the way to the work that added it: not to what runs beside that, nor to a
+    /// span that both share (§3.4).
+    pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
+        let (added, at) = (attributes::user(&event.entries), Place::of_origin(&event.origin));
+        let on_the_way = |open: &&mut Open| !open.shared && open.place.is_on_the_way_to(&at);
+        for open in self.open.iter_mut().filter(on_the_way) {
+            for span in open.around.iter_mut().chain([&mut open.span]) {
+                span.set_attributes(added.clone());
+            }
+        }
+        if !at.is_in_a_part() {
+            self.root.set_attributes(added);
         }
     }
 
@@ -124,14 +144,14 @@ impl Tree {
         self.root.end_with_timestamp(at);
     }
 
-    /// The place that is told of as `node`: that node, or a branch that is a plain call.
-    fn place_of(&self, node: Place) -> Place {
-        let Place::Node { around, name, .. } = &node else { return node };
-        let branch = Place::Inside(around.clone());
-        let calls = |open: &Open| open.branches.as_ref().is_some_and(|config| config.calls.contains(name));
+    /// The place that `event` tells of: a node, or a branch that is a plain call.
+    fn place_of(&self, event: &NodeEvent) -> Place {
+        let node = Place::of_node(event);
+        let branch = Place::Inside(node.around().to_vec());
+        let calls = |open: &Open| open.branches.as_ref().is_some_and(|config| config.calls.contains(&event.node_name));
         let of_call = self.open.iter().any(|open| open.place.is_parent_of(&branch) && calls(open));
-        let last = around.last().and_then(|entered| entered.branch.as_ref());
-        if of_call && last == Some(name) { branch } else { node }
+        let last = node.around().last().and_then(|entered| entered.branch.as_ref());
+        if of_call && last == Some(&event.node_name) { branch } else { node }
     }
 
     /// Closes the subgraphs that execution has left when it comes to `next`.
@@ -145,16 +165,24 @@ impl Tree {
     /// Opens the span of what was entered last on the way `path`, unless it is open.
     fn enter(&mut self, path: &[Entered], at: SystemTime) {
         let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
-        if self.open.iter().all(|open| open.place != place) {
-            let name = entered.branch.as_ref().unwrap_or(&entered.node).clone();
-            self.open(place, &name, trace::fresh(Some(&self.at)), attributes::entered(entered), at);
+        if self.open.iter().any(|open| open.place == place) {
+            return;
+        }
+        let subgraph = self.subgraphs.at(names(path)).cloned();
+        let own = attributes::entered(entered, subgraph.as_ref().map(|graph| &*graph.name));
+        match subgraph.filter(|graph| self.detached.holds(entered, graph)) {
+            Some(graph) => self.detach(place, entered, &graph, own, at),
+            None => {
+                let name = entered.branch.as_ref().unwrap_or(&entered.node);
+                self.open(place, name, trace::fresh(Some(&self.at)), own, at);
+            }
         }
     }
 
     fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
         let mut own = attributes::node(event);
         if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
-            own.extend(path.last().map(attributes::entered).unwrap_or_default());
+            own.extend(path.last().map(|entered| attributes::entered(entered, None)).unwrap_or_default());
         }
         let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
         // A middleware that calls on twice makes two spans of one position.
@@ -162,17 +190,33 @@ impl Tree {
             ids = trace::fresh(Some(&self.at));
         }
         let open = self.open(place, &event.node_name, ids, own, at);
+        open.shared = event.fan_out_config.is_some() || event.parallel_branches_config.is_some();
         open.branches = event.parallel_branches_config.clone();
     }
 
     fn open(&mut self, place: Place, name: &str, ids: SpanContext, own: Vec<KeyValue>, at: SystemTime) -> &mut Open {
-        let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(&place));
-        let parent = parent.map_or_else(|| &self.root, |open| &open.span).span_context();
+        let parent = self.parent_of(&place).clone();
+        let span = self.span(name, &ids, Some(&parent), own, at);
+        self.open.push_mut(Open { place, span, around: Vec::new(), last: None, shared: false, branches: None })
+    }
+
+    fn parent_of(&self, place: &Place) -> &SpanContext {
+        let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(place));
+        parent.map_or_else(|| &self.root, |open| &open.span).span_context()
+    }
+
+    fn span(
+        &self,
+        name: &str,
+        ids: &SpanContext,
+        parent: Option<&SpanContext>,
+        own: Vec<KeyValue>,
+        at: SystemTime,
+    ) -> Span {
         let builder = SpanBuilder::from_name(name.to_owned())
             .with_start_time(at)
             .with_attributes(own.into_iter().chain(self.everywhere.iter().cloned()));
-        let span = ChosenIds::choose(&ids, || self.tracer.build_with_context(builder, &inside(Some(parent))));
-        self.open.push_mut(Open { place, span, last: None, branches: None })
+        ChosenIds::choose(ids, || self.tracer.build_with_context(builder, &inside(parent)))
     }
 
     /// Ends the span of an attempt as its event says (§4.2), after everything inside of it.
@@ -230,14 +274,17 @@ impl Tree {
             (Place::Inside(path), Some((last, _))) if !is_branch(path) => *last,
             (Place::Inside(_) | Place::Node { .. }, _) => at,
         };
-        match (&open.place, &open.last) {
-            (Place::Inside(_), Some((_, Some(error)))) => fail(&mut open.span, error.category.as_str(), error, ended),
-            (Place::Inside(_), Some((_, None))) => open.span.set_status(Status::Ok),
-            (Place::Inside(_), None) | (Place::Node { .. }, _) => {
-                open.span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
+        // The innermost first.
+        for span in std::iter::once(&mut open.span).chain(&mut open.around) {
+            match (&open.place, &open.last) {
+                (Place::Inside(_), Some((_, Some(error)))) => fail(span, error.category.as_str(), error, ended),
+                (Place::Inside(_), Some((_, None))) => span.set_status(Status::Ok),
+                (Place::Inside(_), None) | (Place::Node { .. }, _) => {
+                    span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
+                }
             }
+            span.end_with_timestamp(ended);
         }
-        open.span.end_with_timestamp(ended);
     }
 }
 
@@ -251,6 +298,11 @@ fn fail(span: &mut Span, category: &str, error: &ObservedError, at: SystemTime) 
         KeyValue::new("exception.message", error.message.clone()),
     ];
     span.add_event_with_timestamp("exception", at, exception);
+}
+
+/// The way to a graph as [`Subgraphs`] spells it.
+fn names(path: &[Entered]) -> impl Iterator<Item = &Arc<str>> {
+    path.iter().flat_map(|entered| std::iter::once(&entered.node).chain(&entered.branch))
 }
 
 fn inside(parent: Option<&SpanContext>) -> Context {

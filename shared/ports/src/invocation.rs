@@ -87,7 +87,8 @@ pub struct PausedInvocation {
     pub attempt_index: u32,
     /// Schema version of the outermost state.
     pub schema_version: String,
-    /// Version of the session record that was written together with this pause.
+    /// Version of the session record that holds what this pause holds: the one that was written together with it, or an
+    /// earlier one when that was merged with what another turn had saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_version: Option<u64>,
     /// Caller-supplied metadata of the invocation (observability §3.4).

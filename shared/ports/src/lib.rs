@@ -4,6 +4,25 @@
 //! everything that crosses such a trait is a plain record. The crate imports nothing of ours and must not know AWS,
 //! HTTP or any async runtime.
 //!
+//! # What a host gives
+//! Engine, harness and graphs compile for `wasm32-unknown-unknown` and reach the outside only through these traits. A
+//! runtime at the edge that implements them can run turns:
+//!
+//! | port | what it asks of the host |
+//! |---|---|
+//! | [`StateStore`] | a strongly consistent store that changes a few records together, each under a condition: DynamoDB, or the transactional storage of one durable object per session |
+//! | [`Clock`] | the time, a monotonic reading, and a timer to await |
+//! | [`IdSource`] | random ids, from the host's source of randomness |
+//! | [`Spawner`] | to drive a future beside the request: observers are told that way |
+//! | [`SignalSubscriptions`] | an alarm at an instant, and a route for awaited events; both call back as a transmission of the harness |
+//! | [`EventBus`] | where nodes announce facts; only for graphs that do |
+//! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
+//! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
+//!
+//! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one thread
+//! will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the invocation goes on
+//! from what was committed last. Spans (`Observer` of the engine, `TurnTracer` of the harness) are optional.
+//!
 //! # Invariants
 //! - A port's verb is as big as the thing that must be atomic: [`StateStore::commit`] writes session, invocation,
 //!   signal and pending row together or not at all.

@@ -114,8 +114,9 @@ pub struct ClaimRequest {
     pub now: Timestamp,
     /// When the claim ends by itself.
     pub until: Timestamp,
-    /// What the delivery carries; stored with the claim.
-    pub payload: Map,
+    /// What the delivery carries; stored with the claim. `None` only takes over a claim whose time is over, with the
+    /// payload that it stored.
+    pub payload: Option<Map>,
 }
 
 /// The answer to a [`ClaimRequest`].
@@ -130,7 +131,8 @@ pub enum ClaimOutcome {
         /// When its claim ends by itself.
         until: Timestamp,
     },
-    /// The pause that the caller means is over: the invocation ended, or sleeps in a later pause.
+    /// The pause that the caller means is over: the invocation ended, or sleeps in a later pause. For a request without
+    /// a payload also: it sleeps, and there is no claim to take over.
     Settled(Box<InvocationRecord>),
 }
 

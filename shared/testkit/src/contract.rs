@@ -74,6 +74,7 @@ checks! {
         a_second_claim_is_held,
         the_same_owner_is_granted_again,
         an_expired_claim_is_taken_over_with_the_first_payload,
+        without_a_payload_only_an_expired_claim_is_taken_over,
         another_generation_is_settled,
         a_later_pause_settles_an_earlier_one,
         a_released_claim_forgets_its_payload,

@@ -103,17 +103,18 @@ impl StateStore for MemoryStore {
 
 fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome {
     let other_pause = request.generation.is_some_and(|generation| generation != record.paused.generation);
-    let payload = match &record.status {
-        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => {
+    let payload = match (&record.status, &request.payload) {
+        (InvocationStatus::Completed { .. } | InvocationStatus::Errored(_), _)
+        | (InvocationStatus::Suspended, None) => {
             return ClaimOutcome::Settled(Box::new(record.clone()));
         }
         _ if other_pause => return ClaimOutcome::Settled(Box::new(record.clone())),
-        InvocationStatus::Suspended => request.payload.clone(),
-        InvocationStatus::Resuming(claim) if claim.until <= request.now => claim.payload.clone(),
-        InvocationStatus::Resuming(claim) if claim.owner == request.owner => {
+        (InvocationStatus::Suspended, Some(payload)) => payload.clone(),
+        (InvocationStatus::Resuming(claim), _) if claim.until <= request.now => claim.payload.clone(),
+        (InvocationStatus::Resuming(claim), _) if claim.owner == request.owner => {
             return ClaimOutcome::Granted(Box::new(record.clone()));
         }
-        InvocationStatus::Resuming(claim) => return ClaimOutcome::Held { until: claim.until },
+        (InvocationStatus::Resuming(claim), _) => return ClaimOutcome::Held { until: claim.until },
     };
     record.status = InvocationStatus::Resuming(Claim { owner: request.owner.clone(), until: request.until, payload });
     ClaimOutcome::Granted(Box::new(record.clone()))

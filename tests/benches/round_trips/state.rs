@@ -53,7 +53,7 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
     PausedInvocation {
         invocation_id: format!("6b1f0f0e-2f1c-4c55-9b9b-{id:0>12}").into(),
         correlation_id: "0c5d9f2a-7a34-4b7e-8f55-2f7d5f3e9a10".to_owned(),
-        session_id: Some("session-00000001-4000-8000-0123456789ab".into()),
+        session_id: None,
         graph: "support".to_owned(),
         graph_digest: "9f86d081884c7d659a2feaa0c55ad015".to_owned(),
         generation: 1,

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use dormouse_engine::{
@@ -15,6 +15,44 @@ use crate::cast::{Flaky, Recorder, Swallows, compiled, log, says, schema, single
 fn nobody_registers_for_nothing() {
     assert_eq!(Phases::of([]), Err(EmptyPhases));
     assert!(Phases::of([Phase::Completed]).is_ok());
+}
+
+/// Attaches one observer and takes another off while the graph runs.
+#[tokio::test]
+async fn registrations_change_with_the_next_invocation() {
+    let stage = Stage::default();
+    let (early, late) = (Arc::new(Recorder::default()), Arc::new(Recorder::default()));
+    let swap: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>> = Arc::default();
+    let during = swap.clone();
+    let graph = GraphBuilder::new("g", schema())
+        .entry("a")
+        .function("a", move |_| {
+            let during = during.clone();
+            async move {
+                if let Some(swap) = during.get() {
+                    swap();
+                }
+                Ok(says("a"))
+            }
+        })
+        .edge("a", END);
+    let graph = compiled(graph);
+    let handle = Mutex::new(Some(graph.attach_observer(early.clone(), Phases::default())));
+    let (inside, new) = (Arc::downgrade(&graph), late.clone());
+    let change = move || {
+        let (graph, old) = (inside.upgrade().unwrap(), handle.lock().unwrap().take());
+        if let Some(old) = old {
+            graph.detach_observer(old);
+            graph.attach_observer(new.clone(), Phases::default());
+        }
+    };
+    assert!(swap.set(Box::new(change)).is_ok());
+    for _ in 0..2 {
+        stage.engine().invoke(&graph, Invocation::default()).await.unwrap();
+        graph.drain(&*stage.clock, None).await;
+    }
+    assert_eq!(early.lines(), ["started a 0", "completed a 0 ok"], "of the first run, to its end");
+    assert_eq!(late.lines(), ["started a 0", "completed a 0 ok"], "of the second run only");
 }
 
 #[tokio::test]

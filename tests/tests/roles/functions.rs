@@ -1,5 +1,5 @@
-//! The functions as the template describes them: its environment, its roles, the shipped graphs and one that does
-//! everything that a graph can.
+//! The functions as the template describes them: its environment, its roles, the shipped graphs and two that
+//! do everything that a graph can.
 
 use std::sync::Arc;
 
@@ -7,7 +7,9 @@ use dormouse_aws::{
     AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
     StoreConfig, SystemClock, TokioSpawner,
 };
-use dormouse_engine::{CompiledGraph, END, Engine, Ports, SessionPolicy, TypedGraph, Update, current, suspend};
+use dormouse_engine::{
+    CompiledGraph, END, Engine, Ports, Reducer, SessionPolicy, TypedGraph, Update, current, suspend,
+};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_lambda::{App, Config, HttpRequest, HttpResponse, Limits, Parts};
 use dormouse_ports::{Clock, Event, EventBus, Map, SignalDescriptor};
@@ -68,7 +70,9 @@ fn app(config: &Config) -> App {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let shipped = dormouse_app::registry(bus.clone(), clock.clone()).expect("graphs");
-    let graphs = GraphRegistry::new(shipped.iter().cloned().chain([Arc::new(errand(bus))]));
+    let graphs = GraphRegistry::new(
+        shipped.iter().cloned().chain([Arc::new(errand(bus.clone(), true)), Arc::new(errand(bus, false))]),
+    );
     let ports = Ports {
         store: Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default())),
         clock: clock.clone(),
@@ -106,21 +110,26 @@ struct Errand {
     note: String,
     /// How long each of its waits may take.
     within: String,
+    /// Grows, so that it is kept in pieces.
+    log: Vec<String>,
 }
 
-/// `ask -> announce -> wait`: waits for a signal, publishes, and waits for an event, each with a deadline.
-fn errand(bus: Arc<dyn EventBus>) -> CompiledGraph {
+/// `ask -> announce -> wait`: waits for a signal, publishes, and waits for an event, each with a deadline. `errand` keeps
+/// sessions, `lone-errand` none.
+fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
     let announce = move |_| {
         let bus = bus.clone();
         async move {
             let (source, detail_type) = ("errand".to_owned(), "Asked".to_owned());
             bus.publish(Event { source, detail_type, detail: Map::new() }).await?;
-            Ok(Update::none())
+            Ok(Update::none().with("log", json!(["asked ".repeat(100)])))
         }
     };
-    TypedGraph::<Errand>::new("errand")
-        .version("1")
-        .sessions(SessionPolicy::projected(["note"]))
+    let graph = TypedGraph::<Errand>::new(if keeps_sessions { "errand" } else { "lone-errand" });
+    let graph = graph.version("1").reducer("log", Reducer::Append);
+    let policy = SessionPolicy::projected(["note", "log"]);
+    let graph = if keeps_sessions { graph.sessions(policy) } else { graph };
+    graph
         .entry("ask")
         .node("ask", async |errand: Errand| Err(suspend(wait("ask", &errand)).await))
         .node("announce", announce)

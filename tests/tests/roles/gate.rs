@@ -142,7 +142,12 @@ async fn passed_on(gate: &Gate, target: &str, body: Bytes) -> Response {
 fn on_table(operation: &str, body: &Value) -> Vec<Asked> {
     match operation {
         "TransactWriteItems" => body["TransactItems"].as_array().expect("parts").iter().map(part).collect(),
-        "Query" => vec![on_item("Query", body, &body["ExpressionAttributeValues"][":pk"]["S"])],
+        "Query" => {
+            let condition = body["KeyConditionExpression"].as_str().expect("a condition");
+            let placeholder = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());
+            let placeholder = placeholder.expect("a condition that begins with the partition key");
+            vec![on_item("Query", body, &body["ExpressionAttributeValues"][placeholder]["S"])]
+        }
         "PutItem" => vec![on_item("PutItem", body, &body["Item"]["pk"]["S"])],
         other => vec![on_item(other, body, &body["Key"]["pk"]["S"])],
     }

@@ -58,9 +58,18 @@ impl Scene {
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
     async fn errand(&self, session: &str, id: Option<&str>, within: &str) -> Value {
-        let note = (0..200).map(|_| uuid()).collect::<String>();
-        let turn = json!({ "state": { "note": note, "within": within }, "session_id": session, "invocation_id": id });
-        let answer = self.inbound.post("/graphs/errand/turns", &turn).await;
+        let state = json!({ "note": noise(), "within": within });
+        self.begin("errand", &json!({ "state": state, "session_id": session, "invocation_id": id })).await
+    }
+
+    /// Begins an errand without a session, with a list that is kept in pieces.
+    async fn lone_errand(&self, within: &str) -> Value {
+        let state = json!({ "note": noise(), "within": within, "log": [noise()] });
+        self.begin("lone-errand", &json!({ "state": state })).await
+    }
+
+    async fn begin(&self, graph: &str, turn: &Value) -> Value {
+        let answer = self.inbound.post(&format!("/graphs/{graph}/turns"), turn).await;
         assert_eq!((answer.status, &answer.body["status"]), (202, &json!("suspended")), "{}", answer.body);
         answer.body
     }
@@ -70,8 +79,9 @@ impl Scene {
     }
 }
 
-fn uuid() -> String {
-    dormouse_ports::IdSource::fresh(&dormouse_aws::RandomIds)
+/// Text that cannot be made small.
+fn noise() -> String {
+    (0..200).map(|_| dormouse_ports::IdSource::fresh(&dormouse_aws::RandomIds)).collect()
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
@@ -96,9 +106,10 @@ async fn roles_grant_what_is_used_and_what_is_granted_is_used() {
 
 /// What inbound serves.
 async fn requests(scene: &Scene) {
-    let asleep = scene.errand("s1", None, "PT1H").await;
-    let status = scene.inbound.get(text(&asleep, "status_url")).await;
-    assert_eq!((status.status, &status.body["status"]), (200, &json!("suspended")), "{}", status.body);
+    for asleep in [scene.errand("s1", None, "PT1H").await, scene.lone_errand("PT1H").await] {
+        let status = scene.inbound.get(text(&asleep, "status_url")).await;
+        assert_eq!((status.status, &status.body["status"]), (200, &json!("suspended")), "{}", status.body);
+    }
     let job = scene.inbound.post("/graphs/export-job/turns", &json!({ "state": { "dataset": "orders" } })).await;
     assert_eq!(job.status, 202, "{}", job.body);
     // A signal that comes before its wait: the turn goes on at once, to its next wait.
@@ -119,9 +130,11 @@ async fn requests(scene: &Scene) {
 /// What signal serves.
 async fn signals(scene: &Scene) {
     let asleep = scene.errand("s3", None, "PT1H").await;
+    for asleep in [&asleep, &scene.lone_errand("PT1H").await] {
+        let next = scene.signal.post(text(asleep, "callback_url"), &json!({})).await;
+        assert_eq!((next.status, &next.body["generation"]), (202, &json!(2)), "{}", next.body);
+    }
     let id = text(&asleep, "invocation_id");
-    let next = scene.signal.post(text(&asleep, "callback_url"), &json!({})).await;
-    assert_eq!((next.status, &next.body["generation"]), (202, &json!(2)), "{}", next.body);
     let event = json!({ "dormouse_signal": { "signal_id": format!("parcel-{id}"), "payload": {}, "event_id": "e" } });
     for repeated in [false, true] {
         let done = scene.signal.app.event(event.clone(), None).await.unwrap();
@@ -136,12 +149,12 @@ async fn signals(scene: &Scene) {
 
 /// What wakeup serves.
 async fn times(scene: &Scene) {
-    let asleep = scene.errand("s4", None, "PT0S").await;
-    let id = text(&asleep, "invocation_id");
-    let due = json!({ "dormouse_wakeup": { "invocation_id": id, "generation": 1 } });
-    assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
+    for asleep in [scene.errand("s4", None, "PT0S").await, scene.lone_errand("PT0S").await] {
+        let due = json!({ "dormouse_wakeup": { "invocation_id": asleep["invocation_id"], "generation": 1 } });
+        assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
+    }
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.unwrap();
-    assert_eq!((&swept["woken"], &swept["failed"]), (&json!(1), &json!(0)));
+    assert_eq!((&swept["woken"], &swept["failed"]), (&json!(2), &json!(0)));
     // Somebody claimed a pause and died.
     let asleep = scene.errand("s5", None, "PT1H").await;
     let store = DynamoDbStateStore::new(&scene.store.client(), "dormouse", StoreConfig::default());
@@ -152,7 +165,7 @@ async fn times(scene: &Scene) {
         owner: "dead".into(),
         now,
         until: now + Duration::from_secs(30),
-        payload: Map::new(),
+        payload: Some(Map::new()),
     };
     assert!(matches!(store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();

@@ -82,9 +82,9 @@ fn conditions(statement: &Value) -> Vec<(String, String)> {
 }
 
 fn many(value: &Value) -> Vec<String> {
-    match value {
-        Value::Array(items) => items.iter().flat_map(many).collect(),
-        one => vec![one.as_str().expect("text").to_owned()],
+    match value.as_array() {
+        Some(items) => items.iter().flat_map(many).collect(),
+        None => vec![value.as_str().expect("text").to_owned()],
     }
 }
 

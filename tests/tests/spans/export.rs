@@ -6,7 +6,7 @@ use crate::world::{Traced, asks, compiled, line, says, schema, text};
 use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission};
 use dormouse_otel::Telemetry;
-use dormouse_tests::{Stage, map};
+use dormouse_tests::map;
 use opentelemetry::global;
 use opentelemetry::trace::{TraceContextExt, Tracer};
 use serde_json::json;
@@ -68,7 +68,7 @@ async fn collector() -> (String, tokio::sync::mpsc::UnboundedReceiver<(String, S
 #[tokio::test]
 async fn what_is_finished_goes_to_the_collector_when_it_is_flushed() {
     let (address, mut kept) = collector().await;
-    let traced = Traced { stage: Stage::default(), telemetry: Telemetry::otlp(&address, "night-shift").unwrap() };
+    let traced = Traced::on(Telemetry::otlp(&address, "night-shift").unwrap());
     traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
     assert_eq!(traced.telemetry.spans().len(), 3);
     traced.telemetry.flush().await.unwrap();
@@ -83,7 +83,7 @@ async fn what_is_finished_goes_to_the_collector_when_it_is_flushed() {
 async fn a_collector_that_is_away_is_an_error_and_nothing_more() {
     let telemetry = Telemetry::otlp("http://127.0.0.1:1", "dormouse").unwrap();
     telemetry.flush().await.expect("there was nothing to send");
-    let traced = Traced { stage: Stage::default(), telemetry };
+    let traced = Traced::on(telemetry);
     traced.run(&compiled(line("g")), Invocation::default()).await.unwrap();
     traced.telemetry.flush().await.unwrap_err();
     Telemetry::otlp("https://collector.example.com", "dormouse").unwrap_err();

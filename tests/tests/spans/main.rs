@@ -4,6 +4,7 @@
 
 mod export;
 mod logs;
+mod metadata;
 mod parts;
 mod trees;
 mod world;

@@ -8,6 +8,7 @@ use dormouse_engine::{
     Amount, Branch, CompiledGraph, END, ErrorPolicy, FanOut, Field, FieldType, GraphBuilder, Invocation, Node,
     NodeError, ParallelBranches, Projection, State, StateSchema, Update,
 };
+use dormouse_otel::Detached;
 use opentelemetry::Value as Attribute;
 use serde_json::Value;
 
@@ -88,4 +89,26 @@ async fn branches_are_spans_of_their_own_name_and_end_in_declared_order() {
     assert_eq!(text(&plain, "openarmature.node.branch_name"), "plain");
     assert_eq!(text(&plain, "openarmature.parallel_branches.parent_node_name"), "both");
     assert_eq!(text(&traced.span("work"), "openarmature.node.branch_name"), "a");
+}
+
+#[tokio::test]
+async fn each_instance_of_a_detached_fan_out_has_a_trace_and_a_failure_shows_in_both() {
+    let traced = Traced::detaching(Detached { fan_outs: ["each".to_owned()].into(), ..Detached::default() });
+    let schema = StateSchema::new().field("item", Field::new(FieldType::Int, 0));
+    let second = |state: State| async move {
+        match state.get("item").and_then(Value::as_i64) {
+            Some(2) => Err(NodeError::new("boom")),
+            Some(_) | None => Ok(Update::none()),
+        }
+    };
+    let worker = GraphBuilder::new("worker", schema).entry("work").function("work", second).edge("work", END);
+    let each = fan_out(compiled(worker)).error_policy(ErrorPolicy::Collect);
+    let graph = GraphBuilder::new("g", crate::world::schema()).entry("each").fan_out("each", each).edge("each", END);
+    traced.run(&compiled(graph), Invocation::default()).await.unwrap();
+    assert_eq!(traced.trees(), ["invocation![each![work!]]", "invocation[each[work]]", "invocation[each]"]);
+    let spans = traced.telemetry.spans();
+    let node = spans.iter().find(|span| attribute(span, "openarmature.fan_out.item_count").is_some()).unwrap();
+    let linked: Vec<_> = node.links.iter().map(|link| link.span_context.trace_id()).collect();
+    let works = spans.iter().filter(|span| span.name == "work").map(|span| span.span_context.trace_id());
+    assert_eq!(linked, works.collect::<Vec<_>>());
 }

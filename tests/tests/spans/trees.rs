@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::world::{Traced, asks, attribute, compiled, fails, line, says, schema, text, with_inner};
 use async_trait::async_trait;
 use dormouse_engine::{END, GraphBuilder, Invocation, Middleware, Next, NodeError, State, Update};
+use dormouse_otel::Detached;
 use dormouse_ports::Category;
 use dormouse_tests::map;
 use opentelemetry::Value as Attribute;
@@ -69,6 +70,10 @@ async fn a_subgraph_is_a_span_around_its_nodes() {
     let graph = with_inner(with_inner(compiled(line("innermost"))));
     traced.run(&graph, Invocation::default()).await.unwrap();
     assert_eq!(traced.trees(), ["invocation[before sub[before sub[a b] after] after]"]);
+    let spans = traced.telemetry.spans();
+    let subgraphs: Vec<_> = spans.iter().filter(|span| span.name == "sub").collect();
+    let names: Vec<_> = subgraphs.iter().map(|span| text(span, "openarmature.subgraph.name")).collect();
+    assert_eq!(names, ["innermost", "outer"], "the inner one ends first");
 }
 
 /// Calls on once more after a failure.
@@ -124,4 +129,24 @@ async fn a_pause_is_no_failure_and_its_resumption_is_linked() {
     assert_ne!(second.span_context.trace_id(), first.span_context.trace_id());
     let linked: Vec<_> = second.links.iter().map(|link| link.span_context.span_id()).collect();
     assert_eq!(linked, [first.span_context.span_id()]);
+}
+
+#[tokio::test]
+async fn a_detached_subgraph_has_a_trace_of_its_own_and_a_link_leads_there() {
+    let traced = Traced::detaching(Detached { subgraphs: ["long".to_owned()].into(), ..Detached::default() });
+    let graph = with_inner(compiled(line("long")));
+    let call = Invocation { metadata: map(json!({ "tenant": "acme" })), ..Invocation::default() };
+    traced.run(&graph, call).await.unwrap();
+    assert_eq!(traced.trees(), ["invocation[long[a b]]", "invocation[before sub after]"]);
+    let spans = traced.telemetry.spans();
+    let roots: Vec<_> = spans.iter().filter(|span| span.name == "openarmature.invocation").collect();
+    let [own, call] = roots[..] else { panic!("{roots:?}") };
+    let id = "openarmature.invocation_id";
+    assert_eq!((text(own, id), text(own, "openarmature.graph.entry_node")), (text(call, id), "a".to_owned()));
+    assert_eq!(text(own, "openarmature.user.tenant"), "acme");
+    assert_ne!(own.span_context.trace_id(), call.span_context.trace_id());
+    let links: Vec<_> = traced.span("sub").links.iter().map(|link| link.span_context.clone()).collect();
+    assert_eq!(links, std::slice::from_ref(&own.span_context));
+    let detached = ["long", "a", "b"].map(|name| traced.span(name).span_context.trace_id());
+    assert_eq!(detached, [own.span_context.trace_id(); 3]);
 }

@@ -7,7 +7,7 @@ use dormouse_engine::{
     AfterError, CompiledGraph, END, Field, FieldType, GraphBuilder, Invocation, LeaseTerms, NodeError, Outcome, Phases,
     Projection, Reducer, Resume, State, StateSchema, Update, suspend,
 };
-use dormouse_otel::Telemetry;
+use dormouse_otel::{Detached, Telemetry};
 use dormouse_ports::SignalDescriptor;
 use dormouse_tests::{Stage, map};
 use opentelemetry::Value as Attribute;
@@ -21,15 +21,24 @@ use tracing_subscriber::layer::SubscriberExt;
 pub(crate) struct Traced {
     pub(crate) stage: Stage,
     pub(crate) telemetry: Telemetry,
+    detached: Detached,
 }
 
 impl Traced {
     pub(crate) fn new() -> Self {
-        Self { stage: Stage::default(), telemetry: Telemetry::in_memory() }
+        Self::on(Telemetry::in_memory())
+    }
+
+    pub(crate) fn on(telemetry: Telemetry) -> Self {
+        Self { stage: Stage::default(), telemetry, detached: Detached::default() }
+    }
+
+    pub(crate) fn detaching(detached: Detached) -> Self {
+        Self { detached, ..Self::new() }
     }
 
     pub(crate) fn observers(&self) -> Vec<(Arc<dyn dormouse_engine::Observer>, Phases)> {
-        vec![(Arc::new(self.telemetry.observer()), Phases::default())]
+        vec![(Arc::new(self.telemetry.observer().detaching(self.detached.clone())), Phases::default())]
     }
 
     pub(crate) async fn run(

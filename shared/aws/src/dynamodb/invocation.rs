@@ -32,7 +32,7 @@ impl DynamoDbStateStore {
     /// Claims and loads in one update; what the item looked like tells why it was refused.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let mut encoder = Encoder::new(&self.config);
-        let payload = encoder.body("the payload", &request.payload)?;
+        let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&claim_write(request, payload)).await? {
             Written::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(&item).await?))),
@@ -85,17 +85,25 @@ impl DynamoDbStateStore {
     }
 }
 
-fn claim_write(request: &ClaimRequest, payload: AttributeValue) -> Write {
-    let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, \
-                  claim_payload = if_not_exists(claim_payload, :payload)";
-    let claim = Write::update(&Key::invocation(&request.invocation_id), change)
-        .when("phase = :suspended OR (phase = :resuming AND claim_until <= :now)")
+fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write {
+    let key = Key::invocation(&request.invocation_id);
+    let claim = match payload {
+        Some(payload) => {
+            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, \
+                          claim_payload = if_not_exists(claim_payload, :payload)";
+            Write::update(&key, change)
+                .when("phase = :suspended OR (phase = :resuming AND claim_until <= :now)")
+                .with(":suspended", text_value(SUSPENDED))
+                .with(":payload", payload)
+        }
+        None => Write::update(&key, "SET phase = :resuming, claim_owner = :owner, claim_until = :until")
+            .when("phase = :resuming AND claim_until <= :now"),
+    };
+    let claim = claim
         .with(":resuming", text_value(RESUMING))
-        .with(":suspended", text_value(SUSPENDED))
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
-        .with(":now", time_value(request.now))
-        .with(":payload", payload);
+        .with(":now", time_value(request.now));
     match request.generation {
         Some(generation) => claim.when("generation = :generation").with(":generation", number_value(generation)),
         None => claim,

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
-use crate::observe::{Deliveries, Observers};
+use crate::observe::{Deliveries, Observers, Subgraph, Subgraphs};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
@@ -16,6 +16,7 @@ pub struct CompiledGraph {
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
+    subgraphs: Arc<Subgraphs>,
     sessions: Option<SessionPolicy>,
     checkpoints: Checkpoints,
     warnings: Vec<String>,
@@ -95,6 +96,7 @@ impl CompiledGraph {
             digest,
             schema,
             entry,
+            subgraphs: Arc::new(subgraphs(&nodes)),
             nodes,
             sessions,
             checkpoints,
@@ -157,8 +159,16 @@ impl CompiledGraph {
         }
     }
 
+    pub(crate) fn subgraphs(&self) -> &Arc<Subgraphs> {
+        &self.subgraphs
+    }
+
     pub(crate) fn entry(&self) -> usize {
         self.entry
+    }
+
+    pub(crate) fn entry_name(&self) -> Arc<str> {
+        self.node_at(self.entry).map_or_else(|| "".into(), |(name, _)| name.clone())
     }
 
     pub(crate) fn node_at(&self, index: usize) -> Option<(&Arc<str>, &CompiledNode)> {
@@ -168,4 +178,25 @@ impl CompiledGraph {
     pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.nodes.get_index_of(name)
     }
+}
+
+fn subgraphs(nodes: &IndexMap<Arc<str>, CompiledNode>) -> Subgraphs {
+    let mut all = Subgraphs::default();
+    for (name, node) in nodes {
+        let mut add = |path: &[Arc<str>], graph: &CompiledGraph| {
+            let (name, entry_node) = (graph.name.clone(), graph.entry_name());
+            all.add(path, Subgraph { name, entry_node }, &graph.subgraphs);
+        };
+        match &node.work {
+            Work::Node(_) => {}
+            Work::Subgraph { graph, .. } => add(std::slice::from_ref(name), graph),
+            Work::FanOut(fan_out) => add(std::slice::from_ref(name), &fan_out.graph),
+            Work::Branches(branches) => {
+                for (branch, within) in &branches.branches {
+                    within.graph.iter().for_each(|graph| add(&[name.clone(), branch.clone()], graph));
+                }
+            }
+        }
+    }
+    all
 }

@@ -203,13 +203,7 @@ impl Engine {
         });
         let start = self.start_of(graph, &identity, None);
         let work = async {
-            let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await;
-            let (session, refused) = match session {
-                // The caller asks again soon; only the call that gets the session is told of.
-                Err(error) if *error.category() == Category::SessionLeaseHeld => return Err(error),
-                Err(error) => (None, Some(error)),
-                Ok(session) => (session, None),
-            };
+            let (session, refused) = opened(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
             let run = Run::begin(self, graph, start, session, observers);
             let result = match refused {
                 Some(error) => Err(error),
@@ -228,11 +222,11 @@ impl Engine {
         identity: &Arc<Identity>,
         resumed: Option<ResumedFrom>,
     ) -> InvocationStart {
-        let entry_node = graph.node_at(graph.entry()).map_or_else(|| "".into(), |(name, _)| name.clone());
         InvocationStart {
             identity: identity.clone(),
             graph: graph.name().to_owned(),
-            entry_node,
+            entry_node: graph.entry_name(),
+            subgraphs: graph.subgraphs().clone(),
             at: self.ports.clock.now(),
             surrounding_trace: ambient::surrounding_trace(),
             resumed,
@@ -257,7 +251,7 @@ impl Engine {
             owner: call.claim.owner.clone(),
             now,
             until: now + call.claim.duration,
-            payload: call.payload.clone(),
+            payload: Some(call.payload.clone()),
         };
         let invalid = |message: String| EngineError::new(Category::SuspensionRecordInvalid, message);
         let claimed = self.ports.store.claim(&request).await.map_err(|error| {
@@ -291,6 +285,21 @@ impl Engine {
             return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
         };
         resume::claimed(self, graph, record.paused, record.stored, claim, call).await
+    }
+}
+
+/// Opens the session of a call. Where that fails, the invocation begins all the same, so that observers are told of
+/// the failure. Not so where the session is held: the caller asks again soon, and only the call that gets it is told of.
+pub(super) async fn opened(
+    engine: &Engine,
+    graph: &Arc<CompiledGraph>,
+    session_id: Option<&SessionId>,
+    lease: Option<&LeaseTerms>,
+) -> Result<(Option<Arc<SessionRun>>, Option<EngineError>), EngineError> {
+    match SessionRun::open(engine, graph, session_id, lease).await {
+        Err(error) if *error.category() == Category::SessionLeaseHeld => Err(error),
+        Err(error) => Ok((None, Some(error))),
+        Ok(session) => Ok((session, None)),
     }
 }
 

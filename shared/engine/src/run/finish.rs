@@ -52,7 +52,7 @@ async fn save_at_end(run: &Run, state: &State) -> Result<(), EngineError> {
     if saved.is_none() && !session.holds_lease() {
         return Ok(());
     }
-    session.commit(saved, true, |_| None).await.map_err(save_failed)
+    session.commit(saved, true, |_| None).await.map(|_| ()).map_err(save_failed)
 }
 
 pub(super) fn completed(run: &Run, state: State, carried: Map) -> Outcome {

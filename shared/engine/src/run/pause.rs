@@ -49,7 +49,7 @@ pub(super) async fn persist(
     if let Err(error) = write(engine, run, pause, &paused, &from, None).await {
         let CommitError::SignalBuffered(signal) = error else { return Err(failed(error)) };
         let claim = claim_at_birth(engine, before.claim, signal.payload);
-        write(engine, run, pause, &paused, &from, Some(&claim)).await.map_err(failed)?;
+        paused.session_version = write(engine, run, pause, &paused, &from, Some(&claim)).await.map_err(failed)?;
         arrived = Some(Box::new(InvocationRecord {
             status: InvocationStatus::Resuming(claim),
             paused: paused.clone(),
@@ -99,6 +99,7 @@ fn describe(
     })
 }
 
+/// Writes the pause; returns the version of the session that it was given.
 async fn write(
     engine: &Engine,
     run: &Run,
@@ -106,15 +107,20 @@ async fn write(
     paused: &PausedInvocation,
     from: &SuspendFrom,
     claim: Option<&Claim>,
-) -> Result<(), CommitError> {
+) -> Result<Option<u64>, CommitError> {
     let suspend = |session_version: Option<u64>| InvocationWrite::Suspend {
         paused: Box::new(PausedInvocation { session_version, ..paused.clone() }),
         from: from.clone(),
         claim: claim.cloned(),
     };
     match &run.session {
-        Some(session) => session.commit(pause.states.first(), true, |version| Some(suspend(Some(version)))).await,
-        None => engine.ports().store.commit(&engine.commit(None, Some(suspend(None)), run.growing())).await,
+        Some(session) => {
+            session.commit(pause.states.first(), true, |version| Some(suspend(Some(version)))).await.map(Some)
+        }
+        None => {
+            let commit = engine.commit(None, Some(suspend(None)), run.growing());
+            engine.ports().store.commit(&commit).await.map(|()| None)
+        }
     }
 }
 

@@ -7,9 +7,8 @@ use dormouse_ports::{
     StoreError,
 };
 
-use super::engine::{Engine, Invocation, Outcome, is_transient, registered};
+use super::engine::{Engine, Invocation, Outcome, is_transient, opened, registered};
 use super::record::Run;
-use super::session::SessionRun;
 use super::walk::{From, ResumePoint, Walk};
 use super::{finish, restore};
 use crate::ambient::{self, Identity};
@@ -21,6 +20,27 @@ impl Engine {
     /// of the record, with the attempts of every node counted from 0 (pipeline-utilities §10.4, §10.6). Of `call`, the
     /// state and both ids are ignored. A session that `call` names is opened as by [`invoke`](Self::invoke), but the
     /// state is that of the checkpoint (§10.14).
+    ///
+    /// Nothing calls this by itself: who starts invocations remembers their ids until they end, and resumes those that a
+    /// crash left behind.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use dormouse_engine::{CompiledGraph, Engine, EngineError, Invocation, Outcome};
+    /// # use dormouse_ports::{Category, InvocationId};
+    /// /// Runs `id`, or goes on with it where an earlier run of this job had come.
+    /// async fn run_job(engine: &Engine, graph: &Arc<CompiledGraph>, id: InvocationId) -> Result<Outcome, EngineError> {
+    ///     match engine.resume_checkpoint(graph, &id, Invocation::default()).await {
+    ///         Err(error) if *error.category() == Category::CheckpointNotFound => {
+    ///             engine.invoke(graph, Invocation { invocation_id: Some(id), ..Invocation::default() }).await
+    ///         }
+    ///         ended => ended,
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// At END the session is saved as by `invoke`. What another turn saved between the checkpoint and this call is
+    /// replaced then: a checkpoint does not know from which session it began.
     ///
     /// A pause is no checkpoint: an invocation that sleeps is continued by [`resume`](Self::resume) only (§10.15).
     ///
@@ -46,13 +66,16 @@ impl Engine {
         let beginning = self.start_of(graph, &identity, None);
         let start = Start::of(graph, record)?;
         let work = async {
-            let session = SessionRun::open(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
+            let (session, refused) = opened(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
             let run = Run::begin(self, graph, beginning, session, observers).continuing(start.step, &start.history);
             if let Some(checkpoints) = &run.checkpoints {
                 checkpoints.progress.restore(start.progress);
             }
             let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
-            let ended = Walk::outermost(&run, graph).walk(start.outermost, start.from).await;
+            let ended = match refused {
+                Some(error) => Err(error),
+                None => Walk::outermost(&run, graph).walk(start.outermost, start.from).await,
+            };
             let result = finish::fresh(self, graph, &run, ended, carried, call.lease).await;
             run.end(&result);
             result

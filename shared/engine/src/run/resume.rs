@@ -53,11 +53,13 @@ pub(super) async fn claimed(
     }
     let going_on = go_on(engine, graph, &run, &paused, &claim, call.claim.duration, states);
     let work = Box::pin(async {
-        let finished = going_on.await;
-        if let Err(error) = &finished {
-            end_badly(engine, &paused, &claim, error, (call.after_error)(error)).await;
+        match going_on.await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                let after = (call.after_error)(&error);
+                Err(end_badly(engine, &paused, &claim, error, after).await)
+            }
         }
-        finished
     });
     let finished = ambient::within(&identity, work).await;
     run.end(&finished);
@@ -166,7 +168,7 @@ async fn complete(
         Some(session) => {
             let saved = session.auto_saves().then_some(&state);
             match saved {
-                Some(_) => session.commit(saved, false, |_| Some(write())).await,
+                Some(_) => session.commit(saved, false, |_| Some(write())).await.map(|_| ()),
                 None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
             }
         }
@@ -184,16 +186,26 @@ fn not_finished(run: &Run, error: CommitError) -> EngineError {
 }
 
 /// Ends the claim after an error: the invocation sleeps on, or is over. When even that cannot be written, the claim
-/// ends by itself and the payload that it holds is delivered again.
-async fn end_badly(engine: &Engine, paused: &PausedInvocation, claim: &Claim, error: &EngineError, after: AfterError) {
+/// ends by itself and the payload that it holds is delivered again: an end that nobody knows of is none, so that the
+/// error counts as transient then.
+async fn end_badly(
+    engine: &Engine,
+    paused: &PausedInvocation,
+    claim: &Claim,
+    error: EngineError,
+    after: AfterError,
+) -> EngineError {
     match after {
         AfterError::End => {}
-        AfterError::GiveBack => return give_back(engine, paused, claim).await,
-        AfterError::KeepClaim => return,
+        AfterError::GiveBack => {
+            give_back(engine, paused, claim).await;
+            return error;
+        }
+        AfterError::KeepClaim => return error,
     }
     let failure = FailureRecord { category: error.derived_category().clone(), message: error.message().to_owned() };
     let write = InvocationWrite::Fail { paused: Box::new(paused.clone()), owner: Some(claim.owner.clone()), failure };
-    end_claim(engine, paused, write).await;
+    if end_claim(engine, paused, write).await { error } else { error.transient_if(true) }
 }
 
 async fn give_back(engine: &Engine, paused: &PausedInvocation, claim: &Claim) {
@@ -205,8 +217,12 @@ async fn give_back(engine: &Engine, paused: &PausedInvocation, claim: &Claim) {
     end_claim(engine, paused, write).await;
 }
 
-async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) {
-    if let Err(error) = engine.ports().store.commit(&engine.commit(None, Some(write), GrowingLists::default())).await {
+/// Whether it was written.
+async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) -> bool {
+    let commit = engine.commit(None, Some(write), GrowingLists::default());
+    let written = engine.ports().store.commit(&commit).await;
+    if let Err(error) = &written {
         tracing::warn!(%error, invocation_id = %paused.invocation_id, "a claim was not ended; it ends by itself");
     }
+    written.is_ok()
 }

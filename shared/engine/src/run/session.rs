@@ -121,18 +121,21 @@ impl SessionRun {
     }
 
     /// Commits `invocation` together with a save of `state`. When the session was changed meanwhile and the policy
-    /// says so, the save is carried over onto the newer record and tried again.
+    /// says so, the save is carried over onto the newer record and tried again. Returns the version that `invocation`
+    /// was given: the one whose record is `state`. Of a save that was carried over it is the one before, so that
+    /// whoever goes on from `state` finds a newer record and is carried over in turn.
     pub(super) async fn commit(
         &self,
         state: Option<&State>,
         release: bool,
         invocation: impl Fn(u64) -> Option<InvocationWrite>,
-    ) -> Result<(), CommitError> {
+    ) -> Result<u64, CommitError> {
         let mine = state.map(|state| self.project(state));
         for _ in 0..REBASE_ATTEMPTS {
             let saved = mine.as_ref().map(|mine| self.rebased(mine));
             let write = self.write(saved.clone(), release);
-            let commit = self.engine.commit(Some(write), invocation(self.next_version()), self.growing());
+            let version = if saved == mine { self.next_version() } else { self.lock().version };
+            let commit = self.engine.commit(Some(write), invocation(version), self.growing());
             match self.engine.ports().store.commit(&commit).await {
                 Ok(()) => {
                     if let Some(state) = saved {
@@ -144,7 +147,7 @@ impl SessionRun {
                             stored: std::mem::take(&mut known.stored),
                         };
                     }
-                    return Ok(());
+                    return Ok(version);
                 }
                 Err(CommitError::SessionConflict) if self.concurrency() == SessionConcurrency::Rebase => {
                     self.reload().await?;
@@ -302,7 +305,7 @@ impl SaveSession for SessionRun {
         {
             return Err(NodeError::new(reason).with_category(Category::SessionSaveFailed));
         }
-        let saved = self.commit(Some(&state), false, |_| None).await.map_err(save_failed);
+        let saved = self.commit(Some(&state), false, |_| None).await.map(|_| ()).map_err(save_failed);
         saved.map_err(|error| NodeError::new(error.message()).with_category(error.category().clone()))
     }
 }

@@ -1,4 +1,4 @@
-use dormouse_ports::{Claim, ClaimOutcome, InvocationStatus, InvocationWrite, Owner};
+use dormouse_ports::{Claim, ClaimOutcome, ClaimRequest, InvocationStatus, InvocationWrite, Owner};
 use futures::future::join_all;
 
 use super::scene::{
@@ -10,7 +10,8 @@ pub(super) async fn a_claim_grants_and_loads_everything(store: Store) {
     sleep(&store, &paused).await;
     let request = claim_of("i1", "worker", at(0));
     let record = granted(store.claim(&request).await.expect("the store answers"));
-    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload: request.payload };
+    let payload = request.payload.expect("a payload");
+    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload };
     assert_eq!(record.status, InvocationStatus::Resuming(claim));
     assert_same(&record.paused.state, &paused.state);
     assert_same(&record.paused.parent_states[0], &paused.parent_states[0]);
@@ -45,8 +46,24 @@ pub(super) async fn an_expired_claim_is_taken_over_with_the_first_payload(store:
     granted(store.claim(&first).await.expect("the store answers"));
     let second = claim_of("i1", "second", at(60));
     let record = granted(store.claim(&second).await.expect("the store answers"));
-    let claim = Claim { owner: Owner::from("second"), until: second.until, payload: first.payload };
+    let payload = first.payload.expect("a payload");
+    let claim = Claim { owner: Owner::from("second"), until: second.until, payload };
     assert_eq!(record.status, InvocationStatus::Resuming(claim));
+}
+
+pub(super) async fn without_a_payload_only_an_expired_claim_is_taken_over(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let take_over = |now| ClaimRequest { payload: None, ..claim_of("i1", "second", now) };
+    let record = settled(store.claim(&take_over(at(0))).await.expect("the store answers"));
+    assert_eq!(record.status, InvocationStatus::Suspended);
+    assert_eq!(invocation(&store, "i1").await, Some(record), "it sleeps on");
+    let first = claim_of("i1", "first", at(0));
+    granted(store.claim(&first).await.expect("the store answers"));
+    let held = store.claim(&take_over(at(30))).await.expect("the store answers");
+    assert_eq!(held, ClaimOutcome::Held { until: at(60) });
+    let record = granted(store.claim(&take_over(at(60))).await.expect("the store answers"));
+    let InvocationStatus::Resuming(claim) = record.status else { panic!("not resuming") };
+    assert_eq!((claim.owner, Some(claim.payload)), (Owner::from("second"), first.payload));
 }
 
 pub(super) async fn another_generation_is_settled(store: Store) {
@@ -82,7 +99,7 @@ pub(super) async fn a_released_claim_forgets_its_payload(store: Store) {
     let request = claim_of("i1", "second", at(1));
     let record = granted(store.claim(&request).await.expect("the store answers"));
     let InvocationStatus::Resuming(claim) = record.status else { panic!("not resuming") };
-    assert_eq!(claim.payload, request.payload);
+    assert_eq!(Some(claim.payload), request.payload);
 }
 
 pub(super) async fn concurrent_claims_give_exactly_one(store: Store) {

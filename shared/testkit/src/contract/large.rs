@@ -51,7 +51,7 @@ pub(super) async fn a_large_final_state_survives(store: Store) {
 pub(super) async fn a_large_payload_survives(store: Store) {
     sleep(&store, &pause("i1", 1, "s1")).await;
     let mut request = claim_of("i1", "worker", at(0));
-    request.payload = noise(5);
+    request.payload = Some(noise(5));
     granted(store.claim(&request).await.expect("the store answers"));
     let record = granted(store.claim(&claim_of("i1", "second", at(60))).await.expect("the store answers"));
     let InvocationStatus::Resuming(claim) = record.status else { panic!("not resuming") };

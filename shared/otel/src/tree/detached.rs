@@ -1,0 +1,62 @@
+//! Traces of their own for parts of a call (observability §4.4).
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use dormouse_engine::Subgraph;
+use opentelemetry::KeyValue;
+use opentelemetry::trace::Span as _;
+
+use super::{Open, Tree};
+use crate::place::{Entered, Place};
+use crate::{attributes, trace};
+
+/// What gets a trace of its own: the span from which it was entered is linked to it (observability §4.4). Log records
+/// of its nodes name the trace of the call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detached {
+    /// Subgraphs, by the name under which they were compiled.
+    pub subgraphs: BTreeSet<String>,
+    /// Fan-out nodes, by name: each instance gets a trace.
+    pub fan_outs: BTreeSet<String>,
+}
+
+impl Detached {
+    pub(super) fn holds(&self, entered: &Entered, graph: &Subgraph) -> bool {
+        match (entered.fan_out_index, &entered.branch) {
+            (Some(_), _) => self.fan_outs.contains(&*entered.node),
+            (None, Some(_)) => false,
+            (None, None) => self.subgraphs.contains(&*graph.name),
+        }
+    }
+}
+
+impl Tree {
+    /// Opens a trace of its own for what was entered (§4.4). The span from which it was entered is linked to it: that of
+    /// the fan-out, or one that stands for the subgraph where it was dispatched.
+    pub(super) fn detach(
+        &mut self,
+        place: Place,
+        entered: &Entered,
+        graph: &Subgraph,
+        own: Vec<KeyValue>,
+        at: SystemTime,
+    ) {
+        let ids = trace::fresh(None);
+        let attributes = attributes::invocation(&self.identity, &graph.entry_node);
+        let root = self.span("openarmature.invocation", &ids, None, attributes, at);
+        let link = root.span_context().clone();
+        let (mut around, mut name) = (vec![root], &entered.node);
+        if entered.is_plain() {
+            let parent = self.parent_of(&place).clone();
+            let mut dispatch = self.span(&entered.node, &trace::fresh(Some(&self.at)), Some(&parent), own.clone(), at);
+            dispatch.add_link(link.clone(), Vec::new());
+            around.push(dispatch);
+            name = &graph.name;
+        } else if let Some(node) = self.open.iter_mut().rev().find(|open| open.place.is_parent_of(&place)) {
+            node.span.add_link(link.clone(), Vec::new());
+        }
+        let span = self.span(name, &trace::fresh(Some(&link)), Some(&link), own, at);
+        self.open.push(Open { place, span, around, last: None, shared: false, branches: None });
+    }
+}

@@ -1,0 +1,131 @@
+//! Cursors of lists: where a page ended, sealed so that only the list that gave it out takes it back.
+//!
+//! A cursor holds the key of the last element, not a count, so writes between two pages neither repeat nor hide an
+//! element. It is opaque to clients; one that was changed, or belongs to another list, is refused.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
+use jiff::Timestamp;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::ProtocolError;
+
+/// Separates the key of cursors from whatever else the secret signs.
+const DOMAIN: &[u8] = b"dormouse cursor 1\0";
+
+/// The form of cursors; the first byte of each.
+const FORM: u8 = 1;
+
+/// How many bytes of the seal a cursor carries.
+const SEAL_BYTES: usize = 16;
+
+/// How many bytes the time takes.
+const TIME_BYTES: usize = 8;
+
+/// Makes and reads cursors with one secret.
+#[derive(Clone)]
+pub struct Cursors(Hmac<Sha256>);
+
+impl std::fmt::Debug for Cursors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cursors")
+    }
+}
+
+impl Cursors {
+    /// All servers that shall take each other's cursors need the same `secret`. It may sign other things too: the key
+    /// of cursors is a hash of it.
+    pub fn new(secret: &[u8]) -> Self {
+        let mut key = [0; 64];
+        let digest = Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize();
+        key.iter_mut().zip(digest).for_each(|(byte, hashed)| *byte = hashed);
+        Self(Hmac::new(&key.into()))
+    }
+
+    /// A cursor of the list `scope` (who asks for which list, narrowed how) behind the element at `position`, good
+    /// until `expires`.
+    pub fn seal(&self, scope: &str, position: &[String], expires: Timestamp) -> String {
+        let mut bytes = vec![FORM];
+        bytes.extend(expires.as_second().to_be_bytes());
+        bytes.extend(Value::from(position).to_string().bytes());
+        let seal = self.mac(scope, &bytes).finalize().into_bytes();
+        bytes.extend(seal.iter().take(SEAL_BYTES));
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// The position that [`Cursors::seal`] put into `cursor` for the same `scope`.
+    ///
+    /// # Errors
+    /// `invalid_request` if the cursor is not ours, was changed or belongs to another list; `cursor_expired` if it is
+    /// not good any more.
+    pub fn open(&self, scope: &str, cursor: &str, now: Timestamp) -> Result<Vec<String>, ProtocolError> {
+        let (expires, position) = self
+            .unseal(scope, cursor)
+            .ok_or_else(|| ProtocolError::invalid("cursor", "expected a cursor that this list gave out"))?;
+        if now.as_second() < expires { Ok(position) } else { Err(ProtocolError::cursor_expired("cursor")) }
+    }
+
+    fn unseal(&self, scope: &str, cursor: &str) -> Option<(i64, Vec<String>)> {
+        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let (content, seal) = bytes.split_at_checked(bytes.len().checked_sub(SEAL_BYTES)?)?;
+        self.mac(scope, content).verify_truncated_left(seal).ok()?;
+        let (&FORM, rest) = content.split_first()? else { return None };
+        let (time, position) = rest.split_at_checked(TIME_BYTES)?;
+        Some((i64::from_be_bytes(time.try_into().ok()?), serde_json::from_slice(position).ok()?))
+    }
+
+    fn mac(&self, scope: &str, content: &[u8]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        mac.update(&(scope.len() as u64).to_be_bytes());
+        mac.update(scope.as_bytes());
+        mac.update(content);
+        mac
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorCode;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+    const LATER: Timestamp = Timestamp::constant(3_600, 0);
+
+    fn position() -> Vec<String> {
+        vec!["session_1".to_owned(), "message \u{e9}".to_owned()]
+    }
+
+    #[test]
+    fn a_cursor_leads_back_to_its_position() {
+        let cursors = Cursors::new(b"secret");
+        let cursor = cursors.seal("ada listTasks", &position(), LATER);
+        assert!(cursor.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{cursor}");
+        assert_eq!(cursors.open("ada listTasks", &cursor, NOW), Ok(position()));
+        assert_eq!(
+            cursors.open("ada listTasks", &cursor, LATER).expect_err("too late").code(),
+            ErrorCode::CursorExpired
+        );
+    }
+
+    #[test]
+    fn changed_foreign_and_invented_cursors_are_refused() {
+        let cursors = Cursors::new(b"secret");
+        let cursor = cursors.seal("ada listTasks", &position(), LATER);
+        let refused = |scope: &str, cursor: &str| {
+            let refusal = cursors.open(scope, cursor, NOW).expect_err(cursor);
+            assert_eq!((refusal.code(), refusal.param()), (ErrorCode::InvalidRequest, Some("cursor")), "{cursor}");
+        };
+        refused("bob listTasks", &cursor);
+        refused("ada listTasks", &Cursors::new(b"another").seal("ada listTasks", &position(), LATER));
+        for invented in ["", "x", "!!", "null", &"A".repeat(80)] {
+            refused("ada listTasks", invented);
+        }
+        for at in 0..cursor.len() {
+            let mut changed = cursor.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            refused("ada listTasks", &String::from_utf8(changed).expect("ASCII"));
+        }
+    }
+}

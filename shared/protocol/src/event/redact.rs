@@ -1,0 +1,180 @@
+//! Keeps out of events what must not be in one: parts that are not public, hidden reasoning, secrets.
+//!
+//! What is taken out leaves a mark, so that a reader sees that there was something. Two rules find it: the name of a
+//! field ([`is_private_name`]) and the look of a text ([`looks_secret`]). Both know common forms only; content that has
+//! no such form has to be marked by its visibility.
+
+use serde_json::{Value, json};
+
+use crate::envelope::Map;
+use crate::resource::{Part, PartVisibility};
+
+/// Stands where a value was.
+pub const MARK: &str = "[redacted]";
+
+/// Endings of the names of fields that hold a secret, in lower case and without separators.
+const SECRET_ENDINGS: &[&str] = &[
+    "accesskey",
+    "apikey",
+    "authorization",
+    "cookie",
+    "credential",
+    "credentials",
+    "passphrase",
+    "password",
+    "privatekey",
+    "secret",
+    "secretkey",
+    "secrets",
+    "token",
+];
+
+/// Names of fields that hold hidden reasoning, as model providers call them; written like the endings above.
+const REASONING_NAMES: &[&str] = &[
+    "chainofthought",
+    "encryptedcontent",
+    "hiddenreasoning",
+    "reasoning",
+    "reasoningcontent",
+    "redactedthinking",
+    "thinking",
+    "thoughts",
+];
+
+/// Values of `type` that make a whole object hidden reasoning.
+const PRIVATE_TYPES: &[&str] = &["reasoning", "redacted_thinking", "thinking"];
+
+/// Beginnings of words that are secrets: tokens and keys of well-known issuers.
+const SECRET_BEGINNINGS: &[&str] =
+    &["AKIA", "ASIA", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "sk_live_", "xoxb-", "xoxp-", "eyJ"];
+
+/// The shortest word that [`looks_secret`] takes for one.
+const SECRET_BYTES: usize = 20;
+
+/// Whether the value of a field called `name` is private whatever it is. Case and separators do not matter.
+pub fn is_private_name(name: &str) -> bool {
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    REASONING_NAMES.contains(&plain.as_str()) || SECRET_ENDINGS.iter().any(|ending| plain.ends_with(ending))
+}
+
+/// Whether `text` holds a private key, a long word that is announced as private (`Bearer …`, `?token=…`), or one that
+/// looks like a token of a well-known issuer.
+pub fn looks_secret(text: &str) -> bool {
+    if text.contains("PRIVATE KEY-----") {
+        return true;
+    }
+    let mut announced = false;
+    text.split(|c: char| c.is_whitespace() || "\"'`,;()<>=:?&".contains(c)).filter(|word| !word.is_empty()).any(
+        |word| {
+            let long = word.len() >= SECRET_BYTES;
+            let secret = long && (announced || SECRET_BEGINNINGS.iter().any(|beginning| word.starts_with(beginning)));
+            announced = word.eq_ignore_ascii_case("bearer") || is_private_name(word);
+            secret
+        },
+    )
+}
+
+/// `value` without what is private, at any depth.
+pub fn value(value: Value) -> Value {
+    match value {
+        Value::String(text) if looks_secret(&text) => MARK.into(),
+        Value::Array(elements) => elements.into_iter().map(self::value).collect(),
+        Value::Object(fields) => Value::Object(object(fields)),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
+    }
+}
+
+/// `fields` without what is private, at any depth.
+pub fn object(fields: Map) -> Map {
+    let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+    if PRIVATE_TYPES.contains(&kind) {
+        return Map::from_iter([("type".to_owned(), kind.into()), ("redacted".to_owned(), true.into())]);
+    }
+    let clean = |(name, value): (String, Value)| {
+        let value = if is_private_name(&name) { MARK.into() } else { self::value(value) };
+        (name, value)
+    };
+    fields.into_iter().map(clean).collect()
+}
+
+/// The parts of a message as an event shows them: public ones without what is private in them, of the others type and
+/// visibility alone.
+pub fn parts(parts: &[Part]) -> Value {
+    let shown = parts.iter().map(|part| {
+        let written = match part.visibility() {
+            PartVisibility::Public => serde_json::to_value(part).ok(),
+            PartVisibility::Internal | PartVisibility::ReceiptOnly => None,
+        };
+        let hidden = || json!({"type": part.type_word(), "visibility": part.visibility(), "redacted": true});
+        written.map_or_else(hidden, value)
+    });
+    shown.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_judged_by_their_names() {
+        for private in
+            ["password", "X-API-Key", "apiKey", "callback_token", "Authorization", "reasoning", "chain_of_thought"]
+        {
+            assert!(is_private_name(private), "{private}");
+        }
+        for public in ["input_tokens", "token_count", "summary", "reasoning_summary", "secretary", "key"] {
+            assert!(!is_private_name(public), "{public}");
+        }
+    }
+
+    #[test]
+    fn texts_are_judged_by_their_looks() {
+        let token = "a".repeat(SECRET_BYTES);
+        for secret in [
+            format!("Authorization: Bearer {token}"),
+            format!("bearer {token}"),
+            format!("the key is sk-{token}."),
+            format!("AKIA{token}"),
+            format!("x=ghp_{token}&y"),
+            format!("https://example.org/callback/1?token={token}"),
+            format!("password: {token}"),
+            "-----BEGIN RSA PRIVATE KEY-----\nMII".to_owned(),
+        ] {
+            assert!(looks_secret(&secret), "{secret}");
+        }
+        for plain in ["the bearer of good news", "sk-8 is a road", "eyJ", "a bearer walked home", ""] {
+            assert!(!looks_secret(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_a_mark_at_any_depth() {
+        let before = json!({"amount": 3, "auth": {"password": "x", "user": "ada"}, "steps": [
+            {"type": "thinking", "thinking": "the user is gullible", "signature": "s"},
+            {"type": "text", "text": "done"},
+        ]});
+        let after = json!({"amount": 3, "auth": {"password": MARK, "user": "ada"}, "steps": [
+            {"type": "thinking", "redacted": true},
+            {"type": "text", "text": "done"},
+        ]});
+        assert_eq!(value(before), after);
+        assert_eq!(value(after.clone()), after);
+    }
+
+    #[test]
+    fn of_parts_that_are_not_public_only_their_kind_is_shown() {
+        let parts = [
+            Part::text("hello"),
+            Part::Text { text: "between us".to_owned(), visibility: PartVisibility::Internal },
+            Part::Json { value: json!({"a": 1}), visibility: PartVisibility::ReceiptOnly },
+            Part::json(json!({"token": "x"})),
+        ];
+        let shown = json!([
+            {"type": "text", "text": "hello", "visibility": "public"},
+            {"type": "text", "visibility": "internal", "redacted": true},
+            {"type": "json", "visibility": "receipt_only", "redacted": true},
+            {"type": "json", "value": {"token": MARK}, "visibility": "public"},
+        ]);
+        assert_eq!(super::parts(&parts), shown);
+    }
+}

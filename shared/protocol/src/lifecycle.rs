@@ -1,0 +1,133 @@
+//! The life of a task: one table that says what may follow what, and what each step leaves behind.
+//!
+//! ```text
+//! SUBMITTED --> WORKING <--> INPUT_REQUIRED, AUTH_REQUIRED
+//!     |            |                  |
+//!     +------------+------------------+--> FAILED, CANCELED        (COMPLETED from WORKING alone)
+//! ```
+//!
+//! The two statuses in which a task waits for somebody are a suspended invocation; the input that ends the wait is its
+//! signal. A status that ends a life is never left: what comes after CANCELED is dropped, not an error.
+
+use jiff::Timestamp;
+
+use crate::event::EventKind;
+use crate::resource::{Failure, OutcomeStatus, Task, TaskStatus};
+
+/// What a step from one status to another would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The task moves, and one event of this kind tells of it.
+    Moves(EventKind),
+    /// The task is there already: nothing to write, the answer is the task as it is.
+    Repeats,
+    /// The task was canceled before: whatever was done is dropped and leaves no outcome.
+    Dropped,
+    /// The narrative does not allow it (`invalid_state_transition`).
+    Forbidden,
+}
+
+impl TaskStatus {
+    /// All of them, in the order in which the contract lists them.
+    pub const ALL: [Self; 7] = [
+        Self::Submitted,
+        Self::Working,
+        Self::InputRequired,
+        Self::AuthRequired,
+        Self::Completed,
+        Self::Failed,
+        Self::Canceled,
+    ];
+
+    /// What going from here to `to` would be.
+    pub fn step(self, to: Self) -> Step {
+        use TaskStatus::{AuthRequired, Canceled, Completed, Failed, InputRequired, Submitted, Working};
+        match (self, to) {
+            (Canceled, Completed | Failed) => Step::Dropped,
+            (Canceled | Completed | Failed, _) => {
+                if self == to {
+                    Step::Repeats
+                } else {
+                    Step::Forbidden
+                }
+            }
+            (Submitted, Submitted)
+            | (Working, Working)
+            | (InputRequired, InputRequired)
+            | (AuthRequired, AuthRequired) => Step::Repeats,
+            (Submitted, Working) => Step::Moves(EventKind::TaskStarted),
+            // `task.started` told of the first time; each of these tells that the wait is over.
+            (InputRequired | AuthRequired, Working) => Step::Moves(EventKind::TaskStatusChanged),
+            (Working, InputRequired) => Step::Moves(EventKind::TaskInputRequired),
+            (Working, AuthRequired) => Step::Moves(EventKind::TaskAuthRequired),
+            (Working, Completed) => Step::Moves(EventKind::TaskCompleted),
+            (Submitted | Working | InputRequired | AuthRequired, Failed) => Step::Moves(EventKind::TaskFailed),
+            (Submitted | Working | InputRequired | AuthRequired, Canceled) => Step::Moves(EventKind::TaskCanceled),
+            (Submitted, InputRequired | AuthRequired | Completed)
+            | (InputRequired, AuthRequired | Completed)
+            | (AuthRequired, InputRequired | Completed)
+            | (Working | InputRequired | AuthRequired, Submitted) => Step::Forbidden,
+        }
+    }
+
+    /// Whether the narrative's table has the step from here to `to`.
+    pub fn may_become(self, to: Self) -> bool {
+        matches!(self.step(to), Step::Moves(_))
+    }
+
+    /// Whether the life ends here.
+    pub fn is_terminal(self) -> bool {
+        self.outcome().is_some()
+    }
+
+    /// Whether the task waits for somebody.
+    pub fn is_suspended(self) -> bool {
+        match self {
+            Self::InputRequired | Self::AuthRequired => true,
+            Self::Submitted | Self::Working | Self::Completed | Self::Failed | Self::Canceled => false,
+        }
+    }
+
+    /// The status of the outcome of a task that ended here; `None` while it has none.
+    pub fn outcome(self) -> Option<OutcomeStatus> {
+        match self {
+            Self::Completed => Some(OutcomeStatus::Succeeded),
+            Self::Failed => Some(OutcomeStatus::Failed),
+            Self::Canceled => Some(OutcomeStatus::Canceled),
+            Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired => None,
+        }
+    }
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Submitted => "SUBMITTED",
+            Self::Working => "WORKING",
+            Self::InputRequired => "INPUT_REQUIRED",
+            Self::AuthRequired => "AUTH_REQUIRED",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Canceled => "CANCELED",
+        }
+    }
+}
+
+impl Task {
+    /// Goes to `to` at `at`, if that [`Step::Moves`], and sets the times that belong to it; `failure` is kept only by a
+    /// task that fails. Any other step changes nothing.
+    pub fn advance(&mut self, to: TaskStatus, at: Timestamp, failure: Option<Failure>) -> Step {
+        let step = self.status.step(to);
+        if let Step::Moves(_) = step {
+            self.status = to;
+            self.envelope.updated_at = at;
+            match to {
+                TaskStatus::Working => self.started_at = self.started_at.or(Some(at)),
+                TaskStatus::Completed => self.completed_at = Some(at),
+                TaskStatus::Failed => (self.completed_at, self.failure) = (Some(at), failure),
+                TaskStatus::Canceled => self.canceled_at = Some(at),
+                TaskStatus::Submitted | TaskStatus::InputRequired | TaskStatus::AuthRequired => {}
+            }
+        }
+        step
+    }
+}

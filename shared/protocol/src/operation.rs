@@ -1,0 +1,175 @@
+//! The operations of the protocol: one table of everything that is known about them, and the way from a method and a
+//! path to one of them.
+
+mod route;
+mod scope;
+mod table;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+pub use route::{Found, Params};
+pub use scope::Scope;
+pub use table::Operation;
+
+/// An HTTP method that an operation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Creates, or does something.
+    Post,
+    /// Replaces.
+    Put,
+    /// Changes.
+    Patch,
+    /// Deletes.
+    Delete,
+}
+
+impl Method {
+    /// The method of this name, in capital letters.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete].into_iter().find(|method| method.as_str() == name)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Whether it changes something, and so takes an `Idempotency-Key`.
+    pub fn is_write(self) -> bool {
+        match self {
+            Self::Get => false,
+            Self::Post | Self::Put | Self::Patch | Self::Delete => true,
+        }
+    }
+}
+
+/// What a server has to be for an operation to be expected of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// Every server. More than the narrative asks of this level: also what clients of it cannot do without, such as
+    /// workspaces, branches and the input that a task waits for.
+    Core,
+    /// One with the full set of resources.
+    Extended,
+    /// One that issues receipts.
+    Receipts,
+    /// One that replays.
+    Replay,
+    /// Nobody: facts about one process, which no level of the narrative has.
+    Host,
+}
+
+impl Level {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Extended => "extended",
+            Self::Receipts => "receipts",
+            Self::Replay => "replay",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Who may call an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Everybody; no key and no version header is needed.
+    Public,
+    /// Everybody with a key.
+    AnyKey,
+    /// Everybody whose key has this scope.
+    Needs(Scope),
+}
+
+/// How much an operation gives at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Paging {
+    /// All of it.
+    Whole,
+    /// A page: `limit`, `cursor`.
+    Page,
+    /// A range of events: `limit`, `after_event_id`.
+    Range,
+    /// Events as they come: `Last-Event-ID`, `after_event_id`.
+    Stream,
+}
+
+/// Makes the schema of a type.
+pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// What an operation takes as its body.
+#[derive(Debug, Clone, Copy)]
+pub enum Input {
+    /// Nothing.
+    None,
+    /// Nothing or an object.
+    Optional(SchemaOf),
+    /// An object.
+    Required(SchemaOf),
+}
+
+/// What an operation gives when it succeeds.
+#[derive(Debug, Clone, Copy)]
+pub enum Output {
+    /// JSON, with this status.
+    Json(u16, SchemaOf),
+    /// A stream of events.
+    Stream,
+    /// Bytes.
+    Bytes,
+    /// Nothing (204).
+    Empty,
+}
+
+impl Output {
+    /// The status of a success.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Json(status, _) => status,
+            Self::Stream | Self::Bytes => 200,
+            Self::Empty => 204,
+        }
+    }
+}
+
+/// Everything that is known about an operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    /// The name that clients generate code by.
+    pub id: &'static str,
+    /// What it does, in one sentence.
+    pub summary: &'static str,
+    /// Its method.
+    pub method: Method,
+    /// Its path; `{name}` stands for one segment.
+    pub path: &'static str,
+    /// The group that it belongs to.
+    pub tag: &'static str,
+    /// Who has to offer it.
+    pub level: Level,
+    /// Who may call it.
+    pub access: Access,
+    /// How much it gives at a time.
+    pub paging: Paging,
+    /// Further parameters of its query.
+    pub query: &'static [&'static str],
+    /// Its body.
+    pub input: Input,
+    /// Its answer.
+    pub output: Output,
+}
+
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}

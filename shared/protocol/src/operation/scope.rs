@@ -1,0 +1,56 @@
+use serde::{Deserialize, Serialize};
+
+macro_rules! scopes {
+    ($($name:ident = $word:literal,)*) => {
+        /// What a key lets its actor do: a kind of resource, and whether to read or to write it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Scope {
+            $(
+                #[doc = concat!("`", $word, "`")]
+                #[serde(rename = $word)]
+                $name,
+            )*
+        }
+
+        impl Scope {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The word for it, as keys and tokens have it.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+
+            /// The scope of this word.
+            pub fn parse(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// The first eight are those of the contract; the others follow their pattern.
+scopes! {
+    SessionsRead = "sessions:read",
+    SessionsWrite = "sessions:write",
+    TasksRead = "tasks:read",
+    TasksWrite = "tasks:write",
+    EventsRead = "events:read",
+    ArtifactsRead = "artifacts:read",
+    ArtifactsWrite = "artifacts:write",
+    ReceiptsRead = "receipts:read",
+    WorkspacesRead = "workspaces:read",
+    WorkspacesWrite = "workspaces:write",
+    PersonasRead = "personas:read",
+    PersonasWrite = "personas:write",
+    MemoriesRead = "memories:read",
+    MemoriesWrite = "memories:write",
+    VaultsRead = "vaults:read",
+    VaultsWrite = "vaults:write",
+    ConnectorsRead = "connectors:read",
+}

@@ -1,0 +1,124 @@
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::Request;
+use crate::operation::{Input, Operation};
+use crate::{ErrorCode, Map, ProtocolError};
+
+/// The longest body that is taken, in bytes. Large content belongs into artifacts.
+pub const MAX_BODY_BYTES: usize = 256 * 1024;
+
+/// The body of a request: a JSON object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Body(Map);
+
+impl Body {
+    /// Reads the body of a request for `operation`. Where the contract asks for none it is not looked at; where it may
+    /// be missing, none is `{}`.
+    ///
+    /// # Errors
+    /// `payload_too_large` (413); 415 for a content type that is not JSON; `invalid_request` for a body that is
+    /// missing, or no JSON object.
+    pub fn read(operation: Operation, content_type: Option<&str>, bytes: &[u8]) -> Result<Self, ProtocolError> {
+        if bytes.len() > MAX_BODY_BYTES {
+            return Err(ProtocolError::too_large(MAX_BODY_BYTES));
+        }
+        let blank = bytes.iter().all(u8::is_ascii_whitespace);
+        match operation.spec().input {
+            Input::None => return Ok(Self(Map::new())),
+            Input::Optional(_) if blank => return Ok(Self(Map::new())),
+            Input::Required(_) if blank => {
+                return Err(ProtocolError::new(ErrorCode::InvalidRequest, "a JSON object is needed as the body"));
+            }
+            Input::Optional(_) | Input::Required(_) => {}
+        }
+        if !content_type.is_none_or(is_json) {
+            return Err(ProtocolError::unsupported_media_type());
+        }
+        match serde_json::from_slice(bytes) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(ProtocolError::new(ErrorCode::InvalidRequest, "the body must be a JSON object")),
+            Err(error) => {
+                let refusal = ProtocolError::new(ErrorCode::InvalidRequest, "the body is not JSON");
+                Err(refusal.with_detail("line", error.line()).with_detail("column", error.column()))
+            }
+        }
+    }
+
+    /// The request that the body holds.
+    ///
+    /// # Errors
+    /// `invalid_request`, whose `param` is the path of the first field that is wrong or missing.
+    pub fn decode<T: Request + DeserializeOwned>(self) -> Result<T, ProtocolError> {
+        let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(refuse)?;
+        request.check()?;
+        Ok(request)
+    }
+
+    /// A hash that is the same for bodies that mean the same: order of fields, spaces, escapes and the spelling of
+    /// whole numbers do not matter.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        digest_object(&self.0, &mut hasher);
+        hasher.finalize().into()
+    }
+}
+
+/// `application/json`, or something that is written in it.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Says what was expected where. What was found stays out of the message: it is the client's, and may be secret.
+fn refuse(error: serde_path_to_error::Error<serde_json::Error>) -> ProtocolError {
+    let path = error.path().to_string();
+    let cause = error.into_inner().to_string();
+    let within = |field: &str| if path == "." { field.to_owned() } else { format!("{path}.{field}") };
+    match cause.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        Some(field) => ProtocolError::invalid(within(field), "missing required field"),
+        None => {
+            let expected = cause.rsplit_once(", expected ").map_or(cause.as_str(), |(_, expected)| expected);
+            ProtocolError::invalid(path, format!("expected {expected}"))
+        }
+    }
+}
+
+/// Every value begins with a letter for its kind and every part of unknown length with that length, so that no two
+/// values give the same bytes.
+fn digest(value: &Value, hasher: &mut Sha256) {
+    match value {
+        Value::Null => hasher.update(b"n"),
+        Value::Bool(value) => hasher.update(if *value { b"t" } else { b"f" }),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() < 2_f64.powi(53));
+            let text = whole.map_or_else(|| number.to_string(), |value| format!("{value:.0}"));
+            digest_text(b"d", if text == "-0" { "0" } else { &text }, hasher);
+        }
+        Value::String(text) => digest_text(b"s", text, hasher),
+        Value::Array(elements) => {
+            hasher.update(b"a");
+            hasher.update((elements.len() as u64).to_be_bytes());
+            elements.iter().for_each(|element| digest(element, hasher));
+        }
+        Value::Object(fields) => digest_object(fields, hasher),
+    }
+}
+
+fn digest_object(fields: &Map, hasher: &mut Sha256) {
+    hasher.update(b"o");
+    hasher.update((fields.len() as u64).to_be_bytes());
+    let mut sorted: Vec<_> = fields.iter().collect();
+    sorted.sort_by_key(|(name, _)| *name);
+    for (name, value) in sorted {
+        digest_text(b"k", name, hasher);
+        digest(value, hasher);
+    }
+}
+
+fn digest_text(kind: &[u8; 1], text: &str, hasher: &mut Sha256) {
+    hasher.update(kind);
+    hasher.update((text.len() as u64).to_be_bytes());
+    hasher.update(text);
+}

@@ -1,0 +1,169 @@
+use percent_encoding::percent_decode_str;
+
+use crate::ProtocolError;
+use crate::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
+
+/// How many elements a page has when nobody says.
+pub const DEFAULT_LIMIT: usize = 50;
+
+/// The most elements of a page.
+pub const MAX_LIMIT: usize = 200;
+
+/// The query of a request: names and values without their escapes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads what stands behind the `?`.
+    ///
+    /// # Errors
+    /// `invalid_request` if a parameter is there twice or is no UTF-8.
+    pub fn parse(text: &str) -> Result<Self, ProtocolError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decode(name).ok_or_else(|| ProtocolError::invalid("query", "expected UTF-8"))?;
+            let value = decode(value).ok_or_else(|| ProtocolError::invalid(&name, "expected UTF-8"))?;
+            if pairs.iter().any(|(known, _)| *known == name) {
+                return Err(ProtocolError::invalid(name, "expected once"));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self(pairs))
+    }
+
+    /// The value of `name`. An empty one counts as none.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    fn limit(&self) -> Result<usize, ProtocolError> {
+        let Some((_, text)) = self.0.iter().find(|(name, _)| name == "limit") else { return Ok(DEFAULT_LIMIT) };
+        let limit = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        limit.ok_or_else(|| ProtocolError::invalid("limit", format!("expected a number from 1 to {MAX_LIMIT}")))
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(String::from)
+}
+
+/// Which page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListQuery {
+    /// The most elements.
+    pub limit: usize,
+    /// Where the page before ended; [`crate::cursor::Cursors::open`] reads it.
+    pub cursor: Option<String>,
+}
+
+impl ListQuery {
+    /// Reads `limit` and `cursor`.
+    ///
+    /// # Errors
+    /// `invalid_request` if `limit` is no number from 1 to 200.
+    pub fn read(query: &Query) -> Result<Self, ProtocolError> {
+        Ok(Self { limit: query.limit()?, cursor: query.get("cursor").map(str::to_owned) })
+    }
+}
+
+/// Which range of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeQuery {
+    /// The most events.
+    pub limit: usize,
+    /// The event before the first.
+    pub after: Option<EventId>,
+}
+
+impl RangeQuery {
+    /// Reads `limit` and `after_event_id`.
+    ///
+    /// # Errors
+    /// `invalid_request` if `limit` is no number from 1 to 200; `cursor_expired` if no event ever had this id.
+    pub fn read(query: &Query) -> Result<Self, ProtocolError> {
+        Ok(Self { limit: query.limit()?, after: query.get("after_event_id").map(event).transpose()? })
+    }
+}
+
+/// The event behind which a stream goes on: the header `Last-Event-ID`, which a client sends that lost its stream,
+/// comes before `after_event_id`, which is in the address of the stream from the beginning.
+///
+/// # Errors
+/// `cursor_expired` if no event ever had this id.
+pub fn resume_after(last_event_id: Option<&str>, query: &Query) -> Result<Option<EventId>, ProtocolError> {
+    let header = last_event_id.map(str::trim).filter(|id| !id.is_empty());
+    header.or_else(|| query.get("after_event_id")).map(event).transpose()
+}
+
+fn event(id: &str) -> Result<EventId, ProtocolError> {
+    let id = EventId::new(id);
+    if id.is_well_formed() && id.place().is_some() {
+        Ok(id)
+    } else {
+        Err(ProtocolError::cursor_expired("after_event_id"))
+    }
+}
+
+/// What lists and streams are narrowed to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Of this workspace only.
+    pub workspace_id: Option<WorkspaceId>,
+    /// Of this session only.
+    pub session_id: Option<SessionId>,
+    /// Of this task only.
+    pub task_id: Option<TaskId>,
+}
+
+impl Filters {
+    /// Reads the three of them. Those that an operation has not should be ignored.
+    pub fn read(query: &Query) -> Self {
+        Self {
+            workspace_id: query.get("workspace_id").map(WorkspaceId::from),
+            session_id: query.get("session_id").map(SessionId::from),
+            task_id: query.get("task_id").map(TaskId::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Query {
+        Query::parse(text).expect("a query")
+    }
+
+    #[test]
+    fn escapes_are_resolved_and_empty_values_are_none() {
+        let query = query("path=a%2Fb+c&cursor=&flag&&session_id=s%C3%A9");
+        assert_eq!(query.get("path"), Some("a/b c"));
+        assert_eq!((query.get("cursor"), query.get("flag"), query.get("other")), (None, None, None));
+        assert_eq!(Filters::read(&query).session_id, Some(SessionId::new("s\u{e9}")));
+        assert_eq!(Query::parse("a=1&a=2").expect_err("twice").param(), Some("a"));
+        assert_eq!(Query::parse("a=%FF").expect_err("no UTF-8").param(), Some("a"));
+    }
+
+    #[test]
+    fn limits_are_1_to_200() {
+        assert_eq!(ListQuery::read(&query("")).expect("a page").limit, DEFAULT_LIMIT);
+        for good in [1, 50, 200] {
+            assert_eq!(ListQuery::read(&query(&format!("limit={good}"))).expect("a page").limit, good);
+        }
+        for bad in ["0", "201", "-1", "1.5", "ten", "", "99999999999999999999"] {
+            let refusal = RangeQuery::read(&query(&format!("limit={bad}"))).expect_err("no limit");
+            assert_eq!((refusal.status(), refusal.param()), (400, Some("limit")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_stream_goes_on_where_the_header_says() {
+        let (one, two) = (EventId::at("s", 1), EventId::at("s", 2));
+        let address = query(&format!("after_event_id={one}"));
+        assert_eq!(resume_after(Some(two.as_str()), &address), Ok(Some(two)));
+        assert_eq!(resume_after(Some(""), &address), Ok(Some(one)));
+        assert_eq!(resume_after(None, &query("")), Ok(None));
+        assert_eq!(resume_after(Some("evt-0"), &address).expect_err("no event").status(), 410);
+    }
+}

@@ -1,0 +1,245 @@
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Quota, Skill};
+use crate::envelope::{Envelope, Map};
+use crate::id::{AgentCardId, PersonaId};
+
+/// What a server offers, for clients of this protocol; the card of A2A is inside.
+///
+/// The word in `object` is `agent_card`, as clients in use expect, and not the one that the contract has. For the same
+/// reason the interfaces are there twice, as `interfaces` and as `harn_interfaces`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HarnAgentCard {
+    /// What all resources have.
+    #[serde(flatten)]
+    pub envelope: Envelope<AgentCardId>,
+    /// For people.
+    pub name: String,
+    /// What the agent does.
+    pub description: String,
+    /// The version of this protocol.
+    pub protocol_version: String,
+    /// The same agent for clients of A2A.
+    pub a2a_card: A2aAgentCard,
+    /// What can be called.
+    pub skills: Vec<Skill>,
+    /// Where the agent can be reached.
+    #[serde(default)]
+    pub harn_interfaces: Vec<HarnAgentInterface>,
+    /// The same as `harn_interfaces`.
+    #[serde(default)]
+    pub interfaces: Vec<HarnAgentInterface>,
+    /// Personas that are offered.
+    #[serde(default)]
+    pub persona_ids: Vec<PersonaId>,
+    /// What the server can do.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// How callers prove who they are.
+    #[serde(default)]
+    pub auth_schemes: Vec<String>,
+    /// Whether tasks get receipts.
+    pub receipt_policy: Option<String>,
+    /// Quotas that apply to everybody.
+    #[serde(default)]
+    pub quotas: Vec<Quota>,
+    /// Who offers it.
+    #[serde(default)]
+    pub provider: Map,
+    /// Where people find it.
+    #[schemars(extend("format" = "uri"))]
+    pub public_url: Option<String>,
+    /// Proves the card. One without a signature says nothing about rights.
+    pub signature: Option<CardSignature>,
+}
+
+/// How an interface is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum HarnTransport {
+    /// Requests and answers.
+    Rest,
+    /// Server-sent events.
+    Sse,
+    /// WebSockets.
+    #[serde(rename = "websocket")]
+    WebSocket,
+    /// A2A.
+    A2a,
+    /// MCP.
+    Mcp,
+    /// ACP.
+    Acp,
+}
+
+/// Where an agent can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HarnAgentInterface {
+    /// How it is spoken to.
+    pub transport: HarnTransport,
+    /// Where it is.
+    #[schemars(extend("format" = "uri-reference"))]
+    pub url: String,
+}
+
+/// Signature of a card or of a receipt's envelope.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CardSignature {
+    /// How it was made.
+    pub algorithm: String,
+    /// With which key.
+    pub key_id: String,
+    /// The signature.
+    pub value: String,
+}
+
+/// An agent card of A2A that carries the names of both generations: `preferredTransport` and `additionalInterfaces` of
+/// A2A 0.3, and `supportedInterfaces`, which the contract requires.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct A2aAgentCard {
+    /// For people.
+    pub name: String,
+    /// What the agent does.
+    pub description: String,
+    /// Where it can be reached; at least one.
+    #[schemars(length(min = 1))]
+    pub supported_interfaces: Vec<A2aAgentInterface>,
+    /// The version of A2A, for clients of 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<String>,
+    /// Where it can be reached, for clients of 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// How `url` is spoken to, for clients of 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred_transport: Option<String>,
+    /// Further ways, for clients of 0.3.
+    #[serde(default)]
+    pub additional_interfaces: Vec<A2aTransport>,
+    /// Who offers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "A2aAgentProvider")]
+    pub provider: Option<A2aAgentProvider>,
+    /// The version of the agent.
+    pub version: String,
+    /// Where people read about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "uri"))]
+    pub documentation_url: Option<String>,
+    /// What of A2A works.
+    pub capabilities: A2aAgentCapabilities,
+    /// How callers prove who they are, by name.
+    #[serde(default)]
+    pub security_schemes: BTreeMap<String, Map>,
+    /// Which of them are needed.
+    #[serde(default)]
+    pub security: Vec<BTreeMap<String, Vec<String>>>,
+    /// Media types that it takes.
+    pub default_input_modes: Vec<String>,
+    /// Media types that it gives.
+    pub default_output_modes: Vec<String>,
+    /// What it can do.
+    pub skills: Vec<A2aAgentSkill>,
+    /// Prove the card.
+    #[serde(default)]
+    pub signatures: Vec<A2aAgentCardSignature>,
+    /// A picture of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "uri"))]
+    pub icon_url: Option<String>,
+}
+
+/// Where an agent can be reached, in A2A 1.0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct A2aAgentInterface {
+    /// Where.
+    #[schemars(extend("format" = "uri"))]
+    pub url: String,
+    /// `JSONRPC`, `GRPC` or `HTTP+JSON`.
+    pub protocol_binding: String,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The version of A2A.
+    pub protocol_version: String,
+}
+
+/// Where an agent can be reached, in A2A 0.3.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct A2aTransport {
+    /// Where.
+    pub url: String,
+    /// `JSONRPC`, `GRPC` or `HTTP+JSON`.
+    pub transport: String,
+}
+
+/// Who offers an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct A2aAgentProvider {
+    /// Its name.
+    pub organization: String,
+    /// Its site.
+    #[schemars(extend("format" = "uri"))]
+    pub url: String,
+}
+
+/// What of A2A works.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct A2aAgentCapabilities {
+    /// Streams.
+    pub streaming: bool,
+    /// Notifications.
+    pub push_notifications: bool,
+    /// Extensions.
+    pub extensions: Vec<Map>,
+    /// A card that only callers who proved themselves see.
+    pub extended_agent_card: bool,
+}
+
+/// What an agent can do, for clients of A2A.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct A2aAgentSkill {
+    /// Names it.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// What one can ask.
+    #[serde(default)]
+    pub examples: Vec<String>,
+    /// Media types that it takes.
+    #[serde(default)]
+    pub input_modes: Vec<String>,
+    /// Media types that it gives.
+    #[serde(default)]
+    pub output_modes: Vec<String>,
+    /// Which of the card's security schemes are needed.
+    #[serde(default)]
+    pub security: Vec<BTreeMap<String, Vec<String>>>,
+    /// The JSON Schema of what it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Map>,
+}
+
+/// Proves a card of A2A (a JSON Web Signature).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct A2aAgentCardSignature {
+    /// The protected header.
+    pub protected: String,
+    /// The signature.
+    pub signature: String,
+    /// The open header.
+    #[serde(default)]
+    pub header: Map,
+}

@@ -1,0 +1,108 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::envelope::{Envelope, Map, present};
+use crate::id::{PermissionRequestId, SessionId, TaskId};
+
+/// Whether a request was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum PermissionStatus {
+    /// Not yet.
+    Pending,
+    /// Yes.
+    Approved,
+    /// No.
+    Denied,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum PermissionSource {
+    /// An editor's agent protocol.
+    Acp,
+    /// A task that waits for a person.
+    Hitl,
+}
+
+/// A task asks somebody for a permission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PermissionRequest {
+    /// What all resources have.
+    #[serde(flatten)]
+    pub envelope: Envelope<PermissionRequestId>,
+    /// The session that it comes from.
+    pub session_id: Option<SessionId>,
+    /// The task that waits.
+    pub task_id: Option<TaskId>,
+    /// Whether it was answered.
+    pub status: PermissionStatus,
+    /// Who asks.
+    pub source: PermissionSource,
+    /// What shall be done.
+    #[serde(default)]
+    pub action: Value,
+    /// The question as it was asked.
+    pub request: Value,
+    /// The answer as it was given.
+    #[serde(default)]
+    pub response: Value,
+}
+
+/// A word for yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum PermissionAnswer {
+    /// Yes.
+    Approved,
+    /// Yes.
+    Approve,
+    /// Yes.
+    Selected,
+    /// No.
+    Denied,
+    /// No.
+    Deny,
+    /// No.
+    Rejected,
+}
+
+/// Answers a request for a permission.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PermissionResponseRequest {
+    /// Yes or no; comes before `outcome`.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    pub approved: Option<bool>,
+    /// The same as a word.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PermissionAnswer")]
+    pub outcome: Option<PermissionAnswer>,
+    /// The answer, where yes and no are not enough.
+    #[serde(default)]
+    pub answer: Value,
+    /// Who answers.
+    pub reviewer: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// Is kept with the answer.
+    #[serde(default)]
+    pub metadata: Map,
+}
+
+impl PermissionResponseRequest {
+    /// Whether the answer is yes; `None` if it says neither yes nor no.
+    pub fn is_approval(&self) -> Option<bool> {
+        self.approved.or_else(|| {
+            self.outcome.map(|word| match word {
+                PermissionAnswer::Approved | PermissionAnswer::Approve | PermissionAnswer::Selected => true,
+                PermissionAnswer::Denied | PermissionAnswer::Deny | PermissionAnswer::Rejected => false,
+            })
+        })
+    }
+}

@@ -1,0 +1,201 @@
+//! Bodies: what is taken, what is refused, and with which words.
+
+#![expect(clippy::unwrap_used, reason = "what a test expects to succeed")]
+
+use dormouse_protocol::replay::ReplayTaskRequest;
+use dormouse_protocol::request::{Body, MAX_BODY_BYTES, MAX_INITIAL_MESSAGES, Request};
+use dormouse_protocol::resource::{
+    AppendMessageRequest, CreateSessionRequest, Part, PermissionResponseRequest, RegisterArtifactRequest, SubmitInput,
+    SubmitTaskRequest, TruncateSessionRequest, UpdateSessionRequest, UpdateWorkspaceRequest,
+};
+use dormouse_protocol::{ErrorCode, Operation, ProtocolError};
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn body(value: &Value) -> Body {
+    Body::read(Operation::SubmitTask, Some("application/json"), value.to_string().as_bytes()).unwrap()
+}
+
+fn decode<T: Request + DeserializeOwned>(value: Value) -> T {
+    body(&value).decode().unwrap()
+}
+
+fn refused<T: Request + DeserializeOwned + std::fmt::Debug>(value: Value) -> (String, String) {
+    let refusal = body(&value).decode::<T>().expect_err("a refusal");
+    assert_eq!((refusal.code(), refusal.status()), (ErrorCode::InvalidRequest, 400));
+    (refusal.param().unwrap_or_default().to_owned(), refusal.message().to_owned())
+}
+
+#[test]
+fn a_task_takes_a_message_or_an_object() {
+    let message: SubmitTaskRequest =
+        decode(json!({"input": {"role": "user", "parts": [{"type": "text", "text": "hello"}], "x": 1}, "x": 1}));
+    let SubmitInput::Message(message) = message.input else { panic!("a message") };
+    assert_eq!(message.parts, [Part::text("hello")], "a part without visibility is public");
+    let payload: SubmitTaskRequest = decode(json!({"input": {"amount_cents": 12_000}}));
+    assert!(matches!(payload.input, SubmitInput::Payload(fields) if fields["amount_cents"] == 12_000));
+}
+
+#[test]
+fn refusals_name_the_field() {
+    let (param, message) = refused::<SubmitTaskRequest>(json!({"session_id": "s"}));
+    assert_eq!((param.as_str(), message.as_str()), ("input", "missing required field"));
+    let (param, message) = refused::<SubmitTaskRequest>(json!({"input": 5}));
+    assert_eq!((param.as_str(), message.as_str()), ("input", "expected a message or an object"));
+    let (param, message) = refused::<AppendMessageRequest>(json!({"message": {"role": "boss", "parts": []}}));
+    assert_eq!(param, "message.role");
+    assert_eq!(message, "expected one of `user`, `assistant`, `system`, `tool`, `agent`");
+    let (param, _) = refused::<AppendMessageRequest>(json!({"message": {"role": "user"}}));
+    assert_eq!(param, "message.parts");
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text"}]);
+    let (param, _) = refused::<AppendMessageRequest>(json!({"message": {"role": "user", "parts": parts}}));
+    assert_eq!(param, "message.parts[1].text");
+    let (param, message) = refused::<RegisterArtifactRequest>(
+        json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "sha256": "x"}),
+    );
+    assert_eq!((param.as_str(), message.as_str()), ("sha256", "expected 64 hexadecimal digits"));
+}
+
+#[test]
+fn refusals_do_not_repeat_what_the_client_sent() {
+    let secret = "sk-ant-0123456789abcdef, expected nothing";
+    for value in [
+        json!({"input": secret}),
+        json!({"input": {}, "session_id": {secret: secret}}),
+        json!({"input": {}, "metadata": secret}),
+    ] {
+        let (_, message) = refused::<SubmitTaskRequest>(value);
+        assert!(!message.contains("sk-ant"), "{message}");
+    }
+    let (_, message) = refused::<AppendMessageRequest>(json!({"message": {"role": secret, "parts": []}}));
+    assert!(!message.contains("sk-ant"), "{message}");
+}
+
+#[test]
+fn null_is_not_the_same_as_missing() {
+    assert_eq!(refused::<SubmitTaskRequest>(json!({"input": {}, "session_id": null})).0, "session_id");
+    assert_eq!(refused::<SubmitTaskRequest>(json!({"input": {}, "metadata": null})).0, "metadata");
+    assert_eq!(refused::<UpdateWorkspaceRequest>(json!({"name": null})).0, "name");
+    decode::<SubmitTaskRequest>(json!({"input": {}, "persona_id": null}));
+    assert_eq!(decode::<UpdateSessionRequest>(json!({})).summary, None);
+    assert_eq!(decode::<UpdateSessionRequest>(json!({"summary": null})).summary, Some(None));
+    assert_eq!(decode::<UpdateSessionRequest>(json!({"summary": "x"})).summary, Some(Some("x".to_owned())));
+}
+
+#[test]
+fn a_count_is_every_whole_number_from_0() {
+    for (written, read) in [("0", 0), ("2", 2), ("2.0", 2), ("1e3", 1_000), ("18446744073709551616", u64::MAX)] {
+        let bytes = format!("{{\"keep_first\": {written}}}");
+        let body = Body::read(Operation::TruncateSession, None, bytes.as_bytes()).unwrap();
+        assert_eq!(body.decode::<TruncateSessionRequest>().unwrap().keep_first, read, "{written}");
+    }
+    for wrong in [json!(-1), json!(1.5), json!("1"), json!(null)] {
+        let (param, message) = refused::<TruncateSessionRequest>(json!({"keep_first": wrong}));
+        assert_eq!(param, "keep_first", "{message}");
+    }
+}
+
+#[test]
+fn what_types_cannot_say_is_looked_at() {
+    assert_eq!(refused::<ReplayTaskRequest>(json!({"mode": "from_checkpoint"})).0, "checkpoint_id");
+    decode::<ReplayTaskRequest>(json!({"mode": "from_checkpoint", "checkpoint_event_id": "event_s_1"}));
+    let overrides = json!({"time:start": {"kind": "time", "value": 1}});
+    assert_eq!(refused::<ReplayTaskRequest>(json!({"override": overrides})).0, "override");
+    assert_eq!(refused::<PermissionResponseRequest>(json!({"reason": "hm"})).0, "approved");
+    let yes: PermissionResponseRequest = decode(json!({"outcome": "selected"}));
+    assert_eq!(yes.is_approval(), Some(true));
+    let messages = vec![json!({"role": "user", "parts": []}); MAX_INITIAL_MESSAGES + 1];
+    let session = json!({"workspace_id": "w", "initial_messages": messages});
+    assert_eq!(refused::<CreateSessionRequest>(session).0, "initial_messages");
+}
+
+#[test]
+fn a_body_is_a_json_object_where_one_is_asked_for() {
+    let read = |operation, content_type, bytes: &[u8]| {
+        Body::read(operation, content_type, bytes).map_err(|refusal: ProtocolError| refusal.status())
+    };
+    let json = Some("application/json; charset=utf-8");
+    assert!(read(Operation::SubmitTask, json, b"{}").is_ok());
+    assert!(read(Operation::SubmitTask, Some("application/vnd.x+json"), b"{}").is_ok());
+    assert_eq!(read(Operation::SubmitTask, Some("text/plain"), b"{}"), Err(415));
+    for bad in [&b""[..], b" \n", b"[]", b"null", b"{", b"{\"a\": \xff}", b"{} {}"] {
+        assert_eq!(read(Operation::SubmitTask, json, bad), Err(400), "{bad:?}");
+    }
+    assert_eq!(read(Operation::SubmitTask, json, "[".repeat(200_000).as_bytes()), Err(400));
+    assert_eq!(read(Operation::SubmitTask, json, &vec![b' '; MAX_BODY_BYTES + 1]), Err(413));
+    // A body that may be missing, and one that nobody asked for.
+    assert!(read(Operation::CancelTask, None, b"").is_ok());
+    assert_eq!(read(Operation::CancelTask, json, b"3"), Err(400));
+    assert!(read(Operation::CloseSession, Some("text/plain"), b"bye").is_ok());
+}
+
+#[test]
+fn bodies_that_mean_the_same_have_the_same_hash() {
+    let hash = |text: &str| Body::read(Operation::SubmitTask, None, text.as_bytes()).unwrap().hash();
+    let one = hash(r#"{"a": 1, "b": {"c": [1, 2.5], "d": "\u0041"}}"#);
+    assert_eq!(one, hash(r#"{"b":{"d":"A","c":[1.0,25e-1]},"a":1}"#));
+    for other in [
+        r#"{"a": 1, "b": {"c": [2.5, 1], "d": "A"}}"#,
+        r#"{"a": "1", "b": {"c": [1, 2.5], "d": "A"}}"#,
+        r#"{"a": 1, "b": {"c": [1, 2.5], "d": "A", "e": null}}"#,
+        r#"{"a": 1}"#,
+        "{}",
+    ] {
+        assert_ne!(one, hash(other), "{other}");
+    }
+    let missing = Body::read(Operation::CancelTask, None, b"").unwrap();
+    assert_eq!(missing.hash(), hash("{}"), "no body where none is needed means an empty one");
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        let names = prop_oneof![
+            any::<String>(),
+            prop::sample::select(vec!["role", "parts", "type", "text", "visibility", "message", "input", "metadata"])
+                .prop_map(str::to_owned),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map(names, inner, 0..5).prop_map(|fields| fields.into_iter().collect()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_is_taken_or_refused_in_plain_words(value in any_json()) {
+        let bytes = value.to_string();
+        match Body::read(Operation::SubmitTask, None, bytes.as_bytes()).and_then(Body::decode::<SubmitTaskRequest>) {
+            Ok(request) => {
+                let again: SubmitTaskRequest = serde_json::from_value(serde_json::to_value(&request).unwrap()).unwrap();
+                prop_assert_eq!(again, request);
+            }
+            Err(refusal) => {
+                prop_assert_eq!(refusal.status(), 400);
+                prop_assert!(refusal.message().is_ascii() && !refusal.message().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_fields_does_not_change_a_hash(value in any_json()) {
+        fn reversed(value: &Value) -> Value {
+            match value {
+                Value::Object(fields) => fields.iter().rev().map(|(name, value)| (name.clone(), reversed(value))).collect(),
+                Value::Array(elements) => elements.iter().map(reversed).collect(),
+                other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other.clone(),
+            }
+        }
+        let body = |value: &Value| body(&json!({"value": value}));
+        prop_assert_eq!(body(&value).hash(), body(&reversed(&value)).hash());
+        prop_assert_ne!(body(&value).hash(), body(&json!([value])).hash());
+    }
+}

@@ -1,0 +1,221 @@
+//! What a turn costs that is suspended and resumed, by the length of its session's history, and in dollars.
+//!
+//! Run with `make bench-cost`. Real turns go through the harness, the engine and the store on DynamoDB; the units are
+//! those that the embedded store reports in its answers, and the test `metering` holds these against the documented
+//! rules. Each turn adds three messages of about 400 bytes: the user's, one before the pause and one behind it.
+
+#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+#[path = "cost/prices.rs"]
+mod prices;
+#[path = "cost/talk.rs"]
+mod talk;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use dormouse_aws::{DynamoDbStateStore, Meter, RandomIds, StoreConfig, SystemClock, ensure_table};
+use dormouse_engine::{
+    CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, Reducer, SessionConcurrency, SessionPolicy,
+    StateSchema, Update, suspend,
+};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{
+    Commit, GrowingLists, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
+};
+use dormouse_testkit::{MemorySubscriptions, TokioSpawner};
+use jiff::Timestamp;
+use serde_json::json;
+
+/// How many turns the mean is taken of.
+const TURNS: u64 = 20;
+/// Messages with which the state has about 4 KB of JSON.
+const FOUR_KB: u64 = 9;
+const HISTORIES: [u64; 5] = [0, FOUR_KB, 100, 1_000, 10_000];
+/// Dollars for a million turns, without the time that functions compute.
+const GOAL: f64 = 20.0;
+
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    requests: u64,
+    writes: f64,
+    reads: f64,
+}
+
+impl std::ops::Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            writes: self.writes + other.writes,
+            reads: self.reads + other.reads,
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    println!("mean (and most) of {TURNS} turns in a row, each of which is suspended and resumed");
+    println!("messages  JSON bytes  path     requests       write units    read units");
+    let mut at_4_kb = Cost::default();
+    for count in HISTORIES {
+        let bytes = serde_json::to_vec(&talk::session(count)).map_or(0, |bytes| bytes.len());
+        let bench = Bench::with_history(count).await;
+        let mut rows = [("suspend", Vec::new()), ("resume", Vec::new()), ("both", Vec::new())];
+        for turn in 0..TURNS {
+            let (suspend, resume) = bench.turn(count + turn).await;
+            for (row, cost) in rows.iter_mut().zip([suspend, resume, suspend + resume]) {
+                row.1.push(cost);
+            }
+        }
+        for (path, costs) in &rows {
+            let [requests, writes, reads] =
+                [column(costs, |c| c.requests as f64), column(costs, |c| c.writes), column(costs, |c| c.reads)];
+            println!("{count:>8}  {bytes:>10}  {path:<7}  {requests:<13}  {writes:<13}  {reads}");
+        }
+        if count == FOUR_KB {
+            at_4_kb = rows[2].1.iter().copied().fold(Cost::default(), std::ops::Add::add);
+        }
+    }
+    println!();
+    bill(at_4_kb);
+}
+
+fn column(costs: &[Cost], of: impl Fn(&Cost) -> f64) -> String {
+    let most = costs.iter().map(&of).fold(0.0, f64::max);
+    format!("{:.1} ({most:.0})", costs.iter().map(&of).sum::<f64>() / costs.len() as f64)
+}
+
+/// What a million turns cost when `all` is what [`TURNS`] of them took.
+fn bill(all: Cost) {
+    let per_turn = |amount: f64| amount / TURNS as f64;
+    let milliseconds = per_turn(all.requests as f64) * prices::MS_PER_REQUEST + 2.0 * prices::MS_OF_OUR_OWN;
+    println!("a million suspended and resumed turns at a state of 4 KB, in dollars; a person answers by HTTP");
+    let fixed = [
+        ("DynamoDB write units", per_turn(all.writes), prices::WRITE_UNITS),
+        ("DynamoDB read units", per_turn(all.reads), prices::READ_UNITS),
+        ("HTTP API requests", 2.0, prices::HTTP_REQUESTS),
+        ("Lambda requests", 2.0, prices::LAMBDA_REQUESTS),
+    ];
+    let mut sum = 0.0;
+    for (line, amount, price) in fixed {
+        sum += amount * price;
+        println!("  {line:<22} {amount:>6.2} at {price:>7.4}  {:>6.2}", amount * price);
+    }
+    println!("  without compute                          {sum:>6.2}   (goal: at most {GOAL:.2})");
+    let gigabyte_seconds = milliseconds / 1000.0 * prices::LAMBDA_GB;
+    println!(
+        "  Lambda GB-seconds      {gigabyte_seconds:>6.4} at {:>7.4}  {:>6.2}   ({milliseconds:.0} ms, assuming {} a request and {} of our own)",
+        prices::LAMBDA_GB_SECONDS,
+        gigabyte_seconds * prices::LAMBDA_GB_SECONDS,
+        prices::MS_PER_REQUEST,
+        prices::MS_OF_OUR_OWN,
+    );
+    for (line, price) in [("woken by a timer", prices::SCHEDULES), ("woken by an event of ours", prices::CUSTOM_EVENTS)]
+    {
+        println!("  {line:<22} instead of the second HTTP request: {:+.2}", price - prices::HTTP_REQUESTS);
+    }
+}
+
+struct Bench {
+    _embedded: EmbeddedDynamoDb,
+    harness: Harness,
+    meter: Meter,
+}
+
+impl Bench {
+    /// A worker and a session that has `count` messages.
+    async fn with_history(count: u64) -> Self {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
+        let meter = Meter::with_units();
+        let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+        let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+        store.commit(&history(count)).await.expect("it is saved");
+        let engine = Engine::new(Ports {
+            store,
+            clock: Arc::new(SystemClock::default()),
+            ids: Arc::new(RandomIds),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(DescriptorWakes),
+        });
+        let subscriptions = Arc::new(MemorySubscriptions::default());
+        let config = HarnessConfig::new(Mode::Sessioned);
+        let harness = Harness::new(engine, GraphRegistry::new([Arc::new(graph())]), subscriptions, config);
+        Self { _embedded: embedded, harness, meter }
+    }
+
+    /// One turn that is suspended and resumed: the cost of both halves.
+    async fn turn(&self, number: u64) -> (Cost, Cost) {
+        let state = Map::from_iter([("messages".to_owned(), json!([talk::message("user", 3 * number)]))]);
+        let start = Transmission { session_id: Some(session_id()), ..Transmission::start("support", state) };
+        self.meter.reset();
+        let outcome = self.harness.turn(start).await.outcome;
+        let TurnOutcome::Suspended(suspended) = outcome else { panic!("not suspended: {outcome:?}") };
+        let suspend = self.cost();
+        self.meter.reset();
+        let answer = Map::from_iter([("approved".to_owned(), true.into())]);
+        let callback = Transmission::callback(suspended.invocation_id, None, answer);
+        let outcome = self.harness.turn(callback).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+        (suspend, self.cost())
+    }
+
+    fn cost(&self) -> Cost {
+        let mut cost = Cost::default();
+        for (operation, usage) in self.meter.snapshot() {
+            cost.requests += usage.requests;
+            let read = ["GetItem", "Query", "Scan"].contains(&operation.as_str());
+            *(if read { &mut cost.reads } else { &mut cost.writes }) += usage.units;
+        }
+        cost
+    }
+}
+
+fn session_id() -> SessionId {
+    "9b2d7c1e-4f60-4a9b-8d1a-6e2f0c5b7a31".into()
+}
+
+/// The save of a session that has `count` messages.
+fn history(count: u64) -> Commit {
+    let write = SessionWrite {
+        session_id: session_id(),
+        save: Some((talk::session(count), "1".to_owned())),
+        expect: SessionExpectation::Any,
+        lease: None,
+        release: false,
+    };
+    let growing = GrowingLists { fields: vec!["messages".into()], stored: Vec::new() };
+    Commit { id: "history".to_owned(), now: Timestamp::now(), session: Some(write), invocation: None, growing }
+}
+
+/// `announce -> wait -> answer`: a message before the pause and one behind it.
+fn graph() -> CompiledGraph {
+    let messages = Field::new(FieldType::List(Box::new(FieldType::Any)), json!([])).reduced_by(Reducer::Append);
+    let schema = StateSchema::new()
+        .with_version("1")
+        .field("messages", messages)
+        .field("profile", Field::new(FieldType::Any, json!(null)))
+        .field("approved", Field::new(FieldType::Any, json!(null)));
+    let policy = SessionPolicy::projected(["messages", "profile"]).concurrency(SessionConcurrency::Rebase);
+    let says = |number| Update::none().with("messages", json!([talk::message("assistant", number)]));
+    let graph = GraphBuilder::new("support", schema)
+        .sessions(policy)
+        .entry("announce")
+        .function("announce", move |_| async move { Ok(says(70_001)) })
+        .function("wait", |_| async {
+            let signal = SignalDescriptor::new(format!("approval-{}", uuid()));
+            Err(suspend(signal.with("prompt", "Send by courier?")).await)
+        })
+        .function("answer", move |_| async move { Ok(says(70_003)) })
+        .edge("announce", "wait")
+        .edge("wait", "answer")
+        .edge("answer", END);
+    graph.compile().expect("it compiles")
+}
+
+fn uuid() -> String {
+    dormouse_ports::IdSource::fresh(&RandomIds)
+}

@@ -1,0 +1,23 @@
+//! What AWS asks, in dollars for a million of each: us-east-1, on demand, without free tiers, as published in 2025.
+
+/// DynamoDB, write request units.
+pub(super) const WRITE_UNITS: f64 = 0.625;
+/// DynamoDB, read request units.
+pub(super) const READ_UNITS: f64 = 0.125;
+/// API Gateway, HTTP API requests of up to 512 KB.
+pub(super) const HTTP_REQUESTS: f64 = 1.00;
+/// EventBridge, custom events that are put on a bus.
+pub(super) const CUSTOM_EVENTS: f64 = 1.00;
+/// EventBridge Scheduler, invocations.
+pub(super) const SCHEDULES: f64 = 1.00;
+/// Lambda, requests.
+pub(super) const LAMBDA_REQUESTS: f64 = 0.20;
+/// Lambda on arm64, GB-seconds.
+pub(super) const LAMBDA_GB_SECONDS: f64 = 13.3334;
+/// Memory of a function in GB, as the template sets it.
+pub(super) const LAMBDA_GB: f64 = 0.25;
+
+/// Not a price but an assumption: how long DynamoDB takes to answer a function in the same region.
+pub(super) const MS_PER_REQUEST: f64 = 5.0;
+/// The same: what a turn computes itself, which is decoding, the graph without its outside work, and encoding.
+pub(super) const MS_OF_OUR_OWN: f64 = 2.0;

@@ -1,0 +1,175 @@
+//! Runs the simulation: many seeds on all cores, or one seed step by step.
+
+use std::fmt;
+use std::io::Write;
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation};
+
+/// Runs the real handlers, harness and engine on ports that fail, by seed.
+#[derive(Parser)]
+struct Command {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Runs this seed only and prints every step.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Puts a bug in, by its name.
+    #[arg(long, value_parser = bug)]
+    plant: Option<PlantedBug>,
+    /// How many threads; all cores when absent.
+    #[arg(long)]
+    jobs: Option<NonZero<usize>>,
+}
+
+fn bug(name: &str) -> Result<PlantedBug, String> {
+    let known = || PlantedBug::ALL.map(|bug| bug.to_string()).join(", ");
+    let found = PlantedBug::ALL.into_iter().find(|bug| bug.to_string() == name);
+    found.ok_or_else(|| format!("there is no such bug; there are {}", known()))
+}
+
+/// Prints a line, for whoever still reads.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let violated = match command.seed {
+        Some(seed) => replay(seed, command.plant),
+        None => many(&command),
+    };
+    if violated { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs one seed and prints its steps; whether an invariant broke.
+fn replay(seed: u64, planted: Option<PlantedBug>) -> bool {
+    let report = Simulation::default().run(seed, &Options { planted, readable: true });
+    for line in &report.trace {
+        say(format_args!("{line}"));
+    }
+    say(format_args!(""));
+    match &report.violation {
+        None => say(format_args!(
+            "seed {seed}: {} steps, every invariant held; digest {:016x}",
+            report.steps, report.digest
+        )),
+        Some(violation) => {
+            say(format_args!("seed {seed}: after {} steps, this invariant broke:\n  {violation}", report.steps));
+            say(format_args!("replay it with\n  {}", replay_command(seed, planted)));
+        }
+    }
+    report.violation.is_some()
+}
+
+fn replay_command(seed: u64, planted: Option<PlantedBug>) -> String {
+    let plant = planted.map(|bug| format!(" --plant {bug}")).unwrap_or_default();
+    format!("make simulate ARGS='--seed {seed}{plant}'")
+}
+
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    steps: u64,
+    calls: u64,
+    pauses: u64,
+    deepest: Option<(usize, u64)>,
+    struck: [u64; Fault::ALL.len()],
+}
+
+impl Totals {
+    fn add(&mut self, report: &Report) {
+        self.seeds += 1;
+        self.steps += report.steps;
+        self.calls += report.calls;
+        self.pauses += report.pauses as u64;
+        self.deepest = self.deepest.max(Some((report.deepest, report.seed)));
+        for (sum, one) in self.struck.iter_mut().zip(report.struck) {
+            *sum += one;
+        }
+    }
+}
+
+/// Runs many seeds up to the first that fails, which is then replayed; whether one failed.
+fn many(command: &Command) -> bool {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let jobs = command.jobs.map_or(cores, NonZero::get);
+    let (next, stop) = (AtomicU64::new(command.from), AtomicBool::new(false));
+    let end = command.from.saturating_add(command.seeds);
+    let options = Options { planted: command.plant, readable: false };
+    let (sender, reports) = mpsc::channel();
+    let began = Instant::now();
+    let (totals, failed) = std::thread::scope(|threads| {
+        for _ in 0..jobs {
+            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            threads.spawn(move || {
+                let simulation = Simulation::default();
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end || sender.send(simulation.run(seed, &options)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        collect(reports, command.seeds, began, &stop)
+    });
+    summary(&totals, began.elapsed());
+    match failed {
+        None => false,
+        Some(report) => {
+            say(format_args!("\nseed {} failed; its steps:\n", report.seed));
+            replay(report.seed, command.plant)
+        }
+    }
+}
+
+/// Gathers what threads report, with a line of progress every few seconds.
+fn collect(reports: mpsc::Receiver<Report>, seeds: u64, began: Instant, stop: &AtomicBool) -> (Totals, Option<Report>) {
+    let (mut totals, mut failed) = (Totals::default(), None::<Report>);
+    let mut told = began;
+    for report in reports {
+        totals.add(&report);
+        if report.violation.is_some() && failed.as_ref().is_none_or(|other| report.seed < other.seed) {
+            stop.store(true, Ordering::Relaxed);
+            failed = Some(report);
+        }
+        if told.elapsed() > Duration::from_secs(5) {
+            told = Instant::now();
+            say(format_args!("{:>8} of {seeds} seeds, {:.0} a second", totals.seeds, rate(&totals, began.elapsed())));
+        }
+    }
+    (totals, failed)
+}
+
+fn rate(totals: &Totals, took: Duration) -> f64 {
+    totals.seeds as f64 / took.as_secs_f64().max(0.001)
+}
+
+fn summary(totals: &Totals, took: Duration) {
+    say(format_args!(
+        "{} seeds in {:.1} s, {:.0} a second; {} steps, {} calls on ports, {} pauses",
+        totals.seeds,
+        took.as_secs_f64(),
+        rate(totals, took),
+        totals.steps,
+        totals.calls,
+        totals.pauses
+    ));
+    if let Some((deepest, seed)) = totals.deepest {
+        say(format_args!("most calls under way at once: {deepest} (seed {seed})"));
+    }
+    for (fault, struck) in Fault::ALL.iter().zip(totals.struck) {
+        say(format_args!("{struck:>10}  {fault}"));
+    }
+}

@@ -1,0 +1,264 @@
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Event, EventBus,
+    IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Page, PendingRow,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore,
+    StoreError, Subscription, SubscriptionError,
+};
+use futures::future::{self, BoxFuture};
+use jiff::{SignedDuration, Timestamp};
+
+use super::PlantedBug;
+use super::outside::Outside;
+use super::ticket::{Call, Phase, Ticket};
+use super::weather::Fault;
+use super::world::{ProcessId, World};
+
+/// All ports of one process, or of whichever process runs. Every call becomes a ticket, and the simulator decides what
+/// comes of it.
+pub(crate) struct Desk {
+    world: World,
+    process: Option<ProcessId>,
+    /// By how much this process's clock is wrong.
+    skew: SignedDuration,
+    planted: Option<PlantedBug>,
+}
+
+impl Desk {
+    /// The ports of `process`.
+    pub(crate) fn of(world: World, process: ProcessId, planted: Option<PlantedBug>) -> Self {
+        let skew = SignedDuration::from_millis(world.lock().chance.i64(-2000..=2000));
+        Self { world, process: Some(process), skew, planted }
+    }
+
+    /// The ports of whichever process runs: for nodes, whose graphs all processes share.
+    pub(crate) fn of_nodes(world: World) -> Self {
+        Self { world, process: None, skew: SignedDuration::ZERO, planted: None }
+    }
+
+    /// Whether a node of this process fails now.
+    pub(crate) fn node_fails(&self) -> bool {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        world.weather.strikes(Fault::NodeFailed, &mut world.chance)
+    }
+
+    /// A stretch of time that a node takes.
+    pub(crate) fn dawdling(&self) -> Duration {
+        let mut world = self.world.lock();
+        let longest = if world.chance.u8(..8) == 0 { 8_000 } else { 50 };
+        Duration::from_millis(world.chance.u64(..longest))
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        about: String,
+        effect: impl FnOnce(&mut Outside) -> T + Send + 'static,
+        lost: fn(&'static str) -> T,
+    ) -> T {
+        let (call, answered) = Call::new(effect, lost);
+        {
+            let mut world = self.world.lock();
+            let world = &mut *world;
+            let slow = world.weather.strikes(Fault::Slow, &mut world.chance);
+            let rest = Duration::from_millis(if slow { world.chance.u64(500..20_000) } else { 0 });
+            world.tickets.push(Ticket {
+                process: self.process.unwrap_or(world.running),
+                operation,
+                about,
+                phase: Phase::Asked,
+                not_before: world.elapsed + rest,
+                call: Box::new(call),
+            });
+        }
+        match answered.await {
+            Ok(answer) => answer,
+            // The simulation is over.
+            Err(_) => future::pending().await,
+        }
+    }
+
+    async fn commit_once(&self, commit: Commit) -> Result<(), CommitError> {
+        let about = about_commit(&commit);
+        self.call("commit", about, move |outside| outside.commit(&commit), |why| Err(unavailable(why).into())).await
+    }
+}
+
+#[async_trait]
+impl StateStore for Desk {
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
+        let (id, lease) = (id.clone(), lease.cloned());
+        let about = match &lease {
+            Some(lease) => format!("{id}, leased to {}", lease.owner),
+            None => id.to_string(),
+        };
+        let effect = move |outside: &mut Outside| outside.load_session(&id, lease.as_ref());
+        self.call("load_session", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        let (about, id) = (id.to_string(), id.clone());
+        let effect = move |outside: &mut Outside| outside.delete_session(&id);
+        self.call("delete_session", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        let (filter, cursor) = (filter.clone(), cursor.map(str::to_owned));
+        let effect = move |outside: &mut Outside| outside.list_sessions(&filter, cursor.as_deref());
+        self.call("list_sessions", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        let (about, id) = (id.to_string(), id.clone());
+        let effect = move |outside: &mut Outside| outside.load_invocation(&id);
+        self.call("load_invocation", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        let request = request.clone();
+        let pause = request.generation.map_or_else(|| "?".to_owned(), |generation| generation.to_string());
+        let about = format!("{}#{pause} for {}", request.invocation_id, request.owner);
+        let effect = move |outside: &mut Outside| outside.claim(&request);
+        self.call("claim", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        match super::planted::torn(self.planted, commit) {
+            None => self.commit_once(commit.clone()).await,
+            Some((first, second)) => {
+                self.commit_once(first).await?;
+                self.commit_once(second).await
+            }
+        }
+    }
+
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        let (about, id) = (id.to_string(), id.clone());
+        let effect = move |outside: &mut Outside| outside.load_signal(&id, now);
+        self.call("load_signal", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        let (about, id, signal) = (id.to_string(), id.clone(), signal.clone());
+        let effect = move |outside: &mut Outside| outside.buffer_signal(&id, &signal);
+        self.call("buffer_signal", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn list_pending(
+        &self,
+        due_by: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<Page<PendingRow>, StoreError> {
+        let cursor = cursor.map(str::to_owned);
+        let effect = move |outside: &mut Outside| outside.list_pending(due_by, cursor.as_deref());
+        self.call("list_pending", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+}
+
+#[async_trait]
+impl Clock for Desk {
+    fn now(&self) -> Timestamp {
+        self.world.now() + self.skew
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.world.lock().elapsed
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        if duration.is_zero() {
+            return;
+        }
+        let woken = self.world.lock().sleep(duration);
+        if woken.await.is_err() {
+            // The simulation is over.
+            future::pending::<()>().await;
+        }
+    }
+}
+
+impl IdSource for Desk {
+    fn fresh(&self) -> String {
+        self.world.lock().fresh_id()
+    }
+}
+
+impl Spawner for Desk {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        let mut world = self.world.lock();
+        let process = self.process.unwrap_or(world.running);
+        world.spawned.push((process, task));
+    }
+}
+
+#[async_trait]
+impl SignalSubscriptions for Desk {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        let (about, subscription) = (about_subscription(subscription), subscription.clone());
+        let effect = move |outside: &mut Outside| {
+            outside.services.subscribe(&subscription);
+            Ok(())
+        };
+        self.call("subscribe", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
+    }
+
+    async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+        let (about, subscription) = (about_subscription(subscription), subscription.clone());
+        let effect = move |outside: &mut Outside| {
+            outside.services.cancel(&subscription);
+            Ok(())
+        };
+        self.call("cancel", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
+    }
+}
+
+#[async_trait]
+impl EventBus for Desk {
+    async fn publish(&self, event: Event) -> Result<(), BusError> {
+        let about = event.detail_type.clone();
+        let effect = move |outside: &mut Outside| {
+            outside.services.publish(event);
+            Ok(())
+        };
+        self.call("publish", about, effect, |why| Err(BusError::Unavailable(why.to_owned()))).await
+    }
+}
+
+fn unavailable(why: &'static str) -> StoreError {
+    StoreError::Unavailable(why.to_owned())
+}
+
+fn about_subscription(subscription: &Subscription) -> String {
+    format!("{}#{}", subscription.invocation_id, subscription.generation)
+}
+
+fn about_commit(commit: &Commit) -> String {
+    let session = commit.session.as_ref().map(|write| {
+        let save = write.save.as_ref().map_or("", |_| " saved");
+        let release = if write.release { " released" } else { "" };
+        format!("session {}{save}{release}", write.session_id)
+    });
+    let invocation = commit.invocation.as_ref().map(|write| match write {
+        InvocationWrite::Suspend { paused, claim, .. } => {
+            let claimed = claim.as_ref().map_or("", |_| " with the signal that was there");
+            format!("{}#{} suspends{claimed}", paused.invocation_id, paused.generation)
+        }
+        InvocationWrite::Complete { paused, .. } => {
+            format!("{}#{} completes", paused.invocation_id, paused.generation)
+        }
+        InvocationWrite::Fail { paused, failure, .. } => {
+            format!("{}#{} fails: {}", paused.invocation_id, paused.generation, failure.category)
+        }
+        InvocationWrite::Release { invocation_id, generation, .. } => {
+            format!("{invocation_id}#{generation} gives its claim back")
+        }
+    });
+    [session, invocation].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,236 @@
+//! Graphs that do little, in every shape in which an invocation can sleep, beside those that ship.
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    CompiledGraph, END, EngineError, FanOut, Field, FieldType, GraphBuilder, NodeError, Reducer, SessionConcurrency,
+    SessionPolicy, State, StateSchema, TypedGraph, Update, suspend,
+};
+use dormouse_harness::GraphRegistry;
+use dormouse_ports::{Category, Clock, SignalDescriptor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::desk::Desk;
+
+/// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Work {
+    answer: String,
+    answers: Vec<String>,
+    entries: Vec<String>,
+}
+
+/// All graphs, on the ports of one process.
+pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
+    let shipped = dormouse_app::registry(desk.clone(), desk.clone())?;
+    let own = [
+        pausing("ask", desk, wait),
+        pausing("nap", desk, |name| {
+            wait(name).with("wake_after", "PT30S").with("wake_payload", json!({ "answer": "woken" }))
+        }),
+        pausing("lenient", desk, |name| wait(name).with("timeout", timeout(json!({ "resume": { "answer": "late" } })))),
+        pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
+        twice("twice", desk, |name, pause| wait(&format!("{name}-{pause}"))),
+        twice("again", desk, |name, _| wait(name)),
+        shaky(desk),
+        doomed(),
+        spread(),
+        journal(desk),
+        diary("diary", desk, SessionConcurrency::LastWriteWins),
+        diary("ledger", desk, SessionConcurrency::Optimistic),
+    ];
+    let own = own.into_iter().map(|graph| graph.map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+    Ok(GraphRegistry::new(shipped.iter().cloned().chain(own)))
+}
+
+/// The id of the signal that `invocation` waits for, in graphs with one pause.
+pub(crate) fn signal_of(invocation: &str) -> String {
+    format!("signal-{invocation}")
+}
+
+fn wait(name: &str) -> SignalDescriptor {
+    SignalDescriptor::new(signal_of(name))
+}
+
+fn timeout(then: Value) -> Value {
+    json!({ "after": "PT2M", "then": then })
+}
+
+fn name() -> String {
+    dormouse_engine::current().map(|identity| identity.invocation_id.to_string()).unwrap_or_default()
+}
+
+/// A failure that passes.
+fn away() -> NodeError {
+    NodeError::new("the provider is away").with_category(Category::ProviderUnavailable)
+}
+
+fn settle(work: &Work) -> Update {
+    Update::none().with("answers", json!([work.answer]))
+}
+
+fn graph(name: &str) -> TypedGraph<Work> {
+    TypedGraph::new(name).version("1").reducer("answers", Reducer::Append).reducer("entries", Reducer::Append)
+}
+
+/// One pause, and a node behind it that takes its time.
+fn pausing(
+    graph_name: &str,
+    desk: &Arc<Desk>,
+    wait: impl Fn(&str) -> SignalDescriptor + Send + Sync + 'static,
+) -> Result<CompiledGraph, EngineError> {
+    let desk = desk.clone();
+    let wait = Arc::new(wait);
+    graph(graph_name)
+        .entry("ask")
+        .node("ask", move |_| {
+            let wait = wait.clone();
+            async move { Err(suspend(wait(&name())).await) }
+        })
+        .node("settle", move |work: Work| {
+            let desk = desk.clone();
+            async move {
+                desk.sleep(desk.dawdling()).await;
+                if desk.node_fails() { Err(away()) } else { Ok(settle(&work)) }
+            }
+        })
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Two pauses in a row.
+fn twice(
+    graph_name: &str,
+    desk: &Arc<Desk>,
+    wait: impl Fn(&str, u8) -> SignalDescriptor + Send + Sync + 'static,
+) -> Result<CompiledGraph, EngineError> {
+    let (wait, desk) = (Arc::new(wait), desk.clone());
+    let again = wait.clone();
+    graph(graph_name)
+        .entry("ask")
+        .node("ask", move |_| {
+            let wait = wait.clone();
+            async move { Err(suspend(wait(&name(), 1)).await) }
+        })
+        .node("between", move |work: Work| {
+            let desk = desk.clone();
+            async move {
+                desk.sleep(desk.dawdling()).await;
+                Ok(settle(&work))
+            }
+        })
+        .node("ask-again", move |_| {
+            let again = again.clone();
+            async move { Err(suspend(again(&name(), 2)).await) }
+        })
+        .node("settle", async |work: Work| Ok(settle(&work)))
+        .edge("ask", "between")
+        .edge("between", "ask-again")
+        .edge("ask-again", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Fails now and then, before the pause and behind it, so that trying again helps.
+fn shaky(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
+    let (before, behind) = (desk.clone(), desk.clone());
+    graph("shaky")
+        .entry("try")
+        .node("try", move |_| std::future::ready(if before.node_fails() { Err(away()) } else { Ok(Update::none()) }))
+        .node("ask", async |_| Err(suspend(wait(&name())).await))
+        .node("settle", move |work: Work| {
+            std::future::ready(if behind.node_fails() { Err(away()) } else { Ok(settle(&work)) })
+        })
+        .edge("try", "ask")
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Fails behind its pause, so that trying again does not help.
+fn doomed() -> Result<CompiledGraph, EngineError> {
+    let refusal = || NodeError::new("it is not to be").with_category(Category::Application("refused".into()));
+    graph("doomed")
+        .entry("ask")
+        .node("ask", async |_| Err(suspend(wait(&name())).await))
+        .node("settle", move |_| std::future::ready(Err(refusal())))
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Pauses inside of a fan-out.
+fn spread() -> Result<CompiledGraph, EngineError> {
+    let number = || Field::new(FieldType::Int, 0);
+    let part = GraphBuilder::new("part", StateSchema::new().field("item", number()).field("out", number()))
+        .entry("work")
+        .function("work", async |state: State| {
+            let item = state.get("item").cloned().unwrap_or_default();
+            if item == json!(2) {
+                return Err(suspend(wait(&name())).await);
+            }
+            Ok(Update::none().with("out", item))
+        })
+        .edge("work", END)
+        .compile()?;
+    let list = |value: Value| Field::new(FieldType::List(Box::new(FieldType::Any)), value);
+    let schema = StateSchema::new()
+        .field("items", list(json!([1, 2, 3])))
+        .field("outs", list(json!([])))
+        .field("answer", Field::new(FieldType::Str, ""))
+        .field("answers", list(json!([])));
+    GraphBuilder::new("spread", schema)
+        .entry("all")
+        .fan_out("all", FanOut::over(Arc::new(part)).items("items", "item").collect("out", "outs"))
+        .function("settle", async |state: State| {
+            let answer = state.get("answer").cloned().unwrap_or_default();
+            Ok(Update::none().with("answers", json!([answer])))
+        })
+        .edge("all", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Pauses in a session, which keeps an entry from before the pause and one from behind it.
+fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
+    let desk = desk.clone();
+    graph("journal")
+        .sessions(SessionPolicy::projected(["entries"]).concurrency(SessionConcurrency::Rebase))
+        .entry("begin")
+        .node("begin", async |_| Ok(Update::none().with("entries", json!([format!("{}/begin", name())]))))
+        .node("ask", async |_| Err(suspend(wait(&name())).await))
+        .node("settle", move |work: Work| {
+            let desk = desk.clone();
+            async move {
+                desk.sleep(desk.dawdling()).await;
+                if desk.node_fails() {
+                    return Err(away());
+                }
+                Ok(settle(&work).with("entries", json!([format!("{}/{}", name(), work.answer)])))
+            }
+        })
+        .edge("begin", "ask")
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Adds an entry to a session without a pause.
+fn diary(graph_name: &str, desk: &Arc<Desk>, concurrency: SessionConcurrency) -> Result<CompiledGraph, EngineError> {
+    let desk = desk.clone();
+    graph(graph_name)
+        .sessions(SessionPolicy::projected(["entries"]).concurrency(concurrency))
+        .entry("write")
+        .node("write", move |_: Work| {
+            let desk = desk.clone();
+            async move {
+                desk.sleep(desk.dawdling()).await;
+                Ok(Update::none().with("entries", json!([name()])))
+            }
+        })
+        .edge("write", END)
+        .compile()
+}

@@ -1,0 +1,226 @@
+//! What must hold after every call that may change what is stored. To add one: a function, and a line in
+//! [`EVERY_STEP`].
+
+use dormouse_ports::{
+    ClaimOutcome, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, SignalState, SuspendFrom,
+};
+use serde_json::Value;
+
+use super::witness::{Call, Changed, Sight, has_ended};
+
+/// Says how the invariant is broken.
+type Holds = fn(&Sight<'_>) -> Result<(), String>;
+
+/// All of them, by name.
+pub(crate) const EVERY_STEP: [(&str, Holds); 12] = [
+    ("a refused call changes nothing", refusals_change_nothing),
+    ("a pause is one fact", pauses_are_whole),
+    ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
+    ("every row has its pause", rows_have_pauses),
+    ("every wait has its pause", waits_have_pauses),
+    ("a pause ends once", pauses_end_once),
+    ("the end is the end", ends_stay),
+    ("one claim at a time", claims_exclude),
+    ("the first payload stands", payloads_stand),
+    ("one writer of a session", one_writer),
+    ("a session only grows", sessions_grow),
+    ("a parked signal stays until its wait", parked_signals_stay),
+];
+
+/// The lists that sessions append to.
+const LISTS: [&str; 2] = ["entries", "messages"];
+
+fn ensure(holds: bool, how: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(how()) }
+}
+
+fn refusals_change_nothing(sight: &Sight<'_>) -> Result<(), String> {
+    let refused = match sight.call {
+        Call::Commit { done, .. } => !done,
+        Call::Claim { outcome, .. } => !matches!(outcome, ClaimOutcome::Granted(_)),
+        Call::Lease { .. } | Call::Buffer { .. } => false,
+    };
+    let same = sight.invocation.as_ref().is_none_or(|changed| changed.before == changed.after)
+        && sight.session.as_ref().is_none_or(|changed| changed.before == changed.after);
+    ensure(!refused || same, || "a call was refused, and a record is another one now".to_owned())
+}
+
+fn pauses_are_whole(sight: &Sight<'_>) -> Result<(), String> {
+    match sight.invocation.as_ref().and_then(|changed| changed.after.as_ref()) {
+        Some(record) => is_whole(sight, record),
+        None => Ok(()),
+    }
+}
+
+/// A pause has its signal, its row, and the session that was saved with it.
+fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> {
+    if has_ended(record) {
+        return Ok(());
+    }
+    let paused = &record.paused;
+    let (id, generation) = (&paused.invocation_id, paused.generation);
+    let wait = sight.witness.signals.get(&paused.descriptor.signal_id);
+    let waiting = SignalState::Waiting { invocation_id: id.clone(), generation };
+    ensure(wait == Some(&waiting), || format!("{id}#{generation} sleeps, and its signal is {wait:?}"))?;
+    let due_at = paused.wake.due.as_ref().map(|due| due.at);
+    let rows = sight.rows.iter().filter(|row| row.invocation_id == *id).collect::<Vec<_>>();
+    let fits = matches!(rows[..], [row] if row.generation == generation && row.due_at == due_at);
+    ensure(fits, || format!("{id}#{generation} sleeps, and its rows are {rows:?}"))?;
+    let (Some(session_id), Some(saved)) = (&paused.session_id, paused.session_version) else { return Ok(()) };
+    let version = sight.witness.sessions.get(session_id).map_or(0, |session| session.version);
+    ensure(version >= saved, || {
+        format!("{id}#{generation} sleeps with version {saved} of session {session_id}, which is at version {version}")
+    })
+}
+
+/// The entry `{invocation}/begin` is saved together with the first pause of that invocation.
+fn sessions_tell_of_pauses(sight: &Sight<'_>) -> Result<(), String> {
+    let session = sight.session.as_ref().and_then(|changed| changed.after.as_ref());
+    let entries = session.map_or(&[][..], |session| list(&session.state, "entries"));
+    let begun = entries.iter().filter_map(|entry| entry.as_str()?.strip_suffix("/begin"));
+    for id in begun {
+        let known = sight.witness.invocations.contains_key(&id.into());
+        ensure(known, || format!("a session was saved for the pause of {id}, which is not there"))?;
+        let times = entries.iter().filter(|entry| entry.as_str() == Some(&format!("{id}/begin"))).count();
+        ensure(times == 1, || format!("{id} began {times} times in its session"))?;
+    }
+    Ok(())
+}
+
+fn rows_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
+    sight.rows.iter().try_for_each(|row| {
+        let record = sight.witness.invocations.get(&row.invocation_id);
+        let sleeps = record.is_some_and(|record| !has_ended(record) && record.paused.generation == row.generation);
+        ensure(sleeps, || format!("there is a row for {}#{}", row.invocation_id, row.generation))
+    })
+}
+
+fn waits_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
+    sight.witness.signals.iter().try_for_each(|(signal_id, state)| {
+        let SignalState::Waiting { invocation_id, generation } = state else { return Ok(()) };
+        let waits = sight.witness.invocations.get(invocation_id).is_some_and(|record| {
+            let paused = &record.paused;
+            !has_ended(record) && paused.generation == *generation && paused.descriptor.signal_id == *signal_id
+        });
+        ensure(waits, || format!("signal {signal_id} is awaited by {invocation_id}#{generation}"))
+    })
+}
+
+fn pauses_end_once(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before, after: Some(after) }) = &sight.invocation else { return Ok(()) };
+    let (id, now) = (&after.paused.invocation_id, after.paused.generation);
+    let then = before.as_ref().map_or(0, |before| before.paused.generation);
+    ensure(now == then || now == then + 1, || format!("{id} went from pause {then} to pause {now}"))?;
+    let Some(before) = before else { return Ok(()) };
+    let woke = now > then || matches!(after.status, InvocationStatus::Completed { .. });
+    let asleep = matches!(before.status, InvocationStatus::Suspended);
+    ensure(!(woke && asleep), || format!("{id} went on from pause {then} and nobody had claimed it"))
+}
+
+fn ends_stay(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before: Some(before), after }) = &sight.invocation else { return Ok(()) };
+    ensure(!has_ended(before) || after.as_ref() == Some(before), || {
+        format!("{} had ended and is another one now", before.paused.invocation_id)
+    })
+}
+
+fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before: Some(before), .. }) = &sight.invocation else { return Ok(()) };
+    let InvocationStatus::Resuming(claim) = &before.status else { return Ok(()) };
+    let id = &before.paused.invocation_id;
+    match sight.call {
+        Call::Claim { request, outcome: ClaimOutcome::Granted(_) } => {
+            let free = claim.owner == request.owner || claim.until <= request.now;
+            ensure(free, || format!("{} claimed {id}, which {} holds", request.owner, claim.owner))?;
+        }
+        Call::Commit { commit, done: true } => {
+            let owner = commit.invocation.as_ref().and_then(claimant);
+            ensure(owner == Some(&claim.owner), || format!("{owner:?} changed {id}, which {} holds", claim.owner))?;
+        }
+        Call::Lease { .. } | Call::Claim { .. } | Call::Commit { .. } | Call::Buffer { .. } => {}
+    }
+    Ok(())
+}
+
+fn claimant(write: &InvocationWrite) -> Option<&Owner> {
+    match write {
+        InvocationWrite::Complete { owner, .. } | InvocationWrite::Release { owner, .. } => Some(owner),
+        InvocationWrite::Fail { owner, .. } => owner.as_ref(),
+        InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
+        InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. } => None,
+    }
+}
+
+/// Also: a delivery that names a pause claims no other one.
+fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before, after: Some(after) }) = &sight.invocation else { return Ok(()) };
+    let (id, generation) = (&after.paused.invocation_id, after.paused.generation);
+    if let Call::Claim { request, outcome: ClaimOutcome::Granted(_) } = sight.call {
+        let meant = request.generation;
+        ensure(meant.is_none_or(|meant| meant == generation), || {
+            format!("a delivery for pause {meant:?} of {id} claimed pause {generation}")
+        })?;
+    }
+    let (Some(InvocationStatus::Resuming(first)), InvocationStatus::Resuming(second)) =
+        (before.as_ref().map(|before| &before.status), &after.status)
+    else {
+        return Ok(());
+    };
+    let same_pause = before.as_ref().is_some_and(|before| before.paused.generation == generation);
+    ensure(!same_pause || first.payload == second.payload, || {
+        format!("{id}#{generation} had accepted {:?} and goes on with {:?}", first.payload, second.payload)
+    })
+}
+
+fn one_writer(sight: &Sight<'_>) -> Result<(), String> {
+    match sight.call {
+        Call::Lease { session, request, granted: true } => {
+            let Some((owner, until)) = sight.witness.leases.get(session) else { return Ok(()) };
+            ensure(*owner == request.owner || *until <= request.now, || {
+                format!("{} leased session {session}, which {owner} holds until {until}", request.owner)
+            })
+        }
+        Call::Commit { commit, done: true } => {
+            let Some(write) = &commit.session else { return Ok(()) };
+            let (Some(lease), Some((owner, _))) = (&write.lease, sight.witness.leases.get(&write.session_id)) else {
+                return Ok(());
+            };
+            ensure(*owner == lease.owner, || {
+                format!("{} wrote session {}, which {owner} holds", lease.owner, write.session_id)
+            })
+        }
+        Call::Lease { .. } | Call::Claim { .. } | Call::Commit { .. } | Call::Buffer { .. } => Ok(()),
+    }
+}
+
+/// No save loses what another one had saved.
+fn sessions_grow(sight: &Sight<'_>) -> Result<(), String> {
+    if let Some(Changed { before: Some(before), after }) = &sight.session {
+        let Some(after) = after else { return Err(format!("session {} is gone", before.session_id)) };
+        let (then, now) = (before.version, after.version);
+        ensure(now == then || now == then + 1, || {
+            format!("session {} went from version {then} to {now}", before.session_id)
+        })?;
+        for name in LISTS {
+            let (then, now) = (list(&before.state, name), list(&after.state, name));
+            ensure(now.starts_with(then), || {
+                format!("session {} had {name} {then:?} and has {now:?}", before.session_id)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn parked_signals_stay(sight: &Sight<'_>) -> Result<(), String> {
+    let parked = sight.witness.parked.iter().flat_map(|(id, all)| all.iter().map(move |one| (id, one)));
+    parked.filter(|(_, parked)| !parked.taken).try_for_each(|(id, parked)| {
+        let state = sight.witness.signals.get(id);
+        let kept = matches!(state, Some(SignalState::Buffered(signal)) if signal.payload == parked.payload);
+        ensure(kept, || format!("signal {id} was kept with {:?}, and is {state:?}", parked.payload))
+    })
+}
+
+/// The list `name` of a session's state.
+pub(crate) fn list<'s>(state: &'s Map, name: &str) -> &'s [Value] {
+    state.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

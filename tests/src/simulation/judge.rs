@@ -1,0 +1,152 @@
+//! What answers mean: whether somebody has to ask again, and what an answer may not say.
+
+use std::time::Duration;
+
+use dormouse_lambda::HttpResponse;
+use dormouse_ports::{InvocationId, InvocationRecord, InvocationStatus};
+use serde_json::Value;
+
+use super::clients::{Clients, Told, text};
+use super::witness::{Pause, Witness, has_ended};
+use super::workload::Wish;
+
+/// What a client makes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// That was it.
+    Done,
+    /// Ask again later.
+    Again,
+}
+
+/// Who judges an answer.
+pub(crate) struct Judge<'a> {
+    pub(crate) witness: &'a Witness,
+    pub(crate) clients: &'a mut Clients,
+    pub(crate) now: Duration,
+    pub(crate) chance: &'a mut fastrand::Rng,
+}
+
+impl Judge<'_> {
+    /// Judges the answer to `wish`.
+    ///
+    /// # Errors
+    /// Why the answer may not be.
+    pub(crate) fn judge(&mut self, wish: &Wish, answer: &HttpResponse) -> Result<Verdict, String> {
+        if answer.status == 503 {
+            return Ok(Verdict::Again);
+        }
+        let fitting = match wish {
+            Wish::Turn { graph, invocation, session, .. } => self.turn(graph, invocation, session.as_deref(), answer),
+            Wish::Message { session, text } => self.message(session, text, answer),
+            Wish::Callback { invocation, generation, fits, .. } => {
+                self.callback(invocation, *generation, *fits, answer)
+            }
+            Wish::Signal { signal_id, .. } => self.signal(signal_id, answer),
+            Wish::Status { .. } => answer.status == 200,
+            Wish::Event { .. } => false,
+        };
+        if fitting {
+            return Ok(Verdict::Done);
+        }
+        Err(format!("{wish} was answered {} {}", answer.status, answer.body))
+    }
+
+    fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpResponse) -> bool {
+        match (self.record(invocation), answer.status) {
+            (None, 200) => match session {
+                Some(session) => {
+                    self.clients.kept.push((session.to_owned(), invocation.to_owned()));
+                    true
+                }
+                None => false,
+            },
+            (Some(record), 200) => matches!(record.status, InvocationStatus::Completed { .. }),
+            (Some(_), 202) => self.suspended(graph, &answer.body),
+            (Some(record), _) => ended_with(&record, &answer.body),
+            (None, _) => false,
+        }
+    }
+
+    fn message(&mut self, session: &str, said: &str, answer: &HttpResponse) -> bool {
+        if ![200, 202].contains(&answer.status) {
+            // A chat whose message may be saved or not is not to be asked again (harness-chat §10.1).
+            return answer.body["error"]["category"] == "session_save_failed";
+        }
+        self.clients.kept.push((session.to_owned(), said.to_owned()));
+        answer.status == 200 || self.suspended("chat", &answer.body)
+    }
+
+    fn callback(&mut self, invocation: &str, generation: u64, fits: bool, answer: &HttpResponse) -> bool {
+        let over = self.witness.is_over(&invocation.into(), generation);
+        let Some(record) = self.record(invocation) else { return false };
+        match answer.status {
+            200 | 202 => {
+                // Whoever began it hears of the next pause by asking again.
+                if answer.status == 202 {
+                    self.ask_again(invocation);
+                }
+                over
+            }
+            422 if !fits => true,
+            _ => ended_with(&record, &answer.body),
+        }
+    }
+
+    fn signal(&mut self, signal_id: &str, answer: &HttpResponse) -> bool {
+        match answer.status {
+            202 if text(&answer.body, "status") == "buffered" => self.witness.parked.contains_key(&signal_id.into()),
+            200 | 202 => {
+                let invocation = text(&answer.body, "invocation_id").to_owned();
+                self.ask_again(&invocation);
+                self.record(&invocation).is_some()
+            }
+            400 => self.clients.compete_for(signal_id),
+            _ => {
+                let waited = |pause: &Pause| pause.descriptor.signal_id.as_str() == signal_id;
+                let mut woken = self.witness.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
+                woken.any(|id| self.record(id.as_str()).is_some_and(|record| ended_with(&record, &answer.body)))
+            }
+        }
+    }
+
+    /// A 202: the pause is stored, or was and is over.
+    fn suspended(&mut self, graph: &str, body: &Value) -> bool {
+        let generation = body.get("generation").and_then(Value::as_u64).unwrap_or(1);
+        let waiting_for = body.get("waiting_for").unwrap_or(&Value::Null);
+        let told = Told {
+            graph,
+            invocation: text(body, "invocation_id"),
+            generation,
+            signal_id: text(waiting_for, "signal_id"),
+            callback: text(body, "callback_url"),
+            status: text(body, "status_url"),
+        };
+        let stored = self.record(told.invocation).is_some_and(|record| record.paused.generation >= generation);
+        self.clients.react(&told, self.now, self.chance);
+        stored
+    }
+
+    fn ask_again(&mut self, invocation: &str) {
+        let asked = |wish: &Wish| matches!(wish, Wish::Turn { invocation: of, .. } if of == invocation);
+        let turn = self.clients.errands.iter().map(|errand| &errand.wish).find(|wish| asked(wish)).cloned();
+        let record = self.record(invocation);
+        let goes_on = record.is_some_and(|record| !has_ended(&record) && record.paused.generation > 1);
+        let pending = self.clients.errands.iter().any(|errand| !errand.told && asked(&errand.wish));
+        if let Some(turn) = turn.filter(|_| goes_on && !pending) {
+            self.clients.wish(self.now, turn);
+        }
+    }
+
+    fn record(&self, invocation: &str) -> Option<InvocationRecord> {
+        self.witness.invocations.get(&InvocationId::from(invocation)).cloned()
+    }
+}
+
+/// Whether `body` tells of the error with which the invocation ended.
+fn ended_with(record: &InvocationRecord, body: &Value) -> bool {
+    match &record.status {
+        InvocationStatus::Errored(failure) => body["error"]["category"] == failure.category.as_str(),
+        InvocationStatus::Completed { .. } | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+    }
+}

@@ -1,0 +1,161 @@
+//! What must hold when everything has come to rest: nothing fails any more, everybody has been told, and the sweep has
+//! been there. To add an invariant: a function, and a line in [`AT_REST`].
+
+use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
+use dormouse_ports::{DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, SignalState};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::clients::Clients;
+use super::invariants::list;
+use super::services::Services;
+use super::witness::{Witness, has_ended};
+
+/// Everything at rest.
+pub(crate) struct Rest<'a> {
+    pub(crate) witness: &'a Witness,
+    pub(crate) services: &'a Services,
+    pub(crate) clients: &'a Clients,
+    pub(crate) now: Timestamp,
+}
+
+type Holds = fn(&Rest<'_>) -> Result<(), String>;
+
+/// All of them, by name.
+pub(crate) const AT_REST: [(&str, Holds); 9] = [
+    ("everybody is told what came of their wish", all_are_told),
+    ("nobody is left half awake", nobody_is_half_awake),
+    ("nothing is overdue", nothing_is_overdue),
+    ("whoever sleeps can be woken", sleepers_can_be_woken),
+    ("what goes on was told so", payloads_were_sent),
+    ("an outcome holds the answer of every pause", outcomes_hold_answers),
+    ("what an answer said was kept, is kept", kept_is_kept),
+    ("an awaited event is delivered", events_are_delivered),
+    ("a delivered event is consumed or visible", events_are_consumed),
+];
+
+fn all_are_told(rest: &Rest<'_>) -> Result<(), String> {
+    match rest.clients.errands.iter().find(|errand| !errand.told) {
+        Some(errand) => Err(format!("{} is never answered", errand.wish)),
+        None => Ok(()),
+    }
+}
+
+fn nobody_is_half_awake(rest: &Rest<'_>) -> Result<(), String> {
+    each(rest, |id, record| match &record.status {
+        InvocationStatus::Resuming(claim) => Err(format!("{id} is claimed by {} still", claim.owner)),
+        InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => Ok(()),
+    })
+}
+
+fn nothing_is_overdue(rest: &Rest<'_>) -> Result<(), String> {
+    each(rest, |id, record| {
+        let due = record.paused.wake.due.as_ref().filter(|_| !has_ended(record));
+        match due {
+            Some(due) if due.at <= rest.now => Err(format!("{id} was due at {} and sleeps on", due.at)),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// The sweep has registered what a crash had lost.
+fn sleepers_can_be_woken(rest: &Rest<'_>) -> Result<(), String> {
+    each(rest, |id, record| {
+        let paused = &record.paused;
+        let scheduled = || rest.services.schedules.contains_key(&(id.clone(), paused.generation));
+        let timed = paused.wake.due.is_none() || scheduled();
+        let routed = paused.wake.event.as_ref().is_none_or(|wait| rest.services.has_rule(wait));
+        match has_ended(record) || (timed && routed) {
+            true => Ok(()),
+            false => Err(format!("{id}#{} sleeps, and nothing outside will wake it", paused.generation)),
+        }
+    })
+}
+
+/// Every pause went on with what somebody had sent for it, or with what its own deadline says.
+fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
+    rest.witness.consumed.iter().try_for_each(|((id, generation), payload)| {
+        let Some(payload) = payload else { return Ok(()) };
+        let pause = rest.witness.pauses.get(&(id.clone(), *generation));
+        let by_address = rest.clients.sent_to.get(&(id.clone(), *generation));
+        let by_signal = pause.and_then(|pause| rest.clients.signalled.get(&pause.descriptor.signal_id));
+        let carried = rest
+            .services
+            .carried
+            .iter()
+            .filter(|carried| pause.is_some_and(|pause| pause.descriptor.signal_id == carried.signal_id));
+        let due = pause.and_then(|pause| pause.wake.due.as_ref()).and_then(|due| match &due.action {
+            DueAction::Resume(payload) => Some(payload),
+            DueAction::Fail => None,
+        });
+        let mut sent = by_address.into_iter().chain(by_signal).flatten().chain(due);
+        let known = sent.any(|sent| sent == payload) || carried.map(|carried| &carried.payload).any(|p| p == payload);
+        if known { Ok(()) } else { Err(format!("{id}#{generation} went on with {payload:?}, which nobody sent")) }
+    })
+}
+
+fn outcomes_hold_answers(rest: &Rest<'_>) -> Result<(), String> {
+    each(rest, |id, record| {
+        let InvocationStatus::Completed { state } = &record.status else { return Ok(()) };
+        let consumed = |generation| rest.witness.consumed.get(&(id.clone(), generation)).cloned().flatten();
+        let payloads: Vec<Map> = (1..=record.paused.generation).filter_map(consumed).collect();
+        let holds = match record.paused.graph.as_str() {
+            EXPENSE_APPROVAL => holds_field(&payloads, state, "decided_by"),
+            EXPORT_JOB => holds_field(&payloads, state, "url"),
+            "chat" | "reminder" => payloads.len() == 1,
+            _ => {
+                let answers: Vec<Value> =
+                    payloads.iter().filter_map(|payload| payload.get("answer").cloned()).collect();
+                let entry = |answer: &Value| format!("{id}/{}", answer.as_str().unwrap_or_default()).into();
+                list(state, "answers") == answers
+                    && (record.paused.graph != "journal"
+                        || answers.iter().all(|answer| times_in_session(rest, record, &entry(answer)) == 1))
+            }
+        };
+        if holds { Ok(()) } else { Err(format!("{id} was answered {payloads:?} and came to {state:?}")) }
+    })
+}
+
+fn holds_field(payloads: &[Map], state: &Map, name: &str) -> bool {
+    payloads.len() == 1 && payloads[0].get(name).is_none_or(|answer| state.get(name) == Some(answer))
+}
+
+fn times_in_session(rest: &Rest<'_>, record: &InvocationRecord, entry: &Value) -> usize {
+    let session = record.paused.session_id.as_ref().and_then(|id| rest.witness.sessions.get(id));
+    session.map_or(0, |session| list(&session.state, "entries").iter().filter(|other| *other == entry).count())
+}
+
+fn kept_is_kept(rest: &Rest<'_>) -> Result<(), String> {
+    rest.clients.kept.iter().try_for_each(|(session_id, kept)| {
+        let session = rest.witness.sessions.get(&session_id.as_str().into());
+        let found = session.is_some_and(|session| {
+            list(&session.state, "entries").iter().any(|entry| entry == kept)
+                || list(&session.state, "messages").iter().any(|message| message["content"] == kept.as_str())
+        });
+        if found { Ok(()) } else { Err(format!("session {session_id} lost {kept:?}")) }
+    })
+}
+
+fn events_are_delivered(rest: &Rest<'_>) -> Result<(), String> {
+    match rest.services.carried.iter().find(|carried| !carried.delivered) {
+        Some(carried) => Err(format!("the event for signal {} never arrived", carried.signal_id)),
+        None => Ok(()),
+    }
+}
+
+/// Whoever waited for the signal of an event went on; if nobody did, the signal is kept.
+fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
+    rest.services.carried.iter().try_for_each(|carried| {
+        let id = &carried.signal_id;
+        let state = rest.witness.signals.get(id);
+        let fine = matches!(state, Some(SignalState::Buffered(_) | SignalState::Delivered { .. }));
+        if fine { Ok(()) } else { Err(format!("the event for signal {id} was delivered, and the signal is {state:?}")) }
+    })
+}
+
+fn each(
+    rest: &Rest<'_>,
+    mut holds: impl FnMut(&InvocationId, &InvocationRecord) -> Result<(), String>,
+) -> Result<(), String> {
+    rest.witness.invocations.iter().try_for_each(|(id, record)| holds(id, record))
+}

@@ -1,0 +1,158 @@
+//! The event bus and the scheduler, as EventBridge behaves: what was taken is delivered at least once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dormouse_ports::{Event, EventWait, InvocationId, Map, SignalId, Subscription};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::PlantedBug;
+
+/// Something for a function, kept until one has taken it.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) to: Function,
+    pub(crate) input: Value,
+    /// When it is delivered, or delivered again.
+    pub(crate) due: Duration,
+    /// Deliveries under way.
+    pub(crate) in_flight: u32,
+}
+
+/// Which function takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    /// Events that carry signals.
+    Signal,
+    /// Wake-ups and sweeps.
+    Wakeup,
+}
+
+/// A signal that the bus has acknowledged.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Carried {
+    pub(crate) signal_id: SignalId,
+    pub(crate) payload: Map,
+    /// The parcel in which it travels; none when the bus has no rule for it.
+    parcel: Option<u64>,
+    /// Whether a function has taken it.
+    pub(crate) delivered: bool,
+}
+
+/// The services and what they hold.
+#[derive(Debug, Default)]
+pub(crate) struct Services {
+    /// By name, as the scheduler does.
+    pub(crate) schedules: BTreeMap<(InvocationId, u64), Timestamp>,
+    pub(crate) parcels: BTreeMap<u64, Parcel>,
+    /// Signals that the bus took, to be compared with what became of them.
+    pub(crate) carried: Vec<Carried>,
+    /// What the outside world will announce, and when.
+    pub(crate) announcements: Vec<(Duration, Event)>,
+    /// Jobs that were asked for, and that nobody has worked on yet.
+    pub(crate) jobs: Vec<Map>,
+    rules: Vec<EventWait>,
+    /// Waits for events that were acknowledged, with the signals that they are for.
+    awaited: Vec<(EventWait, SignalId)>,
+    last: u64,
+    planted: Option<PlantedBug>,
+}
+
+impl Services {
+    pub(crate) fn new(planted: Option<PlantedBug>) -> Self {
+        Self { planted, ..Self::default() }
+    }
+
+    pub(crate) fn subscribe(&mut self, subscription: &Subscription) {
+        if let Some(due) = &subscription.wake.due {
+            self.schedules.insert((subscription.invocation_id.clone(), subscription.generation), due.at);
+        }
+        if let Some(wait) = &subscription.wake.event {
+            self.awaited.push((wait.clone(), subscription.descriptor.signal_id.clone()));
+            if self.planted != Some(PlantedBug::RuleNotMade) && !self.rules.contains(wait) {
+                self.rules.push(wait.clone());
+            }
+        }
+    }
+
+    pub(crate) fn has_rule(&self, wait: &EventWait) -> bool {
+        self.rules.contains(wait)
+    }
+
+    pub(crate) fn cancel(&mut self, subscription: &Subscription) {
+        self.schedules.remove(&(subscription.invocation_id.clone(), subscription.generation));
+    }
+
+    /// Takes `event` to whoever has a rule for it.
+    pub(crate) fn publish(&mut self, event: Event) {
+        if event.detail_type == "Export Requested" {
+            self.jobs.push(event.detail.clone());
+        }
+        let signals = |wait: &EventWait| matches(wait, &event).then(|| correlated(wait, &event)).flatten();
+        let routed: Vec<SignalId> = self.rules.iter().filter_map(signals).map(SignalId::from).collect();
+        let is_awaited = |(wait, id): &&(EventWait, SignalId)| signals(wait) == Some(id.as_str());
+        let missed = self.awaited.iter().find(is_awaited).map(|(_, id)| id.clone()).filter(|id| !routed.contains(id));
+        for id in routed {
+            self.carry_signal(id, event.detail.clone());
+        }
+        let payload = event.detail;
+        self.carried.extend(missed.map(|signal_id| Carried { signal_id, payload, parcel: None, delivered: false }));
+    }
+
+    /// Takes a signal of our own to the signal function.
+    pub(crate) fn carry_signal(&mut self, signal_id: SignalId, payload: Map) {
+        let input = json!({ "dormouse_signal": { "signal_id": signal_id, "payload": payload, "event_id": null } });
+        let parcel = Some(self.keep(Function::Signal, input, Duration::ZERO));
+        self.carried.push(Carried { signal_id, payload, parcel, delivered: false });
+    }
+
+    /// Keeps something for a function until it takes it.
+    fn keep(&mut self, to: Function, input: Value, due: Duration) -> u64 {
+        self.last += 1;
+        self.parcels.insert(self.last, Parcel { to, input, due, in_flight: 0 });
+        self.last
+    }
+
+    /// A function has taken the parcel, or will never take it.
+    pub(crate) fn settle(&mut self, parcel: u64) {
+        self.parcels.remove(&parcel);
+        for carried in self.carried.iter_mut().filter(|carried| carried.parcel == Some(parcel)) {
+            carried.delivered = true;
+        }
+    }
+
+    /// Turns schedules that fell due into parcels; those that `lost` names are forgotten.
+    pub(crate) fn fire(&mut self, now: Timestamp, elapsed: Duration, mut lost: impl FnMut() -> bool) {
+        for ((id, generation), _) in self.schedules.extract_if(.., |_, at| *at <= now).collect::<Vec<_>>() {
+            if !lost() {
+                let wakeup = json!({ "invocation_id": id, "generation": generation });
+                self.keep(Function::Wakeup, json!({ "dormouse_wakeup": wakeup }), elapsed);
+            }
+        }
+    }
+
+    /// Announces what it is time for.
+    pub(crate) fn announce(&mut self, elapsed: Duration) {
+        let due: Vec<_> = self.announcements.extract_if(.., |(at, _)| *at <= elapsed).collect();
+        for (_, event) in due {
+            self.publish(event);
+        }
+    }
+}
+
+/// Patterns here name values of top-level fields only.
+fn matches(wait: &EventWait, event: &Event) -> bool {
+    wait.pattern.iter().all(|(field, choices)| {
+        let value = match field.as_str() {
+            "source" => &event.source,
+            "detail-type" => &event.detail_type,
+            _ => return false,
+        };
+        choices.as_array().is_some_and(|choices| choices.iter().any(|choice| choice == value))
+    })
+}
+
+fn correlated<'e>(wait: &EventWait, event: &'e Event) -> Option<&'e str> {
+    event.detail.get(wait.correlation.strip_prefix("$.detail.")?)?.as_str()
+}

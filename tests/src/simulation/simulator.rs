@@ -1,0 +1,280 @@
+//! One run: first everything may fail, then it must come to rest.
+
+mod calls;
+mod mail;
+mod time;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dormouse_harness::GraphRegistry;
+use serde_json::json;
+
+use super::clients::Clients;
+use super::executor::Executor;
+use super::outside::Outside;
+use super::planted::LyingStore;
+use super::process::{Message, Process, Reply};
+use super::rest::{AT_REST, Rest};
+use super::services::Services;
+use super::trace::Trace;
+use super::weather::Fault;
+use super::witness::{Violation, Witness};
+use super::workload;
+use super::world::{ProcessId, World};
+use super::{Options, PlantedBug, Report};
+
+/// How many decisions a run makes while everything may fail.
+const STORMY_STEPS: u32 = 500;
+/// How many it may take to come to rest afterwards.
+const CALM_STEPS: u32 = 20_000;
+/// By then every deadline of the workload has passed, and no parked signal has expired.
+const BEYOND_DEADLINES: Duration = Duration::from_secs(4 * 24 * 3600);
+
+/// Who sent a message, and whom its reply concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Errand(usize),
+    Parcel(u64),
+    Sweep,
+}
+
+/// A message that has not arrived.
+struct Letter {
+    source: Source,
+    message: Message,
+}
+
+/// One run.
+pub(crate) struct Simulator {
+    world: World,
+    graphs: GraphRegistry,
+    outside: Outside,
+    executor: Executor,
+    processes: Vec<Process>,
+    started: ProcessId,
+    clients: Clients,
+    letters: Vec<Letter>,
+    /// What processes work on, by the number of the delivery.
+    running: BTreeMap<u64, (Source, ProcessId)>,
+    delivered: u64,
+    replies: Arc<Mutex<Vec<(u64, Reply)>>>,
+    trace: Trace,
+    planted: Option<PlantedBug>,
+    calls: u64,
+    deepest: usize,
+    stormy: bool,
+}
+
+impl Simulator {
+    /// A run on `world`, which was set up for it.
+    pub(crate) fn new(world: World, graphs: GraphRegistry, options: &Options) -> Self {
+        let planted = options.planted;
+        let mut simulator = Self {
+            outside: Outside {
+                store: LyingStore::new(planted),
+                services: Services::new(planted),
+                witness: Witness::default(),
+            },
+            executor: Executor::default(),
+            processes: Vec::new(),
+            started: 0,
+            clients: Clients::default(),
+            letters: Vec::new(),
+            running: BTreeMap::new(),
+            delivered: 0,
+            replies: Arc::default(),
+            trace: Trace::new(options.readable),
+            planted,
+            calls: 0,
+            deepest: 0,
+            stormy: true,
+            world,
+            graphs,
+        };
+        let plan = workload::plan(&mut simulator.world.lock().chance);
+        for (due, wish) in plan {
+            simulator.clients.wish(due, wish);
+        }
+        for _ in 0..simulator.chance(|chance| chance.usize(1..=3)) {
+            let process = simulator.start_process();
+            simulator.processes.push(process);
+        }
+        simulator
+    }
+
+    /// Runs to the end, or to the first violation.
+    pub(crate) fn run(mut self, seed: u64) -> Report {
+        let violation = self.storm().and_then(|()| self.calm_down()).err();
+        let struck = self.world.lock().weather.struck();
+        let (digest, steps) = (self.trace.digest(), self.trace.steps());
+        let pauses = self.outside.witness.pauses.len();
+        let (calls, deepest) = (self.calls, self.deepest);
+        Report { seed, digest, steps, calls, pauses, deepest, struck, violation, trace: self.trace.into_lines() }
+    }
+
+    /// Everything may go wrong.
+    fn storm(&mut self) -> Result<(), Violation> {
+        for _ in 0..STORMY_STEPS {
+            self.settle_tasks()?;
+            self.post();
+            if self.is_idle() && self.outside.services.schedules.is_empty() {
+                break;
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more; everything must come to rest, also once all deadlines are over.
+    fn calm_down(&mut self) -> Result<(), Violation> {
+        self.stormy = false;
+        self.world.lock().weather.clear_up();
+        self.trace.note(format_args!("-- from here on nothing goes wrong"));
+        self.come_to_rest()?;
+        let elapsed = self.world.lock().elapsed + BEYOND_DEADLINES;
+        self.advance_to(elapsed);
+        self.come_to_rest()
+    }
+
+    fn come_to_rest(&mut self) -> Result<(), Violation> {
+        let mut sweeps_without_change = 0;
+        for _ in 0..CALM_STEPS {
+            self.settle_tasks()?;
+            self.post();
+            if self.is_idle() {
+                let before = self.outside.witness.changes;
+                // Claims and leases of the dead run out meanwhile.
+                let later = self.world.lock().elapsed + Duration::from_secs(30);
+                self.advance_to(later);
+                self.sweep()?;
+                let changed = self.outside.witness.changes != before;
+                sweeps_without_change = if changed { 0 } else { sweeps_without_change + 1 };
+                if sweeps_without_change == 2 {
+                    return self.check_rest();
+                }
+            } else {
+                self.step()?;
+            }
+        }
+        let how = format!("after {CALM_STEPS} calm steps there is still something to do");
+        Err(Violation { invariant: "everything comes to rest", how })
+    }
+
+    fn check_rest(&mut self) -> Result<(), Violation> {
+        let now = self.world.now();
+        let (witness, services) = (&self.outside.witness, &self.outside.services);
+        let rest = Rest { witness, services, clients: &self.clients, now };
+        AT_REST.iter().try_for_each(|(invariant, holds)| holds(&rest).map_err(|how| Violation { invariant, how }))
+    }
+
+    fn is_idle(&self) -> bool {
+        let world = self.world.lock();
+        world.tickets.is_empty()
+            && self.letters.is_empty()
+            && self.running.is_empty()
+            && self.executor.len() == 0
+            && self.outside.services.parcels.is_empty()
+            && self.outside.services.announcements.is_empty()
+            && self.clients.are_content()
+    }
+
+    /// Sends the sweep around and waits until it is through.
+    fn sweep(&mut self) -> Result<(), Violation> {
+        self.send_sweep("everything");
+        for _ in 0..CALM_STEPS {
+            self.settle_tasks()?;
+            self.post();
+            if self.running.is_empty() && self.letters.is_empty() {
+                return Ok(());
+            }
+            self.step()?;
+        }
+        Err(Violation { invariant: "everything comes to rest", how: "a sweep never ends".to_owned() })
+    }
+
+    /// Lets every task go as far as it can, and takes what functions replied.
+    fn settle_tasks(&mut self) -> Result<(), Violation> {
+        loop {
+            let spawned = std::mem::take(&mut self.world.lock().spawned);
+            for (process, task) in spawned {
+                self.executor.spawn(process, task);
+            }
+            let mut chance = self.world.lock().chance.fork();
+            if !self.executor.poll_one(&mut chance, |process| self.world.lock().running = process) {
+                break;
+            }
+        }
+        let replies = std::mem::take(&mut *self.replies.lock().unwrap_or_else(PoisonError::into_inner));
+        for (number, reply) in replies {
+            if let Some((source, _)) = self.running.remove(&number) {
+                let lost = self.strikes(Fault::ReplyLost);
+                self.receive(source, if lost { None } else { Some(reply) })?;
+            }
+        }
+        let under_way = self.world.lock().tickets.len();
+        self.deepest = self.deepest.max(under_way);
+        match self.outside.witness.violation.clone() {
+            Some(violation) => Err(violation),
+            None => Ok(()),
+        }
+    }
+
+    /// One decision of chance: what happens next.
+    fn step(&mut self) -> Result<(), Violation> {
+        let elapsed = self.world.lock().elapsed;
+        let ready: Vec<usize> = {
+            let world = self.world.lock();
+            (0..world.tickets.len()).filter(|index| world.tickets[*index].not_before <= elapsed).collect()
+        };
+        let possible = ready.len() + self.letters.len();
+        let go_on = possible > 0 && (!self.stormy || self.chance(|chance| chance.u8(..100)) < 88);
+        if go_on {
+            let next = self.chance(|chance| chance.usize(..possible));
+            match ready.get(next) {
+                Some(ticket) => self.serve_ticket(*ticket)?,
+                None => self.arrive(next - ready.len()),
+            }
+            return Ok(());
+        }
+        match self.chance(|chance| chance.u8(..100)) {
+            0..8 if self.stormy && self.strikes(Fault::Died) => {
+                let victim = self.chance(|chance| chance.usize(..self.processes.len()));
+                self.kill(victim)
+            }
+            8..24 if self.stormy => {
+                let scope = if self.chance(fastrand::Rng::bool) { "due" } else { "everything" };
+                self.send_sweep(scope);
+                Ok(())
+            }
+            // Where a claim has run out, its worker and whoever takes it over may meet.
+            36..70 if self.stormy && self.outside.witness.has_expired_claims(self.world.now()) => {
+                self.send_sweep("everything");
+                Ok(())
+            }
+            24..36 if self.stormy => {
+                self.lose_patience();
+                Ok(())
+            }
+            _ => {
+                self.let_time_pass();
+                Ok(())
+            }
+        }
+    }
+
+    fn send_sweep(&mut self, scope: &str) {
+        self.send(Source::Sweep, &Message::Wakeup(json!({ "dormouse_sweep": scope })));
+    }
+
+    fn chance<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        draw(&mut self.world.lock().chance)
+    }
+
+    fn strikes(&mut self, fault: Fault) -> bool {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        world.weather.strikes(fault, &mut world.chance)
+    }
+}

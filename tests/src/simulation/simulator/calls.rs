@@ -1,0 +1,98 @@
+//! What comes of calls, and how processes die.
+
+use std::time::Duration;
+
+use super::Simulator;
+use crate::simulation::process::Process;
+use crate::simulation::ticket::Phase;
+use crate::simulation::weather::Fault;
+use crate::simulation::witness::Violation;
+use crate::simulation::world::ProcessId;
+
+impl Simulator {
+    /// Decides what comes of a call.
+    pub(super) fn serve_ticket(&mut self, index: usize) -> Result<(), Violation> {
+        let mut ticket = self.world.lock().tickets.swap_remove(index);
+        if ticket.phase == Phase::Done {
+            self.trace.note(format_args!("{ticket}: answered"));
+            ticket.call.answer();
+            return Ok(());
+        }
+        if ticket.phase == Phase::Orphaned {
+            self.trace.note(format_args!("{ticket}: takes effect, and nobody waits for it"));
+            ticket.call.take_effect(&mut self.outside);
+            return Ok(());
+        }
+        if self.strikes(Fault::Refused) {
+            self.trace.note(format_args!("{ticket}: refused"));
+            ticket.call.fail("throttled");
+            return Ok(());
+        }
+        if self.strikes(Fault::DiedBefore) {
+            self.trace.note(format_args!("{ticket}: its process dies first"));
+            let process = ticket.process;
+            self.world.lock().tickets.push(ticket);
+            return self.kill_process(process);
+        }
+        if self.strikes(Fault::LateEffect) {
+            self.trace.note(format_args!("{ticket}: given up"));
+            ticket.call.fail("timed out");
+            ticket.phase = Phase::Orphaned;
+            let mut world = self.world.lock();
+            ticket.not_before = world.elapsed + Duration::from_millis(world.chance.u64(0..15_000));
+            world.tickets.push(ticket);
+            return Ok(());
+        }
+        self.calls += 1;
+        ticket.call.take_effect(&mut self.outside);
+        if self.strikes(Fault::AnswerLost) {
+            self.trace.note(format_args!("{ticket}: done, and the answer is lost"));
+            ticket.call.fail("the connection broke");
+        } else if self.strikes(Fault::DiedAfter) {
+            self.trace.note(format_args!("{ticket}: done, and its process dies"));
+            return self.kill_process(ticket.process);
+        } else if self.chance(|chance| chance.u8(..3)) == 0 {
+            self.trace.note(format_args!("{ticket}: done"));
+            ticket.phase = Phase::Done;
+            self.world.lock().tickets.push(ticket);
+        } else {
+            self.trace.note(format_args!("{ticket}: done and answered"));
+            ticket.call.answer();
+        }
+        Ok(())
+    }
+
+    fn kill_process(&mut self, id: ProcessId) -> Result<(), Violation> {
+        match self.processes.iter().position(|process| process.id == id) {
+            Some(victim) => self.kill(victim),
+            // A call of a process that died before.
+            None => Ok(()),
+        }
+    }
+
+    /// A process dies. Calls that it had under way may take effect nevertheless.
+    pub(super) fn kill(&mut self, victim: usize) -> Result<(), Violation> {
+        let successor = self.start_process();
+        let dead = std::mem::replace(&mut self.processes[victim], successor).id;
+        self.trace.note(format_args!("p{dead} dies"));
+        self.executor.kill(dead);
+        let orphans = {
+            let mut world = self.world.lock();
+            let mut orphans: Vec<_> = world.tickets.extract_if(.., |ticket| ticket.process == dead).collect();
+            orphans.retain(|ticket| ticket.phase != Phase::Done && world.chance.bool());
+            world.spawned.retain(|(process, _)| *process != dead);
+            orphans
+        };
+        for mut orphan in orphans {
+            orphan.phase = Phase::Orphaned;
+            self.world.lock().tickets.push(orphan);
+        }
+        let lost: Vec<_> = self.running.extract_if(.., |_, (_, process)| *process == dead).collect();
+        lost.into_iter().try_for_each(|(_, (source, _))| self.receive(source, None))
+    }
+
+    pub(super) fn start_process(&mut self) -> Process {
+        self.started += 1;
+        Process::new(&self.world, self.started, self.graphs.clone(), self.planted)
+    }
+}

@@ -1,0 +1,211 @@
+//! Requests, events and wake-ups on their way, and the replies.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use dormouse_lambda::{HttpResponse, TriggerError};
+use dormouse_ports::Event;
+use serde_json::json;
+
+use super::{Letter, Simulator, Source};
+use crate::simulation::PlantedBug;
+use crate::simulation::clients::{Errand, text};
+use crate::simulation::judge::{Judge, Verdict};
+use crate::simulation::process::{Message, Reply};
+use crate::simulation::services::{Function, Parcel};
+use crate::simulation::weather::Fault;
+use crate::simulation::witness::Violation;
+use crate::simulation::workload::Wish;
+
+impl Simulator {
+    /// Sends what it is time for.
+    pub(super) fn post(&mut self) {
+        let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
+        let world = self.world.clone();
+        self.outside.services.announce(elapsed);
+        self.outside.services.fire(now, elapsed, || {
+            let mut world = world.lock();
+            let world = &mut *world;
+            world.weather.strikes(Fault::ScheduleLost, &mut world.chance)
+        });
+        self.work_on_jobs(elapsed);
+        for index in 0..self.clients.errands.len() {
+            let errand = &self.clients.errands[index];
+            if errand.told || errand.in_flight > 0 || errand.due > elapsed {
+                continue;
+            }
+            match errand.wish.request() {
+                Some(request) => {
+                    self.trace.note(format_args!("a client asks: {}", self.clients.errands[index].wish));
+                    self.send(Source::Errand(index), &Message::Http(Box::new(request)));
+                }
+                None => self.put_on_bus(index),
+            }
+        }
+        let due = |parcel: &Parcel| parcel.in_flight == 0 && parcel.due <= elapsed;
+        let parcels = self.outside.services.parcels.iter().filter(|(_, parcel)| due(parcel));
+        let parcels: Vec<_> = parcels.map(|(number, parcel)| (*number, parcel.to, parcel.input.clone())).collect();
+        for (number, to, input) in parcels {
+            let message = match to {
+                Function::Signal => Message::Event(input),
+                Function::Wakeup => Message::Wakeup(input),
+            };
+            self.send(Source::Parcel(number), &message);
+        }
+    }
+
+    fn put_on_bus(&mut self, index: usize) {
+        let errand = &mut self.clients.errands[index];
+        errand.told = true;
+        if let Wish::Event { signal_id, payload } = &errand.wish {
+            self.trace.note(format_args!("{} is on the bus", errand.wish));
+            self.outside.services.carry_signal(signal_id.as_str().into(), payload.clone());
+        }
+    }
+
+    /// The exporter finishes its jobs after a while, and says so.
+    fn work_on_jobs(&mut self, elapsed: Duration) {
+        for mut detail in std::mem::take(&mut self.outside.services.jobs) {
+            let at = elapsed + Duration::from_millis(self.chance(|chance| chance.u64(0..60_000)));
+            let url = format!("s3://{}", text(&json!(detail), "job_id"));
+            detail.extend(crate::map(json!({ "status": "succeeded", "url": url })));
+            let (source, detail_type) = ("exporter".to_owned(), "Export Finished".to_owned());
+            let event = Event { source, detail_type, detail };
+            self.outside.services.announcements.push((at, event));
+        }
+    }
+
+    /// Puts a message on its way, where it may be lost or doubled.
+    pub(super) fn send(&mut self, source: Source, message: &Message) {
+        let copies = if self.strikes(Fault::MessageLost) {
+            0
+        } else if self.strikes(Fault::MessageDoubled) {
+            2
+        } else {
+            1
+        };
+        self.add_in_flight(source, copies);
+        for _ in 0..copies {
+            self.letters.push(Letter { source, message: message.clone() });
+        }
+        if copies == 0 {
+            self.trace.note(format_args!("{source:?} is lost on its way"));
+            self.retry_later(source);
+        }
+    }
+
+    /// A process takes a message in.
+    pub(super) fn arrive(&mut self, index: usize) {
+        let Letter { source, message } = self.letters.swap_remove(index);
+        let process = self.chance(|chance| chance.usize(..self.processes.len()));
+        let process = &self.processes[process];
+        self.delivered += 1;
+        let (number, replies) = (self.delivered, self.replies.clone());
+        self.trace.note(format_args!("p{} takes in {source:?} as delivery {number}", process.id));
+        let work = process.serve(message);
+        let task = async move {
+            let reply = work.await;
+            replies.lock().unwrap_or_else(PoisonError::into_inner).push((number, reply));
+        };
+        self.running.insert(number, (source, process.id));
+        self.executor.spawn(process.id, Box::pin(task));
+    }
+
+    /// Whoever sent the message hears of it; nothing, when its worker died or the reply was lost.
+    pub(super) fn receive(&mut self, source: Source, reply: Option<Reply>) -> Result<(), Violation> {
+        self.note_reply(source, reply.as_ref());
+        match source {
+            Source::Sweep => {}
+            Source::Errand(index) => {
+                self.clients.errands[index].in_flight -= 1;
+                let verdict = match reply {
+                    Some(Reply::Http(response)) => self.judge(index, &response)?,
+                    Some(Reply::Trigger(_)) | None => Verdict::Again,
+                };
+                match verdict {
+                    Verdict::Done => self.clients.errands[index].told = true,
+                    Verdict::Again => self.retry_later(source),
+                }
+            }
+            Source::Parcel(number) => {
+                if let Some(parcel) = self.outside.services.parcels.get_mut(&number) {
+                    parcel.in_flight -= 1;
+                }
+                match reply {
+                    Some(Reply::Trigger(Ok(_))) => self.outside.services.settle(number),
+                    Some(Reply::Trigger(Err(_))) if self.planted == Some(PlantedBug::AcknowledgeFailure) => {
+                        self.outside.services.settle(number);
+                    }
+                    Some(Reply::Trigger(Err(TriggerError::Unreadable(how)))) => {
+                        return Err(Violation { invariant: "functions read what services send", how });
+                    }
+                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_)) | None => {
+                        self.retry_later(source);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, index: usize, response: &HttpResponse) -> Result<Verdict, Violation> {
+        let wish = self.clients.errands[index].wish.clone();
+        let mut world = self.world.lock();
+        let now = world.elapsed;
+        let mut judge =
+            Judge { witness: &self.outside.witness, clients: &mut self.clients, now, chance: &mut world.chance };
+        judge.judge(&wish, response).map_err(|how| Violation { invariant: "an answer tells what is stored", how })
+    }
+
+    fn note_reply(&mut self, source: Source, reply: Option<&Reply>) {
+        match reply {
+            None => self.trace.note(format_args!("{source:?} hears nothing")),
+            Some(Reply::Http(response)) => {
+                let category = &response.body["error"]["category"];
+                self.trace.note(format_args!("{source:?} is told {} {category}", response.status));
+            }
+            Some(Reply::Trigger(Ok(value))) => self.trace.note(format_args!("{source:?} is told {value}")),
+            Some(Reply::Trigger(Err(error))) => self.trace.note(format_args!("{source:?} failed: {error}")),
+        }
+    }
+
+    fn add_in_flight(&mut self, source: Source, copies: u32) {
+        match source {
+            Source::Errand(index) => self.clients.errands[index].in_flight += copies,
+            Source::Parcel(number) => {
+                if let Some(parcel) = self.outside.services.parcels.get_mut(&number) {
+                    parcel.in_flight += copies;
+                }
+            }
+            Source::Sweep => {}
+        }
+    }
+
+    fn retry_later(&mut self, source: Source) {
+        let pause = Duration::from_millis(self.chance(|chance| chance.u64(50..8_000)));
+        let due = self.world.lock().elapsed + pause;
+        match source {
+            Source::Errand(index) => self.clients.errands[index].due = due,
+            Source::Parcel(number) => {
+                if let Some(parcel) = self.outside.services.parcels.get_mut(&number) {
+                    parcel.due = due;
+                }
+            }
+            Source::Sweep => {}
+        }
+    }
+
+    /// Somebody who has not been answered asks again, while the first request is under way still.
+    pub(super) fn lose_patience(&mut self) {
+        let waiting = |(index, errand): (usize, &Errand)| (!errand.told && errand.in_flight == 1).then_some(index);
+        let waiting: Vec<usize> = self.clients.errands.iter().enumerate().filter_map(waiting).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let index = waiting[self.chance(|chance| chance.usize(..waiting.len()))];
+        if let Some(request) = self.clients.errands[index].wish.request() {
+            self.trace.note(format_args!("a client loses patience: {}", self.clients.errands[index].wish));
+            self.send(Source::Errand(index), &Message::Http(Box::new(request)));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! How time passes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Simulator;
+
+impl Simulator {
+    /// Moves time to the next instant at which something happens, or by some amount.
+    pub(super) fn let_time_pass(&mut self) {
+        let elapsed = self.world.lock().elapsed;
+        let leap = if self.stormy { self.chance(|chance| chance.u8(..100)) } else { 0 };
+        let by = match leap {
+            0..75 => return self.advance_to(self.next_instant()),
+            75..88 => self.chance(|chance| chance.u64(1..1_000)),
+            88..99 => self.chance(|chance| chance.u64(1_000..20_000)),
+            _ => self.chance(|chance| chance.u64(20_000..7_200_000)),
+        };
+        self.advance_to(elapsed + Duration::from_millis(by));
+    }
+
+    fn next_instant(&self) -> Duration {
+        let (services, witness) = (&self.outside.services, &self.outside.witness);
+        let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
+        let in_time = |at: Timestamp| elapsed + Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        let errands = self.clients.errands.iter().filter(|errand| !errand.told).map(|errand| errand.due);
+        let parcels = services.parcels.values().map(|parcel| parcel.due);
+        let announcements = services.announcements.iter().map(|(at, _)| *at);
+        let schedules = services.schedules.values().map(|at| in_time(*at));
+        let expiries = witness.claims().map(|claim| in_time(claim.until));
+        let instants = errands.chain(parcels).chain(announcements).chain(schedules).chain(expiries);
+        let mut world = self.world.lock();
+        let waking = world.next_waking();
+        let slow = world.tickets.iter().map(|ticket| ticket.not_before);
+        let next = instants.chain(waking).chain(slow).filter(|at| *at > elapsed).min();
+        next.unwrap_or(elapsed + Duration::from_secs(1))
+    }
+
+    pub(super) fn advance_to(&mut self, instant: Duration) {
+        self.world.lock().advance_to(instant);
+        self.trace.note(format_args!("it is {:.3} s", instant.as_secs_f64()));
+    }
+}

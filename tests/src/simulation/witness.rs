@@ -1,0 +1,253 @@
+use std::collections::BTreeMap;
+
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, InvocationId, InvocationRecord,
+    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PendingRow, SessionId, SessionRecord,
+    SignalDescriptor, SignalId, SignalState, StateStore, WakePlan,
+};
+use jiff::Timestamp;
+
+use super::invariants::EVERY_STEP;
+use super::outside::at_once;
+use super::planted::LyingStore;
+
+/// A call that may have changed what is stored, and what it was answered.
+#[derive(Clone, Copy)]
+pub(crate) enum Call<'a> {
+    Lease { session: &'a SessionId, request: &'a LeaseRequest, granted: bool },
+    Claim { request: &'a ClaimRequest, outcome: &'a ClaimOutcome },
+    Commit { commit: &'a Commit, done: bool },
+    Buffer { id: &'a SignalId, signal: &'a BufferedSignal, outcome: &'a BufferOutcome },
+}
+
+/// Something that must never be, and is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which invariant is broken.
+    pub invariant: &'static str,
+    /// How.
+    pub how: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.how)
+    }
+}
+
+/// Before and after of what a call concerns.
+pub(crate) struct Sight<'a> {
+    pub(crate) call: Call<'a>,
+    pub(crate) witness: &'a Witness,
+    pub(crate) invocation: Option<Changed<InvocationRecord>>,
+    pub(crate) session: Option<Changed<SessionRecord>>,
+    /// The whole index of what sleeps, now.
+    pub(crate) rows: Vec<PendingRow>,
+}
+
+/// A record before and after.
+pub(crate) struct Changed<T> {
+    pub(crate) before: Option<T>,
+    pub(crate) after: Option<T>,
+}
+
+/// Looks at the store after every call that may change it, remembers what it was, and compares.
+#[derive(Default)]
+pub(crate) struct Witness {
+    pub(crate) invocations: BTreeMap<InvocationId, InvocationRecord>,
+    pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
+    pub(crate) signals: BTreeMap<SignalId, SignalState>,
+    /// Who holds which session, and until when.
+    pub(crate) leases: BTreeMap<SessionId, (Owner, Timestamp)>,
+    /// Every pause that ever was, by invocation and generation.
+    pub(crate) pauses: BTreeMap<(InvocationId, u64), Pause>,
+    /// The payload with which each pause ended, by invocation and generation; `None` when it ended without one.
+    pub(crate) consumed: BTreeMap<(InvocationId, u64), Option<Map>>,
+    /// Signals that were acknowledged as kept, and by whom they were taken since.
+    pub(crate) parked: BTreeMap<SignalId, Vec<Parked>>,
+    /// How many calls changed something.
+    pub(crate) changes: u64,
+    pub(crate) violation: Option<Violation>,
+}
+
+/// What a pause waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct Pause {
+    pub(crate) descriptor: SignalDescriptor,
+    pub(crate) wake: WakePlan,
+}
+
+/// A signal that came before its wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Parked {
+    pub(crate) payload: Map,
+    pub(crate) taken: bool,
+}
+
+impl Witness {
+    /// Takes note of `call`, which has just been answered.
+    pub(crate) fn saw(&mut self, store: &LyingStore, call: Call<'_>) {
+        let invocation = invocation_of(call).map(|id| Changed {
+            before: self.invocations.get(id).cloned(),
+            after: at_once(store.load_invocation(id)).ok().flatten(),
+        });
+        let session = session_of(call).map(|id| Changed {
+            before: self.sessions.get(id).cloned(),
+            after: at_once(store.load_session(id, None)).ok().and_then(|loaded| loaded.record),
+        });
+        if let Some(changed) = &invocation {
+            self.look_at_signals(store, changed);
+        }
+        if let Call::Buffer { id, .. } = call {
+            self.look_at_signal(store, id);
+        }
+        let rows = rows(store);
+        self.note(call, invocation.as_ref(), session.as_ref());
+        let sight = Sight { call, witness: self, invocation, session, rows };
+        let broken = EVERY_STEP.iter().find_map(|(invariant, holds)| {
+            let how = holds(&sight).err()?;
+            Some(Violation { invariant, how })
+        });
+        self.remember(call);
+        self.violation = self.violation.take().or(broken);
+    }
+
+    /// Whether pause `generation` of `id` is over.
+    pub(crate) fn is_over(&self, id: &InvocationId, generation: u64) -> bool {
+        self.invocations.get(id).is_some_and(|record| record.paused.generation > generation || has_ended(record))
+    }
+
+    /// The claims of all invocations that are being resumed.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.invocations.values().filter_map(|record| match &record.status {
+            InvocationStatus::Resuming(claim) => Some(claim),
+            InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+        })
+    }
+
+    /// Whether a claim has run out.
+    pub(crate) fn has_expired_claims(&self, now: Timestamp) -> bool {
+        self.claims().any(|claim| claim.until <= now)
+    }
+
+    fn look_at_signals(&mut self, store: &LyingStore, changed: &Changed<InvocationRecord>) {
+        for record in [&changed.before, &changed.after].into_iter().flatten() {
+            self.look_at_signal(store, &record.paused.descriptor.signal_id);
+        }
+    }
+
+    /// Reads a signal as it is stored, whether or not it has expired.
+    fn look_at_signal(&mut self, store: &LyingStore, id: &SignalId) {
+        match at_once(store.load_signal(id, Timestamp::MIN)).ok().flatten() {
+            Some(record) => self.signals.insert(id.clone(), record.state),
+            None => self.signals.remove(id),
+        };
+    }
+
+    /// Keeps the new records, and what can be learnt from comparing them with the old ones.
+    fn note(
+        &mut self,
+        call: Call<'_>,
+        invocation: Option<&Changed<InvocationRecord>>,
+        session: Option<&Changed<SessionRecord>>,
+    ) {
+        if let Some(Changed { before, after: Some(after) }) = invocation {
+            if before.as_ref() != Some(after) {
+                self.changes += 1;
+            }
+            if let Some(before) = before.as_ref().filter(|before| !has_ended(before))
+                && (after.paused.generation > before.paused.generation || has_ended(after))
+            {
+                let pause = (before.paused.invocation_id.clone(), before.paused.generation);
+                self.consumed.insert(pause, payload_of(before));
+            }
+            let pause = Pause { descriptor: after.paused.descriptor.clone(), wake: after.paused.wake.clone() };
+            self.pauses.insert((after.paused.invocation_id.clone(), after.paused.generation), pause);
+            self.invocations.insert(after.paused.invocation_id.clone(), after.clone());
+        }
+        if let Some(Changed { after: Some(after), .. }) = session {
+            self.sessions.insert(after.session_id.clone(), after.clone());
+        }
+        match call {
+            Call::Buffer { id, signal, outcome: BufferOutcome::Buffered { .. } } => {
+                let parked = self.parked.entry(id.clone()).or_default();
+                if !parked.iter().any(|parked| !parked.taken && parked.payload == signal.payload) {
+                    parked.push(Parked { payload: signal.payload.clone(), taken: false });
+                }
+            }
+            Call::Commit { commit, done: true } => {
+                if let Some(InvocationWrite::Suspend { paused, claim: Some(claim), .. }) = &commit.invocation {
+                    let parked = self.parked.get_mut(&paused.descriptor.signal_id);
+                    let taken = parked.and_then(|p| p.iter_mut().find(|p| !p.taken && p.payload == claim.payload));
+                    if let Some(parked) = taken {
+                        parked.taken = true;
+                    }
+                }
+            }
+            Call::Lease { .. } | Call::Claim { .. } | Call::Buffer { .. } | Call::Commit { done: false, .. } => {}
+        }
+    }
+
+    /// Keeps who holds what, once the call has been judged by who held it before.
+    fn remember(&mut self, call: Call<'_>) {
+        match call {
+            Call::Lease { session, request, granted: true } => {
+                self.leases.insert(session.clone(), (request.owner.clone(), request.until));
+            }
+            Call::Commit { commit, done: true } => {
+                if let Some(write) = commit.session.as_ref().filter(|write| write.release) {
+                    self.leases.remove(&write.session_id);
+                }
+            }
+            Call::Lease { .. } | Call::Commit { .. } | Call::Claim { .. } | Call::Buffer { .. } => {}
+        }
+    }
+}
+
+/// The whole index of what sleeps.
+pub(crate) fn rows(store: &LyingStore) -> Vec<PendingRow> {
+    let (mut rows, mut cursor) = (Vec::new(), None);
+    while let Ok(page) = at_once(store.list_pending(None, cursor.as_deref())) {
+        rows.extend(page.items);
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    rows
+}
+
+/// Whether the invocation is over.
+pub(crate) fn has_ended(record: &InvocationRecord) -> bool {
+    match record.status {
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => true,
+        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+    }
+}
+
+fn payload_of(record: &InvocationRecord) -> Option<Map> {
+    match &record.status {
+        InvocationStatus::Resuming(claim) => Some(claim.payload.clone()),
+        InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+    }
+}
+
+fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
+    match call {
+        Call::Claim { request, .. } => Some(&request.invocation_id),
+        Call::Commit { commit, .. } => commit.invocation.as_ref().map(|write| match write {
+            InvocationWrite::Suspend { paused, .. }
+            | InvocationWrite::Complete { paused, .. }
+            | InvocationWrite::Fail { paused, .. } => &paused.invocation_id,
+            InvocationWrite::Release { invocation_id, .. } => invocation_id,
+        }),
+        Call::Lease { .. } | Call::Buffer { .. } => None,
+    }
+}
+
+fn session_of(call: Call<'_>) -> Option<&SessionId> {
+    match call {
+        Call::Commit { commit, .. } => commit.session.as_ref().map(|write| &write.session_id),
+        Call::Lease { .. } | Call::Claim { .. } | Call::Buffer { .. } => None,
+    }
+}

@@ -1,0 +1,193 @@
+//! What people and systems outside ask for. To add an operation: a [`Wish`], its request here, and what its answers
+//! mean in `judge`.
+
+use std::time::Duration;
+
+use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
+use dormouse_lambda::HttpRequest;
+use dormouse_ports::Map;
+use serde_json::{Value, json};
+
+use super::graphs::signal_of;
+
+/// What a sender of signals presents.
+pub(crate) const KEY: &str = "open-sesame-open-sesame";
+
+/// Something that somebody wants done and asks for until they are told what came of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Wish {
+    /// Begin an invocation.
+    Turn { graph: &'static str, invocation: String, session: Option<String>, state: Value },
+    /// Say something in a chat; `text` is said by nobody else.
+    Message { session: String, text: String },
+    /// Answer one pause, by its address.
+    Callback { invocation: String, generation: u64, address: String, payload: Map, fits: bool },
+    /// Send a signal over HTTP.
+    Signal { signal_id: String, payload: Map },
+    /// Put a signal on the bus.
+    Event { signal_id: String, payload: Map },
+    /// Look what became of an invocation.
+    Status { invocation: String, address: String },
+}
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Turn { graph, invocation, session, .. } => match session {
+                Some(session) => write!(f, "turn {invocation} of {graph} in {session}"),
+                None => write!(f, "turn {invocation} of {graph}"),
+            },
+            Self::Message { session, text } => write!(f, "message {text:?} in {session}"),
+            Self::Callback { invocation, generation, payload, .. } => {
+                write!(f, "callback {invocation}#{generation} {}", Value::Object(payload.clone()))
+            }
+            Self::Signal { signal_id, payload } => write!(f, "signal {signal_id} {}", Value::Object(payload.clone())),
+            Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
+            Self::Status { invocation, .. } => write!(f, "status {invocation}"),
+        }
+    }
+}
+
+impl Wish {
+    /// The request that asks for it; `None` for what does not go over HTTP.
+    pub(crate) fn request(&self) -> Option<HttpRequest> {
+        let post = |path: String, body: Value| request("POST", &path, body.to_string().into_bytes());
+        let payload = |payload: &Map| Value::Object(payload.clone());
+        Some(match self {
+            Self::Turn { graph, invocation, session, state } => {
+                let mut body = json!({ "invocation_id": invocation, "state": state });
+                if let Some(session) = session {
+                    body["session_id"] = session.as_str().into();
+                }
+                post(format!("/graphs/{graph}/turns"), body)
+            }
+            Self::Message { session, text } => {
+                post(format!("/chat/chat/sessions/{session}/messages"), json!({ "role": "user", "content": text }))
+            }
+            Self::Callback { address, payload: given, .. } => post(address.clone(), payload(given)),
+            Self::Signal { signal_id, payload: given } => {
+                let mut request = post(format!("/signals/{signal_id}"), payload(given));
+                request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
+                request
+            }
+            Self::Status { address, .. } => request("GET", address, Vec::new()),
+            Self::Event { .. } => return None,
+        })
+    }
+}
+
+fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    HttpRequest {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body,
+        time_left: Some(super::TURN + Duration::from_secs(1)),
+    }
+}
+
+/// Graphs that always sleep, with the signals that can be told before they do.
+const SLEEPERS: [&str; 13] = [
+    "ask",
+    "nap",
+    "lenient",
+    "strict",
+    "twice",
+    "again",
+    "shaky",
+    "doomed",
+    "spread",
+    "journal",
+    EXPENSE_APPROVAL,
+    EXPORT_JOB,
+    REMINDER,
+];
+
+/// Graphs that never sleep.
+const INSTANT: [&str; 2] = ["diary", "ledger"];
+
+/// What is asked for from the start of a run, and when.
+pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+    let mut plan = Vec::new();
+    for story in 1..=chance.usize(2..=6) {
+        let due = Duration::from_millis(chance.u64(0..2_000));
+        match chance.u8(..10) {
+            0..=5 => {
+                let graph = SLEEPERS[chance.usize(..SLEEPERS.len())];
+                let invocation = format!("i-{story}");
+                plan.extend(early_signal(chance, graph, &invocation));
+                plan.push((due, turn(chance, graph, invocation)));
+            }
+            6 | 7 => {
+                // Several in a row, so that they meet in their session.
+                let graph = if chance.bool() { INSTANT[chance.usize(..INSTANT.len())] } else { "journal" };
+                for part in 0..chance.u8(2..=4) {
+                    plan.push((due, turn(chance, graph, format!("i-{story}-{part}"))));
+                }
+            }
+            _ => {
+                for part in 0..chance.u8(1..=3) {
+                    let asks = if chance.u8(..3) == 0 { " needs approval" } else { "" };
+                    let (session, text) = (format!("chat-{}", chance.u8(1..=2)), format!("m-{story}-{part}{asks}"));
+                    plan.push((due + Duration::from_millis(chance.u64(0..3_000)), Wish::Message { session, text }));
+                }
+            }
+        }
+    }
+    plan
+}
+
+fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> Wish {
+    let keeps_session = graph == "journal" || INSTANT.contains(&graph);
+    let session = keeps_session.then(|| format!("{graph}-{}", chance.u8(1..=2)));
+    let state = match graph {
+        EXPENSE_APPROVAL => json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" }),
+        EXPORT_JOB => json!({ "dataset": "orders" }),
+        REMINDER => json!({ "text": "wake up", "after": "PT10M" }),
+        _ => json!({}),
+    };
+    Wish::Turn { graph, invocation, session, state }
+}
+
+/// A signal that may come before its wait.
+fn early_signal(chance: &mut fastrand::Rng, graph: &str, invocation: &str) -> Option<(Duration, Wish)> {
+    let signal_id = match graph {
+        EXPENSE_APPROVAL => format!("expense-{invocation}"),
+        EXPORT_JOB => format!("export-{invocation}"),
+        "twice" => signal_of(&format!("{invocation}-{}", chance.u8(1..=2))),
+        "again" | REMINDER => return None,
+        _ => signal_of(invocation),
+    };
+    if chance.u8(..3) > 0 {
+        return None;
+    }
+    let payload = answer(graph, &format!("early-{invocation}"));
+    let wish = if chance.bool() { Wish::Signal { signal_id, payload } } else { Wish::Event { signal_id, payload } };
+    Some((Duration::from_millis(chance.u64(0..3_000)), wish))
+}
+
+/// What answers a pause of `graph` so that `token` can be seen in the outcome.
+pub(crate) fn answer(graph: &str, token: &str) -> Map {
+    let answer = match graph {
+        EXPENSE_APPROVAL => json!({ "decision": "approved", "decided_by": token }),
+        EXPORT_JOB => json!({ "status": "succeeded", "url": token }),
+        REMINDER => json!({ "text": token }),
+        "chat" => json!({ "allowed": true }),
+        _ => json!({ "answer": token }),
+    };
+    crate::map(answer)
+}
+
+/// What does not fit the state of `graph`.
+pub(crate) fn misfit(graph: &str) -> Map {
+    let misfit = match graph {
+        EXPENSE_APPROVAL => json!({ "decided_by": 1 }),
+        EXPORT_JOB => json!({ "url": 1 }),
+        REMINDER => json!({ "text": 1 }),
+        "chat" => json!({ "allowed": "perhaps" }),
+        _ => json!({ "answer": 1 }),
+    };
+    crate::map(misfit)
+}

@@ -1,0 +1,99 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::ticket::Ticket;
+use super::weather::Weather;
+
+/// One incarnation of a process: a number that is never used again.
+pub(crate) type ProcessId = u32;
+
+/// When simulated time begins.
+pub(crate) const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// What processes and the simulator share: time, chance, and calls under way.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Mutex<Inner>>);
+
+pub(crate) struct Inner {
+    pub(crate) chance: fastrand::Rng,
+    pub(crate) weather: Weather,
+    /// Whose task is polled now.
+    pub(crate) running: ProcessId,
+    /// How much time has passed.
+    pub(crate) elapsed: Duration,
+    pub(crate) tickets: Vec<Ticket>,
+    /// Work that processes started beside their requests.
+    pub(crate) spawned: Vec<(ProcessId, BoxFuture<'static, ()>)>,
+    sleepers: Vec<(Duration, oneshot::Sender<()>)>,
+    ids: u64,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Inner::new(0))))
+    }
+
+    /// Begins anew, from `seed`.
+    pub(crate) fn restart(&self, seed: u64) {
+        let old = std::mem::replace(&mut *self.lock(), Inner::new(seed));
+        // What is left of the run before may look at the world while it is dropped.
+        drop(old);
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The true present instant; the clocks of processes differ from it a little.
+    pub(crate) fn now(&self) -> Timestamp {
+        START + self.lock().elapsed
+    }
+}
+
+impl Inner {
+    fn new(seed: u64) -> Self {
+        let mut chance = fastrand::Rng::with_seed(seed);
+        let weather = Weather::of(&mut chance);
+        Self {
+            chance,
+            weather,
+            running: 0,
+            elapsed: Duration::ZERO,
+            tickets: Vec::new(),
+            spawned: Vec::new(),
+            sleepers: Vec::new(),
+            ids: 0,
+        }
+    }
+
+    pub(crate) fn fresh_id(&mut self) -> String {
+        self.ids += 1;
+        format!("id-{}", self.ids)
+    }
+
+    pub(crate) fn sleep(&mut self, duration: Duration) -> oneshot::Receiver<()> {
+        let (waker, woken) = oneshot::channel();
+        self.sleepers.push((self.elapsed + duration, waker));
+        woken
+    }
+
+    /// When the next sleeper wants to be woken.
+    pub(crate) fn next_waking(&mut self) -> Option<Duration> {
+        self.sleepers.retain(|(_, waker)| !waker.is_canceled());
+        self.sleepers.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Moves time to `elapsed` and wakes whose time has come.
+    pub(crate) fn advance_to(&mut self, elapsed: Duration) {
+        self.elapsed = self.elapsed.max(elapsed);
+        let now = self.elapsed;
+        for (_, waker) in self.sleepers.extract_if(.., |(at, _)| *at <= now) {
+            // Who stopped waiting needs no waking.
+            let _ = waker.send(());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Races that the simulation has found, each told step by step.
+
+#![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    CompiledGraph, END, NodeError, Reducer, SessionConcurrency, SessionPolicy, TypedGraph, Update, suspend,
+};
+use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, InvocationId, Map, SignalDescriptor, StateStore};
+use dormouse_testkit::{Fault, FaultyStore};
+use dormouse_tests::{Stage, map};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Work {
+    answer: String,
+    entries: Vec<String>,
+}
+
+fn name() -> String {
+    dormouse_engine::current().unwrap().invocation_id.to_string()
+}
+
+/// Enters `{invocation}`, waits for `signal-{invocation}`, and enters the answer; in a session, whose entries both are.
+fn journal() -> Arc<CompiledGraph> {
+    let graph = TypedGraph::<Work>::new("journal")
+        .reducer("entries", Reducer::Append)
+        .sessions(SessionPolicy::projected(["entries"]).concurrency(SessionConcurrency::Rebase))
+        .entry("begin")
+        .node("begin", async |_| {
+            tokio::task::yield_now().await;
+            Ok(Update::none().with("entries", json!([name()])))
+        })
+        .node("ask", async |_| Err(suspend(SignalDescriptor::new(format!("signal-{}", name()))).await))
+        .node("settle", async |work: Work| Ok(Update::none().with("entries", json!([work.answer]))))
+        .edge("begin", "ask")
+        .edge("ask", "settle")
+        .edge("settle", END);
+    Arc::new(graph.compile().unwrap())
+}
+
+/// Waits for `s`, and is refused then.
+fn doomed() -> Arc<CompiledGraph> {
+    let refusal = || NodeError::new("no").with_category(Category::Application("refused".into()));
+    let graph = TypedGraph::<Work>::new("doomed")
+        .entry("ask")
+        .node("ask", async |_| Err(suspend(SignalDescriptor::new("s")).await))
+        .node("settle", move |_| std::future::ready(Err(refusal())))
+        .edge("ask", "settle")
+        .edge("settle", END);
+    Arc::new(graph.compile().unwrap())
+}
+
+fn begin(graph: &str, id: &str, session: Option<&str>) -> Transmission {
+    let (invocation_id, session_id) = (Some(id.into()), session.map(Into::into));
+    Transmission { invocation_id, session_id, ..Transmission::start(graph, Map::new()) }
+}
+
+fn answer(id: &str, answer: Value) -> Transmission {
+    Transmission::callback(id, Some(1), Map::from_iter([("answer".to_owned(), answer)]))
+}
+
+async fn entries(stage: &Stage) -> Value {
+    stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap().state["entries"].clone()
+}
+
+fn journal_on(stage: &Stage) -> Harness {
+    stage.harness_on(stage.store.clone(), Mode::Sessioned, [journal()])
+}
+
+#[tokio::test]
+async fn a_pause_that_was_carried_over_does_not_undo_what_it_was_carried_over() {
+    let stage = Stage::default();
+    let harness = journal_on(&stage);
+    harness.turn(begin("journal", "first", Some("s"))).await;
+    // The second turn has loaded the session when the first invocation goes on and saves.
+    let (second, first) = futures::join!(
+        harness.turn(begin("journal", "second", Some("s"))),
+        harness.turn(answer("first", json!("yes"))),
+    );
+    assert!(matches!(first.outcome, TurnOutcome::Completed(_)) && matches!(second.outcome, TurnOutcome::Suspended(_)));
+    assert_eq!(entries(&stage).await, json!(["first", "yes", "second"]));
+    harness.turn(answer("second", json!("no"))).await;
+    assert_eq!(entries(&stage).await, json!(["first", "yes", "second", "no"]));
+}
+
+#[tokio::test]
+async fn a_signal_that_was_early_does_not_keep_the_session_from_being_saved() {
+    let stage = Stage::default();
+    let harness = journal_on(&stage);
+    harness.turn(Transmission::signal("signal-i", map(json!({ "answer": "early" })))).await;
+    let turn = harness.turn(begin("journal", "i", Some("s"))).await;
+    assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
+    assert_eq!(entries(&stage).await, json!(["i", "early"]));
+}
+
+#[tokio::test]
+async fn a_turn_that_is_delivered_twice_at_once_is_answered_twice_alike() {
+    let stage = Stage::default();
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [journal()]);
+    let turn = || harness.turn(begin("journal", "i", None));
+    let (one, other) = futures::join!(turn(), turn());
+    let repeated = |outcome| match outcome {
+        TurnOutcome::Suspended(turn) => turn.repeated,
+        other => panic!("it does not sleep: {other:?}"),
+    };
+    assert_eq!([repeated(one.outcome), repeated(other.outcome)], [false, true]);
+}
+
+#[tokio::test]
+async fn a_payload_is_not_blamed_for_the_one_that_a_dead_worker_left() {
+    let stage = Stage::default();
+    let harness = journal_on(&stage);
+    harness.turn(begin("journal", "i", Some("s"))).await;
+    let now = stage.clock.now();
+    let request = ClaimRequest {
+        invocation_id: InvocationId::from("i"),
+        generation: None,
+        owner: "dead".into(),
+        now,
+        until: now + std::time::Duration::from_secs(30),
+        payload: Some(map(json!({ "answer": 1 }))),
+    };
+    assert!(matches!(stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
+    stage.outlive_leases();
+    let turn = harness.turn(answer("i", json!("fits"))).await;
+    assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
+    assert_eq!(entries(&stage).await, json!(["i", "fits"]));
+}
+
+#[tokio::test]
+async fn an_end_that_could_not_be_written_is_not_told() {
+    let stage = Stage::default();
+    let sound = stage.harness_on(stage.store.clone(), Mode::Stateless, [doomed()]);
+    sound.turn(begin("doomed", "i", None)).await;
+    // The claim works, the end does not.
+    let store = Arc::new(FaultyStore::broken_at(stage.store.clone(), 1, Fault::FailBefore));
+    let harness = stage.harness_on(store, Mode::Stateless, [doomed()]);
+    assert_eq!(ending(&harness).await.bucket, Bucket::RetryableTransient);
+    stage.outlive_leases();
+    sound.sweep(SweepScope::Everything).await.unwrap();
+    let error = ending(&sound).await;
+    assert!(error.repeated && error.bucket == Bucket::UserCorrectable, "{error:?}");
+}
+
+/// The error with which the invocation `i` answers.
+async fn ending(harness: &Harness) -> TurnError {
+    match harness.turn(answer("i", json!("x"))).await.outcome {
+        TurnOutcome::Errored(error) => *error,
+        other => panic!("it did not fail: {other:?}"),
+    }
+}

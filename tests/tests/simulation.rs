@@ -1,0 +1,72 @@
+//! The simulation itself: it holds on some hundred seeds, repeats itself, and finds every bug that is put in.
+
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation};
+
+/// How many seeds every change has to stand.
+const SEEDS: u64 = 300;
+/// How many seeds may go by until a planted bug shows.
+const UNTIL_FOUND: u64 = 200;
+
+/// Runs `seeds` on all cores.
+fn run(seeds: u64) -> Vec<Report> {
+    let (next, reports) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let simulation = Simulation::default();
+                while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
+                    let report = simulation.run(seed, &Options::default());
+                    reports.lock().expect("a lock").push(report);
+                }
+            });
+        }
+    });
+    reports.into_inner().expect("a lock")
+}
+
+#[test]
+fn every_invariant_holds_on_every_seed() {
+    let reports = run(SEEDS);
+    assert_eq!(reports.len() as u64, SEEDS);
+    if let Some(report) = reports.iter().filter(|report| report.violation.is_some()).min_by_key(|report| report.seed) {
+        let replayed = Simulation::default().run(report.seed, &Options { readable: true, ..Options::default() });
+        let violation = replayed.violation.as_ref().or(report.violation.as_ref()).expect("a violation");
+        let (seed, trace) = (report.seed, replayed.trace.join("\n"));
+        panic!("{trace}\n\nseed {seed}: {violation}\nreplay it with: make simulate ARGS='--seed {seed}'");
+    }
+    for (number, fault) in Fault::ALL.iter().enumerate() {
+        let struck: u64 = reports.iter().map(|report| report.struck[number]).sum();
+        assert!(struck > 0, "in {SEEDS} seeds there was never this fault: {fault}");
+    }
+    assert!(reports.iter().any(|report| report.deepest > 5), "calls never overlapped");
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    let used = Simulation::default();
+    for seed in [1, 7, 42, 1_000_003] {
+        let fresh = Simulation::default().run(seed, &Options { readable: true, ..Options::default() });
+        let readable = used.run(seed, &Options { readable: true, ..Options::default() });
+        assert_eq!(fresh.trace, readable.trace);
+        let (once, again) = (used.run(seed, &Options::default()), used.run(seed, &Options::default()));
+        assert_eq!((once.digest, once.steps), (again.digest, again.steps));
+        assert_eq!((once.digest, once.steps), (fresh.digest, fresh.steps), "reading along changes nothing");
+        assert_ne!(once.digest, used.run(seed + 1, &Options::default()).digest);
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let simulation = Simulation::default();
+    for bug in PlantedBug::ALL {
+        let options = Options { planted: Some(bug), ..Options::default() };
+        let found =
+            (0..UNTIL_FOUND).map(|seed| simulation.run(seed, &options)).find(|report| report.violation.is_some());
+        assert!(found.is_some(), "{UNTIL_FOUND} seeds did not find {bug}");
+    }
+}
