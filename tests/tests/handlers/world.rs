@@ -33,6 +33,7 @@ pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) subscriptions: Arc<MemorySubscriptions>,
+    pub(crate) bus: Arc<MemoryBus>,
     /// How often an approval went on.
     pub(crate) continuations: Arc<AtomicUsize>,
     /// Whether going on fails because a provider is away.
@@ -65,7 +66,7 @@ impl World {
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
             telemetry: None,
         });
-        Self { app, store, clock, subscriptions, continuations, broken }
+        Self { app, store, clock, subscriptions, bus, continuations, broken }
     }
 
     /// Everything that is stored, to compare.
