@@ -13,7 +13,7 @@ use super::slot::{Ended, UntilSuspended};
 use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{NodeEvent, Phase, Registrations};
+use crate::observe::{Entry, NodeEvent, Phase, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -81,6 +81,8 @@ pub(super) struct Inside<'i> {
     pub(super) graph: &'i CompiledGraph,
     pub(super) around: &'i Around,
     pub(super) boundary: Boundary,
+    /// The step and the attempt of the node around it.
+    pub(super) entered_at: (u64, u32),
     pub(super) no_suspension: Option<&'static str>,
 }
 
@@ -99,11 +101,12 @@ impl<'r> Walk<'r> {
 
     /// A walk of a graph inside of a node of this one.
     pub(super) fn inside<'i>(&'i self, inside: Inside<'i>) -> Walk<'i> {
+        let (graph, (step, attempt_index)) = (Some(inside.graph.as_subgraph().clone()), inside.entered_at);
         Walk {
             run: self.run,
             graph: inside.graph,
             namespace: inside.around.namespace.clone(),
-            lineage: self.lineage.inside(inside.boundary),
+            lineage: self.lineage.inside(inside.boundary, Entry { graph, step, attempt_index }),
             parents: inside.around.parents.clone(),
             no_suspension: inside.no_suspension.or(self.no_suspension),
             observers: self.observers_inside(inside.graph),
@@ -306,6 +309,7 @@ impl<'r> Walk<'r> {
             branch_name: self.lineage.branch_name(),
             fan_out_index_chain: self.lineage.fan_out_indices(),
             branch_name_chain: self.lineage.branch_names(),
+            entry_chain: self.lineage.entries(),
             fan_out_config: None,
             parallel_branches_config: None,
         }
