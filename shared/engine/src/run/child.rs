@@ -140,6 +140,7 @@ impl Running<'_> {
             descriptor,
             node_completed,
             attempt_index,
+            outer_attempts: Vec::new(),
             step,
             states,
             namespace,

@@ -165,6 +165,7 @@ impl ResumePoint {
             return None;
         }
         self.path.remove(0);
+        self.outer_attempts = self.outer_attempts.split_off(self.outer_attempts.len().min(1));
         let state = self.inner_states.remove(0);
         Some((state, From::Pause(self)))
     }

@@ -185,7 +185,7 @@ fn is_within(entry: &FanOutProgress, path: &[Arc<str>]) -> bool {
 
 fn resume_point(point: SavePoint, inner_states: Vec<State>) -> ResumePoint {
     let (path, node_completed) = (point.path, point.merged);
-    ResumePoint { path, inner_states, node_completed, attempt_index: 0, step: None }
+    ResumePoint { path, inner_states, node_completed, attempt_index: 0, outer_attempts: Vec::new(), step: None }
 }
 
 fn unreadable(error: &StoreError) -> EngineError {
