@@ -61,8 +61,8 @@ pub use graph::{
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    DrainSummary, EmptyPhases, Entry, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd, InvocationResult,
-    InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
+    CheckpointSaved, DrainSummary, EmptyPhases, Entry, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd,
+    InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
     ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
 };
 pub use run::{

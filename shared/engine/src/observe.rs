@@ -12,7 +12,7 @@ pub(crate) use delivery::{Deliveries, EventQueue};
 pub use drain::{DrainSummary, drain_current_events};
 pub(crate) use event::Event;
 pub use event::{Entry, FanOutConfig, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase, Subgraph};
-pub use framework::{FailureIsolated, FrameworkEvent, MetadataAugmented};
+pub use framework::{CheckpointSaved, FailureIsolated, FrameworkEvent, MetadataAugmented};
 pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom};
 pub(crate) use observer::{Attached, Observers, Registered, Registrations};
 pub use observer::{Observer, ObserverHandle};

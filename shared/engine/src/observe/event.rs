@@ -212,6 +212,7 @@ impl fmt::Display for Event {
                 write!(f, "the isolated failure `{}`", event.event_name)
             }
             Self::Framework(FrameworkEvent::MetadataAugmented(_)) => f.write_str("an augmentation of metadata"),
+            Self::Framework(FrameworkEvent::CheckpointSaved(_)) => f.write_str("the save of a checkpoint"),
             Self::Ended(_) => f.write_str("the end of the call"),
         }
     }

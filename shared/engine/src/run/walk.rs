@@ -13,7 +13,7 @@ use super::slot::{Ended, UntilSuspended};
 use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{Entry, NodeEvent, Phase, Registrations};
+use crate::observe::{Entry, Event, FrameworkEvent, NodeEvent, Phase, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -92,25 +92,13 @@ impl<'r> Walk<'r> {
     pub(super) fn outermost(run: &'r Run, graph: &'r CompiledGraph) -> Self {
         let observers = run.attached.to(graph).iter().chain(&run.scoped).cloned().collect();
         let (namespace, lineage, parents) = (Arc::new([]), Lineage::default(), Arc::new([]));
-        Self {
-            run,
-            graph,
-            namespace,
-            lineage,
-            parents,
-            no_suspension: None,
-            observers,
-        }
+        Self { run, graph, namespace, lineage, parents, no_suspension: None, observers }
     }
 
     /// What is around the graphs inside of the node `name`, which received `state`.
     pub(super) fn around(&self, name: &Arc<str>, state: State) -> Around {
         let parents = self.parents.iter().chain([&state]).cloned().collect();
-        Around {
-            namespace: self.path_to(name).into(),
-            state,
-            parents,
-        }
+        Around { namespace: self.path_to(name).into(), state, parents }
     }
 
     /// A walk of a graph inside of a node of this one.
@@ -120,14 +108,7 @@ impl<'r> Walk<'r> {
             run: self.run,
             graph: inside.graph,
             namespace: inside.around.namespace.clone(),
-            lineage: self.lineage.inside(
-                inside.boundary,
-                Entry {
-                    graph,
-                    step,
-                    attempt_index,
-                },
-            ),
+            lineage: self.lineage.inside(inside.boundary, Entry { graph, step, attempt_index }),
             parents: inside.around.parents.clone(),
             no_suspension: inside.no_suspension.or(self.no_suspension),
             observers: self.observers_inside(inside.graph),
@@ -185,17 +166,11 @@ impl<'r> Walk<'r> {
     fn resolve(&self, point: &ResumePoint) -> Result<(usize, &'r Arc<str>, &'r CompiledNode), EngineError> {
         let gone = || {
             let name = point.path.first().map_or("", |name| name);
-            let message = format!(
-                "the invocation sleeps at node `{name}`, which graph `{}` has no more",
-                self.graph.name()
-            );
+            let message =
+                format!("the invocation sleeps at node `{name}`, which graph `{}` has no more", self.graph.name());
             EngineError::new(Category::SuspensionRecordInvalid, message)
         };
-        let index = point
-            .path
-            .first()
-            .and_then(|name| self.graph.index_of(name))
-            .ok_or_else(gone)?;
+        let index = point.path.first().and_then(|name| self.graph.index_of(name)).ok_or_else(gone)?;
         let (name, node) = self.graph.node_at(index).ok_or_else(gone)?;
         Ok((index, name, node))
     }
@@ -219,18 +194,14 @@ impl<'r> Walk<'r> {
         let attempts = &dispatch.attempts;
         let ended = {
             let running = pin!(dispatch.run(state.clone()));
-            UntilSuspended {
-                future: running,
-                slot: &attempts.slot,
-            }
-            .await
+            UntilSuspended { future: running, slot: &attempts.slot }.await
         };
         let raised = matches!(ended, Ended::Returned(Err(_)));
         let moved = match ended {
             Ended::Suspended(wish) => return self.stop(name, step, attempts, wish, state).map(Err),
-            Ended::Returned(Ok(update)) => self
-                .merge(name, state, update)
-                .and_then(|()| self.choose(name, node, state)),
+            Ended::Returned(Ok(update)) => {
+                self.merge(name, state, update).and_then(|()| self.choose(name, node, state))
+            }
             Ended::Returned(Err(error)) => Err(self.raised(name, state, error)),
         };
         attempts.end(moved.as_ref().map(|_| &*state));
@@ -275,23 +246,20 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn merge(&self, name: &Arc<str>, state: &mut State, update: Update) -> Result<(), EngineError> {
-        self.graph
-            .schema()
-            .merge(state, update)
-            .map_err(|failure| match failure {
-                MergeFailure::Undeclared(reason) => {
-                    EngineError::new(Category::StateValidationError, format!("node `{name}`: {reason}")).at(name, state)
-                }
-                MergeFailure::Reducer { field, reducer, reason } => {
-                    let message = format!("node `{name}`, field `{field}`, reducer {reducer}: {reason}");
-                    EngineError::new(Category::ReducerError, message)
-                        .detail("field", &*field)
-                        .detail("reducer", &*reducer)
-                        .detail("node", &**name)
-                        .caused_by(NodeError::new(reason))
-                        .at(name, state)
-                }
-            })
+        self.graph.schema().merge(state, update).map_err(|failure| match failure {
+            MergeFailure::Undeclared(reason) => {
+                EngineError::new(Category::StateValidationError, format!("node `{name}`: {reason}")).at(name, state)
+            }
+            MergeFailure::Reducer { field, reducer, reason } => {
+                let message = format!("node `{name}`, field `{field}`, reducer {reducer}: {reason}");
+                EngineError::new(Category::ReducerError, message)
+                    .detail("field", &*field)
+                    .detail("reducer", &*reducer)
+                    .detail("node", &**name)
+                    .caused_by(NodeError::new(reason))
+                    .at(name, state)
+            }
+        })
     }
 
     /// Follows the outgoing edge of `name` on the state after the update.
@@ -309,20 +277,23 @@ impl<'r> Walk<'r> {
                 let message = format!("the edge of node `{name}` chose `{to}`, which is not a declared node");
                 EngineError::new(Category::RoutingError, message).at(name, state)
             }),
-            Err(error) => Err(EngineError::new(Category::EdgeException, error.message())
-                .caused_by(error)
-                .at(name, state)),
+            Err(error) => {
+                Err(EngineError::new(Category::EdgeException, error.message()).caused_by(error).at(name, state))
+            }
         }
     }
 
     /// To whom the executions of the node `name` are told; `None` when nobody observes.
     pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Box<Told>> {
         let events = self.run.events.as_ref().filter(|_| !self.observers.is_empty())?;
-        Some(Box::new(Told::new(
-            events.clone(),
-            self.observers.clone(),
-            self.event(name, step),
-        )))
+        Some(Box::new(Told::new(events.clone(), self.observers.clone(), self.event(name, step))))
+    }
+
+    /// Tells what is no event of a node, where anybody observes.
+    pub(super) fn announce(&self, event: FrameworkEvent) {
+        if let Some(events) = self.run.events.as_ref().filter(|_| !self.observers.is_empty()) {
+            events.dispatch(&self.observers, self.run.view.identity(), Event::Framework(event));
+        }
     }
 
     /// Path from the outermost graph to the node `name` of this one.
@@ -355,12 +326,7 @@ impl<'r> Walk<'r> {
 }
 
 fn fresh(index: usize) -> Execution {
-    Execution {
-        index,
-        step: None,
-        attempt_index: 0,
-        resume: None,
-    }
+    Execution { index, step: None, attempt_index: 0, resume: None }
 }
 
 /// The node runs again, or the graph inside of it goes on.
@@ -369,12 +335,7 @@ fn again(index: usize, point: ResumePoint) -> Execution {
     Execution {
         index,
         step: point.step.filter(|_| !inside),
-        attempt_index: point
-            .outer_attempts
-            .first()
-            .copied()
-            .filter(|_| inside)
-            .unwrap_or(point.attempt_index),
+        attempt_index: point.outer_attempts.first().copied().filter(|_| inside).unwrap_or(point.attempt_index),
         resume: inside.then_some(point),
     }
 }
