@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, Middleware, Next,
-    NodeError, NodeEvent, Observer, Outcome, Phases, Projection, Resume, SessionPolicy, State, Target, Update, current,
-    suspend,
+    NodeError, NodeEvent, Observer, Outcome, Phases, Projection, Resume, SessionConcurrency, SessionPolicy, State,
+    Target, Update, current, suspend,
 };
 use dormouse_ports::{Category, CheckpointFilter, Checkpointer, SaveSource, SignalDescriptor, StateStore};
 use dormouse_testkit::{CheckpointCall, Fault, FaultyCheckpointer};
@@ -326,6 +326,34 @@ async fn a_session_is_saved_at_the_end_of_a_resumed_invocation() {
     world.stage.engine().resume_checkpoint(&graph, &"first".into(), call).await.unwrap();
     let session = world.stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap();
     assert_eq!(session.state["log"], json!(["a", "b", "c"]));
+}
+
+#[tokio::test]
+async fn a_session_that_was_saved_since_is_undone_only_where_the_last_write_wins() {
+    for (concurrency, end) in [
+        (SessionConcurrency::LastWriteWins, Ok(json!(["a", "b", "c"]))),
+        (SessionConcurrency::Optimistic, Err(Category::SessionWriteConflict)),
+        (SessionConcurrency::Rebase, Err(Category::SessionWriteConflict)),
+    ] {
+        let world = World::default();
+        let policy = SessionPolicy::full_state().concurrency(concurrency);
+        let (graph, engine) = (world.graph(three(&world).sessions(policy)), world.stage.engine());
+        let in_session = |call: Invocation| Invocation { session_id: Some("s".into()), ..call };
+        engine.invoke(&graph, in_session(first(json!({})))).await.unwrap_err();
+        let other = Invocation { invocation_id: Some("other".into()), ..first(json!({})) };
+        engine.invoke(&graph, in_session(other)).await.unwrap();
+        world.ran();
+        let resumed = engine.resume_checkpoint(&graph, &"first".into(), in_session(Invocation::default())).await;
+        let resumed = resumed.map(|done| super::world::end(done)["log"].clone());
+        assert_eq!(resumed.map_err(|error| error.category().clone()), end, "{concurrency:?}");
+        assert_eq!(world.ran().is_empty(), end.is_err(), "{concurrency:?}");
+        let session = world.stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap();
+        assert_eq!(session.state["log"], json!(["a", "b", "c"]), "one turn's words");
+        if end.is_err() {
+            assert_eq!(session.version, 1);
+            engine.resume_checkpoint(&graph, &"first".into(), Invocation::default()).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ impl Checkpoints {
             fan_out_progress: run.with_positions(|positions| self.progress.snapshot(positions)),
             last_saved_at: now,
             schema_version: self.schema_version.clone(),
+            session_version: run.session.as_ref().map(|session| session.version()),
         };
         self.backend.save(&record, source).await?;
         let completed_node_count = record.completed_positions.len();
