@@ -15,6 +15,7 @@
 mod bucket;
 pub mod chat;
 mod config;
+pub mod doctor;
 mod fresh;
 mod harness;
 mod outbound;
@@ -32,7 +33,7 @@ pub use harness::Harness;
 pub use outbound::{Outbound, OutboundShape};
 pub use outcome::{CompletedTurn, SuspendedTurn, Turn, TurnError, TurnOutcome};
 pub use registry::GraphRegistry;
-pub use sweep::{SweepScope, SweepSummary};
+pub use sweep::{SweepOrder, SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
 pub use turn_span::{TurnSpan, TurnTracer};
 pub use wake::DescriptorWakes;

@@ -88,12 +88,8 @@ impl Tables {
             paused.descriptor.signal_id.clone(),
             SignalState::Waiting { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
         );
-        let row = PendingRow {
-            invocation_id: paused.invocation_id.clone(),
-            generation: paused.generation,
-            due_at: paused.wake.due.as_ref().map(|due| due.at),
-        };
-        self.pending.insert(pending_key(paused), row);
+        let row = PendingRow::of(paused);
+        self.pending.insert(pending_key(&row), row);
         let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
         self.put(paused.clone(), status);
     }
@@ -115,7 +111,7 @@ impl Tables {
     }
 
     fn end_wait(&mut self, paused: &PausedInvocation) {
-        self.pending.remove(&pending_key(paused));
+        self.pending.remove(&pending_key(&PendingRow::of(paused)));
         self.signals.insert(
             paused.descriptor.signal_id.clone(),
             SignalState::Delivered { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
