@@ -151,7 +151,7 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
     }
 }
 
-/// Also: a delivery that names a pause claims no other one.
+/// Also: a delivery that names a pause claims no other one, and who only takes over takes what was accepted.
 fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before, after: Some(after) }) = &sight.invocation else { return Ok(()) };
     let (id, generation) = (&after.paused.invocation_id, after.paused.generation);
@@ -160,6 +160,8 @@ fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
         ensure(meant.is_none_or(|meant| meant == generation), || {
             format!("a delivery for pause {meant:?} of {id} claimed pause {generation}")
         })?;
+        let taken = before.as_ref().is_some_and(|before| matches!(before.status, InvocationStatus::Resuming(_)));
+        ensure(request.payload.is_some() || taken, || format!("{id}#{generation} is to go on with nothing"))?;
     }
     let (Some(InvocationStatus::Resuming(first)), InvocationStatus::Resuming(second)) =
         (before.as_ref().map(|before| &before.status), &after.status)
