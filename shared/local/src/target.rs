@@ -33,7 +33,7 @@ pub(crate) struct Target {
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
     /// Where DynamoDB is, if not where the region has it.
-    #[arg(long, value_name = "URL", requires = "table")]
+    #[arg(long, value_name = "URL", requires = "table", conflicts_with = "data")]
     endpoint_url: Option<String>,
 }
 
