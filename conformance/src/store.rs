@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_aws::RandomIds;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, IdSource,
-    InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, PendingRow,
-    SessionExpectation, SessionFilter, SessionId, SessionRecord, SessionSummary, SessionWrite, SignalId, SignalRecord,
-    StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, GrowingLists, IdSource,
+    InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
+    PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId, SessionRecord, SessionSummary,
+    SessionWrite, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -147,5 +147,25 @@ impl StateStore for WatchedStore {
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
         self.inner.list_pending(due_by, cursor).await
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.inner.glance(ids).await
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.inner.pending_row(paused).await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.inner.list_parked(cursor).await
+    }
+
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        self.inner.sweep_position(lane).await
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        self.inner.upkeep(upkeep).await
     }
 }

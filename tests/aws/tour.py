@@ -67,7 +67,7 @@ def wake(stack, event):
 
 def schedules(stack):
     listed = stack.scheduler.list_schedules(GroupName=stack.name)["Schedules"]
-    return {entry["Name"] for entry in listed if not entry["Name"].startswith("dormouse-sweep-")}
+    return {entry["Name"] for entry in listed if entry["Name"] != "dormouse-sweep"}
 
 
 def locked_door(stack):

@@ -35,6 +35,11 @@ impl Default for Stage {
 }
 
 impl Stage {
+    /// A stage whose store lists at most `size` rows at once.
+    pub fn with_pages_of(size: usize) -> Self {
+        Self { store: Arc::new(MemoryStore::with_page_size(size)), ..Self::default() }
+    }
+
     /// An engine on `store`.
     pub fn engine_on(&self, store: Arc<dyn StateStore>) -> Engine {
         Engine::new(Ports {

@@ -27,6 +27,7 @@ mod segments;
 mod session;
 mod signal;
 mod table;
+mod upkeep;
 mod write;
 
 use std::time::Duration;
@@ -36,9 +37,9 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
-    LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
+    InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
+    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -166,5 +167,25 @@ impl StateStore for DynamoDbStateStore {
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
         self.query_pending(due_by, cursor).await
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.glance_at(ids).await
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.read_row(paused).await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.query_parked(cursor).await
+    }
+
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        self.read_position(lane).await
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        self.keep_up(upkeep).await
     }
 }

@@ -1,45 +1,111 @@
 //! The second line: what was lost between a pause and its wake-up is found and done (late, never lost).
+//!
+//! A sweep looks at a bounded number of rows and remembers where it stopped, so that what it costs does not depend on
+//! how many sleep. In the lane of what fell due it reads only due rows. In the lane of everything it reads the index
+//! itself and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first time, and
+//! that is noted on its row, or to take over a claim whose worker died.
 
 use std::time::Duration;
 
-use dormouse_ports::{InvocationRecord, InvocationStatus, PendingRow, Subscription};
+use dormouse_ports::{
+    Category, Glance, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Subscription, Upkeep,
+    WakePlan,
+};
 use jiff::Timestamp;
 
 use crate::signal::store_failed;
-use crate::{Harness, Transmission, TurnError, TurnOutcome};
+use crate::{Bucket, Harness, Transmission, TurnError, TurnOutcome};
 
-/// How much a sweep looks at.
+/// What is left of the time of a sweep when it begins no more rows: enough to write down where it stopped.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How long a parked signal may wait before it counts as unclaimed.
+const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
+/// Of how many parked signals a sweep finds out whether they were claimed.
+const PARKED_ROWS: usize = 100;
+/// The most rows that one glance covers.
+const GLANCE: usize = 100;
+
+/// Which rows a sweep looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepScope {
     /// What has fallen due.
     Due,
-    /// Everything that sleeps: also claims whose worker died, and wake-ups that may not be registered.
+    /// What has fallen due, and then the rest: claims whose worker died, wake-ups that may not be registered, rows of
+    /// pauses that are over, signals that nobody claimed.
     Everything,
 }
 
-/// What a sweep did.
+impl SweepScope {
+    /// Its name in the log, in events and in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Due => "due",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+/// What a sweep is to do, and how much of it at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepOrder {
+    /// Which rows.
+    pub scope: SweepScope,
+    /// How many rows in each lane; the next sweep goes on behind them.
+    pub rows: usize,
+    /// After which time no more rows are begun.
+    pub time_left: Option<Duration>,
+}
+
+impl From<SweepScope> for SweepOrder {
+    /// At most 1,000 rows in each lane, without a limit of time.
+    fn from(scope: SweepScope) -> Self {
+        Self { scope, rows: 1000, time_left: None }
+    }
+}
+
+/// What a sweep did and found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepSummary {
     /// Rows that it looked at.
     pub examined: usize,
     /// Invocations that it continued or ended.
     pub woken: usize,
-    /// Wake-ups that it registered again.
+    /// Wake-ups that it registered.
     pub registered: usize,
-    /// Rows that it could not deal with; the next sweep will see them again.
+    /// Rows that it could not deal with; a later sweep will see them again.
     pub failed: usize,
     /// How long ago the most overdue row fell due; zero when none was due.
     pub late_by: Duration,
-    /// How long the invocation that sleeps longest has slept, among those that were loaded: a sweep of what fell due
-    /// loads none.
+    /// How long the one that sleeps longest has slept, among the rows that were looked at.
     pub oldest_pause: Duration,
+    /// Claims whose worker had died.
+    pub expired_claims: usize,
+    /// Rows whose pause was over, and which are removed.
+    pub orphan_timers: usize,
+    /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
+    pub unclaimed_signals: usize,
+    /// Whether rows are left for the next sweep.
+    pub unfinished: bool,
 }
 
-/// What a sweep did to one row.
-enum Swept {
-    Nothing,
-    Woken,
-    Registered,
+/// What a sweep may still spend.
+struct Allowance {
+    rows: usize,
+    /// On the monotonic clock.
+    ends: Option<Duration>,
+}
+
+impl SweepSummary {
+    fn count(&mut self, row: &PendingRow, swept: Result<bool, TurnError>) {
+        match swept {
+            Ok(woken) => self.woken += usize::from(woken),
+            Err(error) => {
+                self.failed += 1;
+                tracing::warn!(category = %error.category, message = %error.message,
+                    invocation_id = %row.invocation_id, "the sweep could not wake an invocation");
+            }
+        }
+    }
 }
 
 /// From `instant` to `now`; nothing when it lies ahead.
@@ -48,92 +114,189 @@ fn since(instant: Timestamp, now: Timestamp) -> Duration {
 }
 
 impl Harness {
-    /// Looks through the index of what sleeps and does what should have happened.
+    /// Looks through the index of what sleeps, as far as `order` goes, and does what should have happened.
     ///
     /// # Errors
     /// When the index cannot be read. A row that cannot be dealt with is counted, not raised.
-    pub async fn sweep(&self, scope: SweepScope) -> Result<SweepSummary, TurnError> {
-        let due_by = match scope {
-            SweepScope::Due => Some(self.now()),
-            SweepScope::Everything => None,
-        };
+    pub async fn sweep(&self, order: impl Into<SweepOrder> + Send) -> Result<SweepSummary, TurnError> {
+        let order = order.into();
+        let ends = order.time_left.map(|left| self.engine().ports().clock.monotonic() + left.saturating_sub(MARGIN));
         let mut summary = SweepSummary::default();
-        let mut cursor = None;
-        loop {
-            let store = &self.engine().ports().store;
-            let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
-            for row in page.items {
-                summary.examined += 1;
-                if let Some(due_at) = row.due_at {
-                    summary.late_by = summary.late_by.max(since(due_at, self.now()));
-                }
-                match self.sweep_row(&row, &mut summary).await {
-                    Ok(Swept::Nothing) => {}
-                    Ok(Swept::Woken) => summary.woken += 1,
-                    Ok(Swept::Registered) => summary.registered += 1,
-                    Err(error) => {
-                        summary.failed += 1;
-                        tracing::warn!(category = %error.category, message = %error.message,
-                            invocation_id = %row.invocation_id, "the sweep could not wake an invocation");
-                    }
-                }
-            }
-            match page.next {
-                Some(next) => cursor = Some(next),
-                None => return Ok(summary),
-            }
+        self.sweep_lane(SweepScope::Due, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
+        if order.scope == SweepScope::Everything {
+            self.sweep_lane(SweepScope::Everything, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
+            self.sweep_parked(&mut summary).await?;
         }
+        Ok(summary)
     }
 
-    async fn sweep_row(&self, row: &PendingRow, summary: &mut SweepSummary) -> Result<Swept, TurnError> {
-        if row.due_at.is_some_and(|at| at <= self.now()) {
-            return match self
-                .turn(Transmission::due(row.invocation_id.clone(), row.generation, row.due_at))
-                .await
-                .outcome
-            {
-                TurnOutcome::Errored(error) if error.bucket == crate::Bucket::RetryableTransient => Err(*error),
+    /// Goes on where the lane was left. A round ends at the last row; the next sweep begins a new one.
+    async fn sweep_lane(
+        &self,
+        lane: SweepScope,
+        allowance: &mut Allowance,
+        summary: &mut SweepSummary,
+    ) -> Result<(), TurnError> {
+        let store = &self.engine().ports().store;
+        let began = store.sweep_position(lane.as_str()).await.map_err(store_failed)?;
+        let mut cursor = began.clone();
+        let due_by = (lane == SweepScope::Due).then(|| self.now());
+        while self.may_go_on(allowance) {
+            let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
+            allowance.rows = allowance.rows.saturating_sub(page.items.len().max(1));
+            for rows in page.items.chunks(GLANCE) {
+                summary.examined += rows.len();
+                match lane {
+                    SweepScope::Due => self.sweep_due(rows, allowance, summary).await,
+                    SweepScope::Everything => self.sweep_rows(rows, summary).await?,
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        summary.unfinished |= cursor.is_some();
+        if cursor != began {
+            let position = Upkeep::Position { lane: lane.as_str().to_owned(), position: cursor };
+            store.upkeep(&position).await.map_err(store_failed)?;
+        }
+        Ok(())
+    }
+
+    fn may_go_on(&self, allowance: &Allowance) -> bool {
+        allowance.rows > 0 && self.left(allowance).is_none_or(|left| !left.is_zero())
+    }
+
+    fn left(&self, allowance: &Allowance) -> Option<Duration> {
+        allowance.ends.map(|ends| ends.saturating_sub(self.engine().ports().clock.monotonic()))
+    }
+
+    async fn sweep_due(&self, rows: &[PendingRow], allowance: &Allowance, summary: &mut SweepSummary) {
+        for row in rows {
+            let left = self.left(allowance);
+            if left.is_some_and(|left| left.is_zero()) {
+                summary.unfinished = true;
+                return;
+            }
+            if let Some(due_at) = row.due_at {
+                summary.late_by = summary.late_by.max(since(due_at, self.now()));
+            }
+            let due = Transmission::due(row.invocation_id.clone(), row.generation, row.due_at);
+            let swept = match self.turn(Transmission { time_left: left, ..due }).await.outcome {
+                TurnOutcome::Errored(error) if error.bucket == Bucket::RetryableTransient => Err(*error),
+                TurnOutcome::Stale { .. } => self.forget_orphan(row, summary).await.map(|()| false),
                 TurnOutcome::Completed(_)
                 | TurnOutcome::Suspended(_)
                 | TurnOutcome::Errored(_)
-                | TurnOutcome::Buffered { .. }
-                | TurnOutcome::Stale { .. } => Ok(Swept::Woken),
+                | TurnOutcome::Buffered { .. } => Ok(true),
             };
-        }
-        match self.load_invocation(&row.invocation_id).await? {
-            Some(record) => {
-                if matches!(record.status, InvocationStatus::Suspended) {
-                    let slept = since(record.paused.suspended_at, self.now());
-                    summary.oldest_pause = summary.oldest_pause.max(slept);
-                }
-                self.sweep_record(*record).await
-            }
-            None => Ok(Swept::Nothing),
+            summary.count(row, swept);
         }
     }
 
-    async fn sweep_record(&self, record: InvocationRecord) -> Result<Swept, TurnError> {
-        match &record.status {
-            InvocationStatus::Resuming(claim) if claim.until <= self.now() => {
-                Ok(self.take_over(&record).await?.map_or(Swept::Nothing, |_| Swept::Woken))
+    /// Removes a row whose pause is over.
+    async fn forget_orphan(&self, row: &PendingRow, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        let store = &self.engine().ports().store;
+        let glances = store.glance(std::slice::from_ref(&row.invocation_id)).await.map_err(store_failed)?;
+        if is_over(row, glances.into_iter().next().flatten().as_ref()) {
+            summary.orphan_timers += 1;
+            store.upkeep(&Upkeep::Ended(row.clone())).await.map_err(store_failed)?;
+        }
+        Ok(())
+    }
+
+    async fn sweep_rows(&self, rows: &[PendingRow], summary: &mut SweepSummary) -> Result<(), TurnError> {
+        let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
+        let glances = self.engine().ports().store.glance(&ids).await.map_err(store_failed)?;
+        for (row, glance) in rows.iter().zip(glances) {
+            let swept = self.sweep_row(row, glance, summary).await;
+            summary.count(row, swept);
+        }
+        Ok(())
+    }
+
+    /// Whether the invocation was woken.
+    async fn sweep_row(
+        &self,
+        row: &PendingRow,
+        glance: Option<Glance>,
+        summary: &mut SweepSummary,
+    ) -> Result<bool, TurnError> {
+        if is_over(row, glance.as_ref()) {
+            summary.orphan_timers += 1;
+            let ended = Upkeep::Ended(row.clone());
+            return self.engine().ports().store.upkeep(&ended).await.map(|()| false).map_err(store_failed);
+        }
+        if let Some(at) = row.since {
+            summary.oldest_pause = summary.oldest_pause.max(since(at, self.now()));
+        }
+        match glance.map(|glance| glance.standing) {
+            Some(Standing::Claimed { until }) if until <= self.now() => {
+                summary.expired_claims += 1;
+                let Some(record) = self.load_invocation(&row.invocation_id).await? else { return Ok(false) };
+                Ok(self.take_over(&record).await?.is_some())
             }
-            InvocationStatus::Suspended if record.paused.wake != dormouse_ports::WakePlan::default() => {
-                let subscription = Subscription {
-                    invocation_id: record.paused.invocation_id,
-                    generation: record.paused.generation,
-                    descriptor: record.paused.descriptor,
-                    wake: record.paused.wake,
-                };
-                self.subscriptions().subscribe(&subscription).await.map_err(|error| {
-                    let category = dormouse_ports::Category::HarnessSignalSubscriptionFailed;
-                    TurnError::new(category, error.to_string())
-                })?;
-                Ok(Swept::Registered)
+            Some(Standing::Asleep) if !row.registered => {
+                if let Some(record) = self.load_invocation(&row.invocation_id).await? {
+                    self.register(row, *record, summary).await?;
+                }
+                Ok(false)
             }
-            InvocationStatus::Suspended
-            | InvocationStatus::Resuming(_)
-            | InvocationStatus::Completed { .. }
-            | InvocationStatus::Errored(_) => Ok(Swept::Nothing),
+            Some(Standing::Asleep | Standing::Claimed { .. } | Standing::Ended) | None => Ok(false),
         }
     }
+
+    /// Sees to it that the wake-up of `record` is registered, and notes it so that no later sweep does it again.
+    async fn register(
+        &self,
+        row: &PendingRow,
+        record: InvocationRecord,
+        summary: &mut SweepSummary,
+    ) -> Result<(), TurnError> {
+        let paused = record.paused;
+        if !matches!(record.status, InvocationStatus::Suspended) || paused.generation != row.generation {
+            return Ok(());
+        }
+        if paused.wake != WakePlan::default() {
+            let subscription = Subscription {
+                invocation_id: paused.invocation_id,
+                generation: paused.generation,
+                descriptor: paused.descriptor,
+                wake: paused.wake,
+            };
+            self.subscriptions()
+                .subscribe(&subscription)
+                .await
+                .map_err(|error| TurnError::new(Category::HarnessSignalSubscriptionFailed, error.to_string()))?;
+            summary.registered += 1;
+        }
+        self.engine().ports().store.upkeep(&Upkeep::Registered(row.clone())).await.map_err(store_failed)
+    }
+
+    async fn sweep_parked(&self, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        let store = &self.engine().ports().store;
+        let (mut cursor, mut left) = (None, PARKED_ROWS);
+        while left > 0 {
+            let page = store.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
+            for row in page.items.iter().take(left) {
+                let record = store.load_signal(&row.signal_id, self.now()).await.map_err(store_failed)?;
+                let state = record.map(|record| record.state);
+                if !matches!(state, Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at) {
+                    store.upkeep(&Upkeep::Unparked(row.clone())).await.map_err(store_failed)?;
+                } else if since(row.received_at, self.now()) >= UNCLAIMED_AFTER {
+                    summary.unclaimed_signals += 1;
+                }
+            }
+            left = left.saturating_sub(page.items.len().max(1));
+            let Some(next) = page.next else { break };
+            cursor = Some(next);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the pause of `row` is over. Rows are written together with their invocation, so that none is early.
+fn is_over(row: &PendingRow, glance: Option<&Glance>) -> bool {
+    glance.is_none_or(|glance| glance.standing == Standing::Ended || glance.generation > row.generation)
 }

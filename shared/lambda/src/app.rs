@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use dormouse_aws::{BearerKey, CallbackSigner};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases, in_trace};
-use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, SweepSummary, TurnError, TurnTracer};
+use dormouse_harness::{
+    GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepScope, SweepSummary, TurnError, TurnTracer,
+};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Category, EventBus, SignalSubscriptions};
 use futures::future::{Either, select};
@@ -165,7 +167,8 @@ impl App {
     /// # Errors
     /// When the index cannot be read, or the time is over: a later sweep goes on.
     pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
-        self.within(time_left, self.harness().sweep(scope)).await?
+        let order = SweepOrder { time_left, ..scope.into() };
+        self.within(time_left, self.harness().sweep(order)).await?
     }
 
     /// Runs `work` for at most `time_left`, and a moment for a turn to say itself that its time is over: whoever waits

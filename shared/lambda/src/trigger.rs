@@ -173,16 +173,29 @@ fn is_to_be_raised(error: &TurnError) -> bool {
     }
 }
 
-/// What a sweep did, told to the log (whose lines are counted) and to the service.
+/// What a sweep did and found, told to the log (whose lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
-    let scope = match scope {
-        SweepScope::Due => "due",
-        SweepScope::Everything => "everything",
-    };
-    let SweepSummary { examined, woken, registered, failed, late_by, oldest_pause } = summary;
-    let (late_s, oldest_pause_s) = (late_by.as_secs(), oldest_pause.as_secs());
-    tracing::info!(scope, examined, woken, registered, failed, late_s, oldest_pause_s, "sweep");
-    json!({ "status": "swept", "examined": examined, "woken": woken, "registered": registered, "failed": failed })
+    let SweepSummary { examined, woken, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
+    let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, .. } = summary;
+    let (late_s, oldest_pause_seconds) = (late_by.as_secs(), oldest_pause.as_secs());
+    let scope = scope.as_str();
+    tracing::info!(
+        scope,
+        examined,
+        woken,
+        registered,
+        failed,
+        late_s,
+        oldest_pause_seconds,
+        expired_claims,
+        orphan_timers,
+        unclaimed_signals,
+        unfinished,
+        "sweep"
+    );
+    json!({ "status": "swept", "examined": examined, "woken": woken, "registered": registered, "failed": failed,
+        "expired_claims": expired_claims, "orphan_timers": orphan_timers, "unclaimed_signals": unclaimed_signals,
+        "unfinished": unfinished })
 }
 
 #[cfg(test)]

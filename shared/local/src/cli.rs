@@ -13,11 +13,17 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::dev::{DevOptions, dev};
+use crate::inspect::{Ask, inspect};
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
 #[derive(Debug, Parser)]
-#[command(name = "dormouse", version)]
+#[command(
+    name = "dormouse",
+    version,
+    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong; \
+        4 there is no such invocation."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,6 +36,8 @@ enum Command {
     /// No account and no containers are needed. State, events and timers live in the data folder and survive a stop, a
     /// crash and `kill -9`; start again on the same folder to go on. Ctrl-C ends it after the running turns.
     Dev(Dev),
+    #[command(flatten)]
+    Ask(Ask),
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +70,28 @@ enum Log {
 /// Runs the command of this process's arguments. The log goes to the standard error stream and is filtered by
 /// `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main() -> ExitCode {
-    let Command::Dev(arguments) = Cli::parse().command;
+    match Cli::parse().command {
+        Command::Dev(arguments) => run(arguments),
+        Command::Ask(ask) => look(ask),
+    }
+}
+
+/// Looks into a store. The log is silent unless `RUST_LOG` asks for it: what there is to say is printed.
+fn look(ask: Ask) -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("no runtime: {error}")),
+    };
+    match runtime.block_on(inspect(ask)) {
+        Ok(ending) => ending.into(),
+        Err(error) => complain(&error.to_string()),
+    }
+}
+
+fn run(arguments: Dev) -> ExitCode {
     let exporter = telemetry::exporter();
     start_log(arguments.log, exporter.as_ref().ok().and_then(Option::as_ref));
     let exporter = match exporter {

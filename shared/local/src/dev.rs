@@ -30,7 +30,7 @@ use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
 use crate::{sweeper, tour};
 
-const TABLE: &str = "dormouse";
+pub(crate) const TABLE: &str = "dormouse";
 /// How often the store forgets what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 /// How often spans and log records are sent.
@@ -83,6 +83,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let address = format!("http://{}", listener.local_addr()?);
     tracing::info!(folder = %options.data.display(), "opening the store…");
     let store = EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?;
+    folder.note_endpoint(&store.endpoint())?;
     let client = store.client();
     ensure_table(&client, TABLE).await?;
     tracing::info!(elapsed = ?started.elapsed(), "the store is open");
@@ -145,7 +146,7 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
     )
 }
 
-fn engine(store: Arc<dyn StateStore>, clock: Arc<dyn Clock>) -> Engine {
+pub(crate) fn engine(store: Arc<dyn StateStore>, clock: Arc<dyn Clock>) -> Engine {
     let (ids, spawner) = (Arc::new(RandomIds), Arc::new(TokioSpawner));
     Engine::new(Ports { store, clock, ids, spawner, planner: Arc::new(DescriptorWakes) })
 }

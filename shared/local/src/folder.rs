@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+const ENDPOINT: &str = "store-endpoint";
+
 /// A data folder that belongs to this process until it ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct DataFolder {
@@ -61,6 +63,17 @@ impl DataFolder {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes down where this process serves the store of the folder, for others who look into it.
+    pub(crate) fn note_endpoint(&self, endpoint: &str) -> Result<(), FolderError> {
+        let noted = fs::write(self.path.join(ENDPOINT), endpoint);
+        noted.map_err(|error| FolderError::Io { path: self.path.clone(), error })
+    }
+
+    /// Where the process that has the folder at `path` serves its store.
+    pub(crate) fn endpoint(path: &Path) -> io::Result<String> {
+        fs::read_to_string(path.join(ENDPOINT))
     }
 
     /// The secret called `name`: 64 hexadecimal digits, made once and kept for this user alone.

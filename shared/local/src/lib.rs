@@ -21,6 +21,7 @@ mod courier;
 mod dev;
 mod folder;
 mod gateway;
+mod inspect;
 mod lifetime;
 mod pattern;
 mod rules;
@@ -29,6 +30,7 @@ mod spool;
 mod store;
 mod subscriptions;
 mod sweeper;
+mod target;
 mod tour;
 
 pub use dev::{DevError, DevOptions, dev};

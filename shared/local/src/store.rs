@@ -72,11 +72,7 @@ impl EmbeddedDynamoDb {
 
     /// The configuration of a client of this store, open to additions such as interceptors.
     pub fn config(&self) -> Builder {
-        aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(Credentials::new("local", "local", None, None, "embedded"))
-            .endpoint_url(self.endpoint())
+        loopback(&self.endpoint())
     }
 
     /// A client of this store.
@@ -103,6 +99,19 @@ impl EmbeddedDynamoDb {
         drop(self.database);
         self.server.await.map_err(failed)?.map_err(EmbeddedError::Database)
     }
+}
+
+/// A client of a store that another process runs at `endpoint`.
+pub(crate) fn loopback_client(endpoint: &str) -> Client {
+    Client::from_conf(loopback(endpoint).build())
+}
+
+fn loopback(endpoint: &str) -> Builder {
+    aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("local", "local", None, None, "embedded"))
+        .endpoint_url(endpoint)
 }
 
 fn open(place: &Place) -> Result<Database, EmbeddedError> {

@@ -60,8 +60,8 @@ pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
 pub use signal::{BufferOutcome, BufferedSignal, SignalRecord, SignalState};
 pub use store::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationWrite, Page, PendingRow, SessionExpectation,
-    SessionSave, SessionWrite, StateStore, StoreError, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationWrite, Page, ParkedRow, PendingRow,
+    SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,
 };
 pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventWait, SignalSubscriptions, Subscription, SubscriptionError,

@@ -80,6 +80,37 @@ pub trait StateStore: Send + Sync {
         due_by: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError>;
+
+    /// What is the matter with each of `ids`, in their order, without loading any state; at most 100 of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
+
+    /// The row of `paused` in the index of what sleeps, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError>;
+
+    /// Signals that were parked and are not known to have been claimed, the oldest first. A row may outlive its signal
+    /// until [`Upkeep::Unparked`] removes it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
+
+    /// Where the sweep called `lane` goes on; `None` at the beginning.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError>;
+
+    /// Does what a sweep or a repair has found to be needed. What does not apply any more changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError>;
 }
 
 /// One page of a listing.
@@ -100,6 +131,77 @@ pub struct PendingRow {
     pub generation: u64,
     /// When it falls due, if ever.
     pub due_at: Option<Timestamp>,
+    /// Since when it sleeps; unknown for rows of the first versions.
+    pub since: Option<Timestamp>,
+    /// Whether a sweep has seen to it that its wake-up is registered, or there is none to register.
+    pub registered: bool,
+}
+
+impl PendingRow {
+    /// The row of `paused`, as it is written together with it.
+    pub fn of(paused: &PausedInvocation) -> Self {
+        Self {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            due_at: paused.wake.due.as_ref().map(|due| due.at),
+            since: Some(paused.suspended_at),
+            registered: paused.wake == crate::WakePlan::default(),
+        }
+    }
+}
+
+/// What can be said of an invocation without loading its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Its latest pause.
+    pub generation: u64,
+    /// What it is doing.
+    pub standing: Standing,
+}
+
+/// What an invocation is doing, without what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It sleeps.
+    Asleep,
+    /// Somebody resumes it.
+    Claimed {
+        /// When the claim ends by itself.
+        until: Timestamp,
+    },
+    /// It completed or failed.
+    Ended,
+}
+
+/// A signal in the index of what was parked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedRow {
+    /// Which one.
+    pub signal_id: SignalId,
+    /// When it arrived.
+    pub received_at: Timestamp,
+}
+
+/// A small change that keeps the indexes true to what they index.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Upkeep {
+    /// The wake-up of this row's pause is registered.
+    Registered(PendingRow),
+    /// The pause of this row is over: the row goes away.
+    Ended(PendingRow),
+    /// The row of a pause that sleeps is missing, and is written again.
+    Row(Box<PausedInvocation>),
+    /// The signal item of a pause that sleeps is missing, and is written again, unless the id is taken meanwhile.
+    Wait(Box<PausedInvocation>),
+    /// The signal of this row is parked no more: the row goes away.
+    Unparked(ParkedRow),
+    /// The sweep called `lane` goes on at `position`, or at the beginning.
+    Position {
+        /// Which sweep.
+        lane: String,
+        /// A cursor of the listing that it goes through.
+        position: Option<String>,
+    },
 }
 
 /// Asks for the right to resume.

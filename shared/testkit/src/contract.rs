@@ -14,6 +14,7 @@ mod scene;
 mod session;
 mod signal;
 mod suspend;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -136,6 +137,17 @@ checks! {
         only_due_rows_are_listed,
         rows_may_end_while_they_are_listed,
         a_foreign_pending_cursor_is_refused,
+        a_row_can_be_looked_up,
+    ],
+    upkeep: [
+        a_glance_tells_standing_and_generation,
+        a_registered_row_says_so,
+        nothing_is_registered_that_is_gone,
+        only_the_row_of_that_pause_is_removed,
+        a_lost_row_is_written_again_once,
+        a_lost_wait_is_written_again_where_its_place_is_free,
+        what_was_parked_is_listed_until_it_is_removed,
+        a_position_is_kept_for_each_lane,
     ],
     deadline: [
         a_passed_deadline_moves_the_row,

@@ -3,9 +3,9 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
-    LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
+    InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
+    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -138,5 +138,25 @@ impl StateStore for FaultyStore {
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
         self.meet(self.inner.list_pending(due_by, cursor)).await
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.meet(self.inner.glance(ids)).await
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.meet(self.inner.pending_row(paused)).await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.meet(self.inner.list_parked(cursor)).await
+    }
+
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        self.meet(self.inner.sweep_position(lane)).await
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        self.meet(self.inner.upkeep(upkeep)).await
     }
 }

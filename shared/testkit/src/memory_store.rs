@@ -5,14 +5,15 @@ mod listing;
 mod session;
 mod signal;
 mod tables;
+mod upkeep;
 
 use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId,
-    InvocationRecord, InvocationStatus, LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId,
-    SessionSummary, SignalId, SignalRecord, StateStore, StoreError,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
+    InvocationRecord, InvocationStatus, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -34,6 +35,17 @@ impl MemoryStore {
     pub fn with_page_size(page_size: usize) -> Self {
         assert!(page_size > 0, "a page holds at least one item");
         Self { tables: Mutex::default(), page_size }
+    }
+}
+
+impl MemoryStore {
+    /// Leaves the signal `id` in a state in which no commit leaves it: what a doctor has to find.
+    pub fn plant_signal(&self, id: &SignalId, state: Option<SignalState>) {
+        let mut tables = lock(&self.tables);
+        match state {
+            Some(state) => tables.signals.insert(id.clone(), state),
+            None => tables.signals.remove(id),
+        };
     }
 }
 
@@ -89,7 +101,14 @@ impl StateStore for MemoryStore {
     }
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        Ok(signal::buffer(&mut lock(&self.tables).signals, id, signal))
+        let mut tables = lock(&self.tables);
+        let before = tables.signals.get(id).cloned();
+        let outcome = signal::buffer(&mut tables.signals, id, signal);
+        if tables.signals.get(id) != before.as_ref() {
+            let row = ParkedRow { signal_id: id.clone(), received_at: signal.received_at };
+            tables.parked.insert(upkeep::parked_key(&row), row);
+        }
+        Ok(outcome)
     }
 
     async fn list_pending(
@@ -98,6 +117,28 @@ impl StateStore for MemoryStore {
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
         listing::pending(&lock(&self.tables), due_by, cursor, self.page_size)
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        let tables = lock(&self.tables);
+        Ok(ids.iter().map(|id| tables.invocations.get(id).map(upkeep::glance)).collect())
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        Ok(lock(&self.tables).pending_row(paused))
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        listing::parked(&lock(&self.tables), cursor, self.page_size)
+    }
+
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        Ok(lock(&self.tables).positions.get(lane).cloned())
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        lock(&self.tables).upkeep(upkeep);
+        Ok(())
     }
 }
 

@@ -3,15 +3,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Event, EventBus,
-    IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Page, PendingRow,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore,
-    StoreError, Subscription, SubscriptionError,
+    Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Page, ParkedRow,
+    PausedInvocation, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    SignalSubscriptions, Spawner, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
-use super::outside::Outside;
+use super::outside::{Outside, at_once};
 use super::ticket::{Call, Phase, Ticket};
 use super::weather::Fault;
 use super::world::{ProcessId, World};
@@ -164,6 +164,36 @@ impl StateStore for Desk {
         let cursor = cursor.map(str::to_owned);
         let effect = move |outside: &mut Outside| outside.list_pending(due_by, cursor.as_deref());
         self.call("list_pending", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        let (about, ids) = (format!("{} invocations", ids.len()), ids.to_vec());
+        let effect = move |outside: &mut Outside| at_once(outside.store.glance(&ids));
+        self.call("glance", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        let (about, paused) = (paused.invocation_id.to_string(), paused.clone());
+        let effect = move |outside: &mut Outside| at_once(outside.store.pending_row(&paused));
+        self.call("pending_row", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        let cursor = cursor.map(str::to_owned);
+        let effect = move |outside: &mut Outside| at_once(outside.store.list_parked(cursor.as_deref()));
+        self.call("list_parked", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        let (about, lane) = (lane.to_owned(), lane.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.sweep_position(&lane));
+        self.call("sweep_position", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        let upkeep = upkeep.clone();
+        let effect = move |outside: &mut Outside| at_once(outside.store.upkeep(&upkeep));
+        self.call("upkeep", String::new(), effect, |why| Err(unavailable(why))).await
     }
 }
 

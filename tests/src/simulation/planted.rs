@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationId,
-    InvocationRecord, InvocationStatus, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, Owner, Page,
-    PendingRow, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState,
-    StateStore, StoreError, SuspendFrom,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, GrowingLists,
+    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, Owner,
+    Page, ParkedRow, PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId, SessionSummary,
+    SignalId, SignalRecord, SignalState, StateStore, StoreError, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -307,5 +307,25 @@ impl StateStore for LyingStore {
             _ => {}
         }
         Ok(page)
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.inner.glance(ids).await
+    }
+
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.inner.pending_row(paused).await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.inner.list_parked(cursor).await
+    }
+
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        self.inner.sweep_position(lane).await
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        self.inner.upkeep(upkeep).await
     }
 }

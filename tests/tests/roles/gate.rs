@@ -148,6 +148,13 @@ fn on_table(operation: &str, body: &Value) -> Vec<Asked> {
             let placeholder = placeholder.expect("a condition that begins with the partition key");
             vec![on_item("Query", body, &body["ExpressionAttributeValues"][placeholder]["S"])]
         }
+        "BatchGetItem" => {
+            let tables = body["RequestItems"].as_object().expect("tables").iter();
+            let keys = tables.flat_map(|(table, wanted)| {
+                wanted["Keys"].as_array().into_iter().flatten().map(move |key| (json!({ "TableName": table }), key))
+            });
+            keys.map(|(table, key)| on_item("BatchGetItem", &table, &key["pk"]["S"])).collect()
+        }
         "PutItem" => vec![on_item("PutItem", body, &body["Item"]["pk"]["S"])],
         other => vec![on_item(other, body, &body["Key"]["pk"]["S"])],
     }

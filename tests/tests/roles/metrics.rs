@@ -94,6 +94,9 @@ async fn patterns_count_the_lines_that_the_functions_write() {
         ("TerminatedMetric", 0),
         ("LatestWakeupMetric", 2),
         ("OldestPauseMetric", 1),
+        ("ExpiredClaimsMetric", 1),
+        ("OrphanTimersMetric", 1),
+        ("UnclaimedSignalsMetric", 1),
     ];
     for (name, count) in expected {
         assert_eq!(counted(name), count, "{name} of:\n{text}");

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, Map, Owner,
-    PausedInvocation, StoreError, SuspendFrom, WakePlan,
+    PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -86,6 +86,19 @@ impl DynamoDbStateStore {
             ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
             other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
         }
+    }
+}
+
+/// What the phase of an item says, without its bodies.
+pub(super) fn standing(
+    phase: &str,
+    until: impl FnOnce() -> Result<Timestamp, StoreError>,
+) -> Result<Standing, StoreError> {
+    match phase {
+        SUSPENDED => Ok(Standing::Asleep),
+        RESUMING => Ok(Standing::Claimed { until: until()? }),
+        COMPLETED | ERRORED => Ok(Standing::Ended),
+        other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
     }
 }
 

@@ -37,6 +37,10 @@ pub(super) const PAYLOAD_DIGEST: &str = "payload_digest";
 pub(super) const RECEIVED_AT: &str = "received_at";
 pub(super) const EXPIRES_AT: &str = "expires_at";
 pub(super) const DUE_AT: &str = "due_at";
+pub(super) const SINCE: &str = "since_at";
+pub(super) const REGISTERED: &str = "registered";
+pub(super) const SIGNAL_ID: &str = "signal_id";
+pub(super) const POSITION: &str = "sweep_position";
 pub(super) const CHECKPOINT: &str = "checkpoint";
 pub(super) const CORRELATION_ID: &str = "correlation_id";
 pub(super) const GRAPH_NAME: &str = "graph_name";
@@ -86,12 +90,23 @@ impl Key {
 
     /// The row of `paused` in the index of what sleeps; rows that never fall due sort last.
     pub(super) fn pending(paused: &PausedInvocation) -> Self {
-        let id = &paused.invocation_id;
-        let due = match &paused.wake.due {
-            Some(due) => instant(due.at),
-            None => "never".to_owned(),
-        };
-        Self { pk: pending_shard(shard_of(id)), sk: format!("{due}#{id}") }
+        Self::pending_at(&paused.invocation_id, paused.wake.due.as_ref().map(|due| due.at))
+    }
+
+    /// The row of the invocation `id` that falls due at `due_at`, in the index of what sleeps.
+    pub(super) fn pending_at(id: &InvocationId, due_at: Option<Timestamp>) -> Self {
+        let due = due_at.map_or_else(|| "never".to_owned(), instant);
+        Self { pk: pending_shard(shard_of(id.as_str())), sk: format!("{due}#{id}") }
+    }
+
+    /// The row of a signal in the index of what was parked.
+    pub(super) fn parked(id: &SignalId, received_at: Timestamp) -> Self {
+        Self { pk: parked_shard(shard_of(id.as_str())), sk: format!("{}#{id}", instant(received_at)) }
+    }
+
+    /// Where the sweep called `lane` keeps its position.
+    pub(super) fn position(lane: &str) -> Self {
+        Self { pk: "PENDING#position".to_owned(), sk: lane.to_owned() }
     }
 }
 
@@ -175,13 +190,18 @@ pub(super) fn pending_shard(shard: u8) -> String {
     format!("PENDING#{shard:02}")
 }
 
+/// The partition key of a shard of the index of what was parked.
+pub(super) fn parked_shard(shard: u8) -> String {
+    format!("PENDING#parked#{shard:02}")
+}
+
 /// Sorts behind every row that falls due at or before `limit` and before every later one.
 pub(super) fn pending_bound(limit: Timestamp) -> String {
     format!("{}$", instant(limit))
 }
 
-fn shard_of(id: &InvocationId) -> u8 {
-    Sha256::digest(id.as_str().as_bytes())[0] % PENDING_SHARDS
+fn shard_of(id: &str) -> u8 {
+    Sha256::digest(id.as_bytes())[0] % PENDING_SHARDS
 }
 
 /// Nanoseconds in as many digits as the largest instant needs, so that text order is time order.
@@ -191,8 +211,6 @@ fn instant(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::InvocationId;
-
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -216,9 +234,9 @@ mod tests {
 
     #[test]
     fn shards_are_stable_and_in_range() {
-        let shards: Vec<u8> = (0..100).map(|n| shard_of(&InvocationId::from(format!("i{n}")))).collect();
+        let shards: Vec<u8> = (0..100).map(|n| shard_of(&format!("i{n}"))).collect();
         assert!(shards.iter().all(|shard| *shard < PENDING_SHARDS));
-        assert_eq!(shard_of(&InvocationId::from("i1")), shard_of(&InvocationId::from("i1")));
+        assert_eq!(shard_of("i1"), shard_of("i1"));
         assert_eq!(pending_shard(7), "PENDING#07");
     }
 

@@ -1,14 +1,17 @@
-//! The index of what sleeps, spread over shards; within a shard in the order of falling due.
+//! The indexes of what sleeps and of what was parked, spread over shards; within a shard in the order of time.
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dormouse_ports::{InvocationId, Page, PausedInvocation, PendingRow, StoreError};
+use dormouse_ports::{InvocationId, Page, ParkedRow, PausedInvocation, PendingRow, SignalId, StoreError};
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
-use super::item::{Item, number, number_value, optional_time, text, text_value, time_value};
-use super::keys::{self, DUE_AT, GENERATION, INVOCATION_ID, Key, PENDING_SHARDS, SK};
+use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
+use super::keys::{
+    self, DUE_AT, GENERATION, INVOCATION_ID, Key, PENDING_SHARDS, RECEIVED_AT, REGISTERED, SIGNAL_ID, SINCE, SK,
+};
 use super::write::{Write, key_item};
 
 /// Where a listing goes on: in which shard, behind which row.
@@ -20,9 +23,29 @@ impl DynamoDbStateStore {
         due_by: Option<Timestamp>,
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError> {
+        let bound = due_by.map(keys::pending_bound);
+        self.query_shards(keys::pending_shard, bound.as_deref(), cursor, pending_row).await
+    }
+
+    pub(super) async fn read_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        let row = self.get_item(Key::pending(paused)).await?.as_ref().map(pending_row).transpose()?;
+        Ok(row.filter(|row| row.generation == paused.generation))
+    }
+
+    pub(super) async fn query_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.query_shards(keys::parked_shard, None, cursor, parked_row).await
+    }
+
+    async fn query_shards<T>(
+        &self,
+        partition: fn(u8) -> String,
+        bound: Option<&str>,
+        cursor: Option<&str>,
+        read: fn(&Item) -> Result<T, StoreError>,
+    ) -> Result<Page<T>, StoreError> {
         let mut position = cursor.map_or(Ok((0, None)), parse_cursor)?;
         loop {
-            let (rows, last) = self.config.retry.run(|| self.query_once(due_by, &position)).await?;
+            let (rows, last) = self.config.retry.run(|| self.query_once(partition, bound, &position)).await?;
             let next = match last {
                 Some(row) => Some((position.0, Some(row))),
                 None if position.0 + 1 < PENDING_SHARDS => Some((position.0 + 1, None)),
@@ -31,7 +54,7 @@ impl DynamoDbStateStore {
             match next {
                 Some(next) if rows.is_empty() => position = next,
                 next => {
-                    let items = rows.iter().map(pending_row).collect::<Result<_, _>>()?;
+                    let items = rows.iter().map(read).collect::<Result<_, _>>()?;
                     return Ok(Page { items, next: next.as_ref().map(cursor_of) });
                 }
             }
@@ -40,16 +63,17 @@ impl DynamoDbStateStore {
 
     async fn query_once(
         &self,
-        due_by: Option<Timestamp>,
+        partition: fn(u8) -> String,
+        bound: Option<&str>,
         (shard, after): &Position,
     ) -> Result<(Vec<Item>, Option<String>), Fault> {
-        let pk = keys::pending_shard(*shard);
+        let pk = partition(*shard);
         let request = self.client.query().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
         let request = request.expression_attribute_values(":pk", text_value(&pk));
-        let request = match due_by {
-            Some(limit) => request
+        let request = match bound {
+            Some(bound) => request
                 .key_condition_expression("pk = :pk AND sk < :bound")
-                .expression_attribute_values(":bound", text_value(keys::pending_bound(limit))),
+                .expression_attribute_values(":bound", text_value(bound)),
             None => request.key_condition_expression("pk = :pk"),
         };
         let start = after.as_ref().map(|sk| key_item(&Key { pk, sk: sk.clone() }));
@@ -65,17 +89,27 @@ fn pending_row(item: &Item) -> Result<PendingRow, StoreError> {
         invocation_id: text(item, INVOCATION_ID).map(InvocationId::from)?,
         generation: number(item, GENERATION)?,
         due_at: optional_time(item, DUE_AT)?,
+        since: optional_time(item, SINCE)?,
+        registered: item.contains_key(REGISTERED),
     })
+}
+
+fn parked_row(item: &Item) -> Result<ParkedRow, StoreError> {
+    Ok(ParkedRow { signal_id: text(item, SIGNAL_ID).map(SignalId::from)?, received_at: time(item, RECEIVED_AT)? })
 }
 
 /// Adds the row of `paused`.
 pub(super) fn row_write(paused: &PausedInvocation) -> Write {
     let mut item = Item::from([
+        (SINCE.to_owned(), time_value(paused.suspended_at)),
         (INVOCATION_ID.to_owned(), text_value(paused.invocation_id.as_str())),
         (GENERATION.to_owned(), number_value(paused.generation)),
     ]);
     if let Some(due) = &paused.wake.due {
         item.insert(DUE_AT.to_owned(), time_value(due.at));
+    }
+    if PendingRow::of(paused).registered {
+        item.insert(REGISTERED.to_owned(), AttributeValue::Bool(true));
     }
     Write::put(&Key::pending(paused), item)
 }

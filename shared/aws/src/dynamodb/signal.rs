@@ -57,7 +57,13 @@ impl DynamoDbStateStore {
         let write = park_write(&mut encoder, id, signal)?;
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&write).await? {
-            Written::Done(_) => Ok(BufferOutcome::Buffered { expires_at: signal.expires_at }),
+            Written::Done(_) => {
+                // The signal is kept whether or not its row is: the row only counts it.
+                if let Err(error) = self.note_parked(id, signal).await {
+                    tracing::warn!(%error, signal_id = %id, "a parked signal will not be counted");
+                }
+                Ok(BufferOutcome::Buffered { expires_at: signal.expires_at })
+            }
             Written::Refused(Some(item)) if text(&item, PHASE)? == BUFFERED => occupied(&item, signal),
             Written::Refused(_) => Ok(BufferOutcome::Changed),
         }
@@ -134,6 +140,13 @@ pub(super) fn wait_write(
     }
     let write = free(Write::put(&Key::signal(&paused.descriptor.signal_id), item), &condition, now);
     values.into_iter().fold(write, |write, (name, value)| write.with(name, value))
+}
+
+/// The wait of `paused` once more, where nothing that counts is in its place.
+pub(super) fn rewait_write(paused: &PausedInvocation) -> Write {
+    Write::put(&Key::signal(&paused.descriptor.signal_id), bond(paused, WAITING))
+        .when("attribute_not_exists(pk) OR phase = :delivered")
+        .with(":delivered", text_value(DELIVERED))
 }
 
 /// Ends the wait of `paused`. Nobody else may change an awaited signal, so that it needs no condition.

@@ -128,7 +128,7 @@ impl DynamoDbStateStore {
         self.config.retry.run(|| self.attempt(write)).await
     }
 
-    /// Does `write`, which has no condition, alone.
+    /// Does `write` alone, whether or not its condition holds.
     pub(super) async fn put_plainly(&self, write: Write) -> Result<(), StoreError> {
         self.write_alone(&write).await.map(|_| ())
     }
@@ -138,11 +138,19 @@ impl DynamoDbStateStore {
         match &write.change {
             Change::Put(item) => self.attempt_put(write, item).await,
             Change::Update { key, expression } => self.attempt_update(write, key, expression).await,
-            Change::Delete { key } => {
-                let request = self.client.delete_item().table_name(&self.table).set_key(Some(key.clone()));
-                let answer = request.send().await;
-                answer.map(|_| Written::Done(Item::new())).map_err(|error| fault("DeleteItem", &self.table, &error))
+            Change::Delete { key } => self.attempt_delete(write, key).await,
+        }
+    }
+
+    async fn attempt_delete(&self, write: &Write, key: &Item) -> Result<Written, Fault> {
+        let request = self.client.delete_item().table_name(&self.table).set_key(Some(key.clone()));
+        let request = request.set_condition_expression(write.condition.clone());
+        match request.set_expression_attribute_values(write.placeholders()).send().await {
+            Ok(_) => Ok(Written::Done(Item::new())),
+            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
+                Ok(Written::Refused(None))
             }
+            Err(error) => Err(fault("DeleteItem", &self.table, &error)),
         }
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
+use super::migrations::Migrated;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
-use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{Deliveries, Observers, Subgraph};
+use crate::{EngineError, StateSchema};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
@@ -134,6 +135,15 @@ impl CompiledGraph {
     /// The migrations of its checkpoints and pauses.
     pub(crate) fn migrations(&self) -> &Migrations {
         &self.checkpoints.migrations
+    }
+
+    /// Whether a pause of the schema version `version` can go on.
+    ///
+    /// # Errors
+    /// `suspension_record_invalid`, when no single chain of migrations leads from there to the declared version.
+    pub fn takes_pauses_of(&self, version: &str) -> Result<(), EngineError> {
+        let versions = (version, self.schema().version());
+        self.migrations().migrate(Migrated::Pause, Vec::new(), versions).map(|_| ())
     }
 
     /// What compiled but looks like a mistake, for example `projection_reducer_round_trip`.

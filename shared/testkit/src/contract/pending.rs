@@ -4,7 +4,13 @@ use jiff::Timestamp;
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
 
 fn row(id: &str, generation: u64, due_at: Option<Timestamp>) -> PendingRow {
-    PendingRow { invocation_id: id.into(), generation, due_at }
+    PendingRow {
+        invocation_id: id.into(),
+        generation,
+        due_at,
+        since: Some(pause(id, generation, "s").suspended_at),
+        registered: due_at.is_none(),
+    }
 }
 
 fn sorted(mut rows: Vec<PendingRow>) -> Vec<PendingRow> {
@@ -86,4 +92,14 @@ pub(super) async fn rows_may_end_while_they_are_listed(store: Store) {
 pub(super) async fn a_foreign_pending_cursor_is_refused(store: Store) {
     let outcome = store.list_pending(None, Some("not a cursor")).await;
     assert!(matches!(outcome, Err(StoreError::Invalid(_))), "{outcome:?}");
+}
+
+pub(super) async fn a_row_can_be_looked_up(store: Store) {
+    let paused = due(pause("i1", 1, "s1"), at(100));
+    assert_eq!(store.pending_row(&paused).await.expect("an answer"), None);
+    sleep(&store, &paused).await;
+    let found = store.pending_row(&paused).await.expect("an answer");
+    assert_eq!(found, Some(row("i1", 1, Some(at(100)))));
+    let later = due(pause("i1", 2, "s1"), at(100));
+    assert_eq!(store.pending_row(&later).await.expect("an answer"), None, "the row of another pause");
 }

@@ -116,7 +116,7 @@ impl Tables {
     }
 
     fn advance(&mut self, paused: &PausedInvocation, wake: &WakePlan) {
-        self.pending.remove(&pending_key(paused));
+        self.pending.remove(&pending_key(&PendingRow::of(paused)));
         if let Some(record) = self.invocations.get_mut(&paused.invocation_id) {
             record.paused.wake = wake.clone();
             let moved = record.paused.clone();
@@ -125,12 +125,8 @@ impl Tables {
     }
 
     fn add_row(&mut self, paused: &PausedInvocation) {
-        let row = PendingRow {
-            invocation_id: paused.invocation_id.clone(),
-            generation: paused.generation,
-            due_at: paused.wake.due.as_ref().map(|due| due.at),
-        };
-        self.pending.insert(pending_key(paused), row);
+        let row = PendingRow::of(paused);
+        self.pending.insert(pending_key(&row), row);
     }
 
     fn release(&mut self, id: &InvocationId) {
@@ -140,7 +136,7 @@ impl Tables {
     }
 
     fn end_wait(&mut self, paused: &PausedInvocation) {
-        self.pending.remove(&pending_key(paused));
+        self.pending.remove(&pending_key(&PendingRow::of(paused)));
         self.signals.insert(
             paused.descriptor.signal_id.clone(),
             SignalState::Delivered { invocation_id: paused.invocation_id.clone(), generation: paused.generation },

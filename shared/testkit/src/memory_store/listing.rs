@@ -1,13 +1,14 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use dormouse_ports::{Page, PendingRow, SessionFilter, SessionRecord, SessionSummary, StoreError};
+use dormouse_ports::{Page, ParkedRow, PendingRow, SessionFilter, SessionRecord, SessionSummary, StoreError};
 use jiff::Timestamp;
 
 use super::tables::Tables;
 
 const SESSIONS: &str = "session:";
 const PENDING: &str = "pending:";
+const PARKED: &str = "parked:";
 
 /// A page of the sessions that pass `filter`, ordered by id.
 pub(super) fn sessions(
@@ -38,6 +39,12 @@ pub(super) fn pending(
         .filter(|(_, row)| in_time(row))
         .map(|(key, row)| (key.as_str(), row.clone()));
     Ok(page(rows, PENDING, size))
+}
+
+/// A page of what was parked, the oldest first.
+pub(super) fn parked(tables: &Tables, cursor: Option<&str>, size: usize) -> Result<Page<ParkedRow>, StoreError> {
+    let rows = after(&tables.parked, PARKED, cursor)?.map(|(key, row)| (key.as_str(), row.clone()));
+    Ok(page(rows, PARKED, size))
 }
 
 fn after<'a, T>(

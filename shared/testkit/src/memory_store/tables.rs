@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 
-use dormouse_ports::{InvocationId, InvocationRecord, PausedInvocation, PendingRow, SignalId, SignalState};
+use dormouse_ports::{InvocationId, InvocationRecord, ParkedRow, PendingRow, SignalId, SignalState};
 
 use super::session::SessionRow;
 
@@ -13,14 +13,18 @@ pub(super) struct Tables {
     pub(super) signals: BTreeMap<SignalId, SignalState>,
     /// By [`pending_key`].
     pub(super) pending: BTreeMap<String, PendingRow>,
+    /// Signals that were parked, by [`parked_key`](super::upkeep::parked_key).
+    pub(super) parked: BTreeMap<String, ParkedRow>,
+    /// Where sweeps go on.
+    pub(super) positions: BTreeMap<String, String>,
     pub(super) commits: HashSet<String>,
 }
 
 /// Orders the index of what sleeps by when it falls due; what never does comes last.
-pub(super) fn pending_key(paused: &PausedInvocation) -> String {
-    let id = &paused.invocation_id;
-    match &paused.wake.due {
-        Some(due) => format!("{:021}#{id}", due.at.as_nanosecond().max(0)),
+pub(super) fn pending_key(row: &PendingRow) -> String {
+    let id = &row.invocation_id;
+    match row.due_at {
+        Some(at) => format!("{:021}#{id}", at.as_nanosecond().max(0)),
         None => format!("never#{id}"),
     }
 }

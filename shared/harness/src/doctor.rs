@@ -1,0 +1,346 @@
+//! Why an invocation sleeps, in words, and what helps where it should not.
+
+use std::time::Duration;
+
+use dormouse_ports::{
+    Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalState,
+    Subscription, Upkeep,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::signal::store_failed;
+use crate::{Harness, Transmission, TurnError, TurnOutcome};
+
+/// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
+const LATE: Duration = Duration::from_secs(120);
+
+/// What can be the matter with an invocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// It completed.
+    Completed,
+    /// It ended with an error.
+    Failed,
+    /// It sleeps, and everything that would wake it is in place.
+    Waiting,
+    /// A worker continues it at this moment.
+    ClaimHeld,
+    /// The worker that continued it died.
+    ClaimExpired,
+    /// It fell due and was not woken.
+    Overdue,
+    /// No sweep has seen to its wake-up, though there was time enough.
+    Unregistered,
+    /// The index of what sleeps does not know it: no sweep would find it.
+    RowMissing,
+    /// Nothing leads from the signal to it.
+    SignalMissing,
+    /// The signal is here, parked, and was not handed over.
+    SignalParked,
+    /// The signal id leads to another invocation.
+    SignalTaken,
+    /// No worker of this version knows the graph.
+    GraphUnknown,
+    /// The graph is not the one that went to sleep.
+    GraphChanged,
+    /// The state has a schema version from which nothing leads to the present one.
+    NoMigration,
+}
+
+impl Finding {
+    /// Whether somebody or something has to act; the others only explain.
+    pub fn is_trouble(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Waiting | Self::ClaimHeld | Self::GraphChanged => false,
+            Self::ClaimExpired
+            | Self::Overdue
+            | Self::Unregistered
+            | Self::RowMissing
+            | Self::SignalMissing
+            | Self::SignalParked
+            | Self::SignalTaken
+            | Self::GraphUnknown
+            | Self::NoMigration => true,
+        }
+    }
+
+    /// What [`Harness::repair`] would do about it, where it can do anything.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::ClaimExpired => Some("take the claim over and go on with the accepted payload"),
+            Self::Overdue => Some("do now what was to be done when it fell due"),
+            Self::Unregistered => Some("register the wake-up"),
+            Self::RowMissing => Some("write the row of the index again"),
+            Self::SignalMissing => Some("write the signal item again"),
+            Self::SignalParked => Some("hand the parked signal over"),
+            Self::Completed
+            | Self::Failed
+            | Self::Waiting
+            | Self::ClaimHeld
+            | Self::SignalTaken
+            | Self::GraphUnknown
+            | Self::GraphChanged
+            | Self::NoMigration => None,
+        }
+    }
+}
+
+/// One thing that the doctor has to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remark {
+    /// What it is about.
+    pub finding: Finding,
+    /// The same for people, in a sentence.
+    pub sentence: String,
+}
+
+/// What the doctor has to say about an invocation; at least one remark.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnosis {
+    /// The invocation, as it was looked at.
+    pub record: InvocationRecord,
+    /// The most important remark first.
+    pub remarks: Vec<Remark>,
+}
+
+impl Diagnosis {
+    /// Whether something is wrong.
+    pub fn is_trouble(&self) -> bool {
+        self.remarks.iter().any(|remark| remark.finding.is_trouble())
+    }
+}
+
+impl Harness {
+    /// Says why the invocation `id` sleeps, or why it does not go on.
+    ///
+    /// # Errors
+    /// `not_found` when it was never suspended; otherwise when the store does not answer.
+    pub async fn diagnose(&self, id: &InvocationId) -> Result<Diagnosis, TurnError> {
+        let Some(record) = self.load_invocation(id).await? else {
+            let message = format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days");
+            return Err(TurnError::new(Category::NotFound, message));
+        };
+        let mut remarks = Vec::new();
+        match &record.status {
+            InvocationStatus::Completed { .. } => remarks.push(remark(Finding::Completed, "it completed".to_owned())),
+            InvocationStatus::Errored(failure) => {
+                let sentence = format!("it ended with `{}`: {}", failure.category, failure.message);
+                remarks.push(remark(Finding::Failed, sentence));
+            }
+            InvocationStatus::Resuming(claim) => {
+                remarks.push(self.of_claim(claim));
+                self.look_at_graph(&record.paused, &mut remarks);
+                self.look_at_indexes(&record.paused, &mut remarks).await?;
+            }
+            InvocationStatus::Suspended => {
+                self.look_at_due(&record.paused, &mut remarks);
+                self.look_at_graph(&record.paused, &mut remarks);
+                self.look_at_indexes(&record.paused, &mut remarks).await?;
+                self.look_at_signal(&record.paused, &mut remarks).await?;
+                if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
+                    remarks.insert(0, remark(Finding::Waiting, waiting(&record.paused, self.now())));
+                }
+            }
+        }
+        Ok(Diagnosis { record: *record, remarks })
+    }
+
+    fn of_claim(&self, claim: &Claim) -> Remark {
+        if claim.until > self.now() {
+            let sentence = format!("a worker continues it now; if it dies, its claim ends at {}", claim.until);
+            return remark(Finding::ClaimHeld, sentence);
+        }
+        let sentence = format!(
+            "the worker that continued it died; its claim ended at {}, and the accepted payload waits for another worker",
+            claim.until
+        );
+        remark(Finding::ClaimExpired, sentence)
+    }
+
+    fn look_at_due(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
+        let Some(due) = &paused.wake.due else { return };
+        if since(due.at, self.now()) >= LATE {
+            let ago = in_words(self.now().duration_since(due.at));
+            let sentence = format!("it fell due at {}, {ago} ago: its timer was lost and no sweep has come", due.at);
+            remarks.push(remark(Finding::Overdue, sentence));
+        }
+    }
+
+    fn look_at_graph(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
+        let Ok(graph) = self.graphs().get(&paused.graph) else {
+            let sentence = format!("no graph `{}` is registered here: a worker that has it must run", paused.graph);
+            remarks.push(remark(Finding::GraphUnknown, sentence));
+            return;
+        };
+        if let Err(error) = graph.takes_pauses_of(&paused.schema_version) {
+            let sentence = format!("its state cannot be brought to the present schema: {}", error.message());
+            remarks.push(remark(Finding::NoMigration, sentence));
+        }
+        if graph.digest() != paused.graph_digest {
+            let sentence = format!("graph `{}` was changed after it went to sleep", paused.graph);
+            remarks.push(remark(Finding::GraphChanged, sentence));
+        }
+    }
+
+    async fn look_at_indexes(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
+        let row = self.engine().ports().store.pending_row(paused).await.map_err(store_failed)?;
+        match row {
+            None => {
+                let sentence = "the index of what sleeps does not have it: no sweep would find it";
+                remarks.push(remark(Finding::RowMissing, sentence.to_owned()));
+            }
+            Some(row) if !row.registered && since(paused.suspended_at, self.now()) >= LATE => {
+                let sentence = "no sweep has seen to it that its wake-up is registered";
+                remarks.push(remark(Finding::Unregistered, sentence.to_owned()));
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn look_at_signal(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
+        let id = &paused.descriptor.signal_id;
+        let known = self.engine().ports().store.load_signal(id, self.now()).await.map_err(store_failed)?;
+        let remark = match known.map(|record| record.state) {
+            Some(SignalState::Waiting { invocation_id, .. }) if invocation_id == paused.invocation_id => return Ok(()),
+            Some(SignalState::Waiting { invocation_id, .. }) => {
+                let sentence = format!("signal `{id}` leads to another invocation, {invocation_id}");
+                remark(Finding::SignalTaken, sentence)
+            }
+            Some(SignalState::Buffered(signal)) => {
+                let sentence = format!("signal `{id}` came at {} and was not handed over", signal.received_at);
+                remark(Finding::SignalParked, sentence)
+            }
+            Some(SignalState::Delivered { .. }) | None => {
+                let sentence = format!("nothing leads from signal `{id}` to it: its signal item is missing");
+                remark(Finding::SignalMissing, sentence)
+            }
+        };
+        remarks.push(remark);
+        Ok(())
+    }
+
+    /// Does what helps against `finding`. The sentence says what came of it; `None` where there is no remedy.
+    ///
+    /// # Errors
+    /// When the remedy does not work; nothing is worse then than it was.
+    pub async fn repair(&self, record: &InvocationRecord, finding: Finding) -> Result<Option<String>, TurnError> {
+        let paused = &record.paused;
+        let store = &self.engine().ports().store;
+        let upkeep = async |upkeep: Upkeep, done: &str| {
+            store.upkeep(&upkeep).await.map(|()| Some(done.to_owned())).map_err(store_failed)
+        };
+        match finding {
+            Finding::RowMissing => upkeep(Upkeep::Row(Box::new(paused.clone())), "the row was written again").await,
+            Finding::SignalMissing => {
+                upkeep(Upkeep::Wait(Box::new(paused.clone())), "the wait was written again").await
+            }
+            Finding::Unregistered => self.register_now(paused).await.map(Some),
+            Finding::ClaimExpired => match self.take_over(record).await? {
+                Some(outcome) => said(outcome).map(Some),
+                None => Ok(Some("another worker was faster".to_owned())),
+            },
+            Finding::Overdue => {
+                let due_at = paused.wake.due.as_ref().map(|due| due.at);
+                let due = Transmission::due(paused.invocation_id.clone(), paused.generation, due_at);
+                said(self.turn(due).await.outcome).map(Some)
+            }
+            Finding::SignalParked => self.hand_over(paused).await.map(Some),
+            Finding::Completed
+            | Finding::Failed
+            | Finding::Waiting
+            | Finding::ClaimHeld
+            | Finding::SignalTaken
+            | Finding::GraphUnknown
+            | Finding::GraphChanged
+            | Finding::NoMigration => Ok(None),
+        }
+    }
+
+    async fn register_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
+        let subscription = Subscription {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            descriptor: paused.descriptor.clone(),
+            wake: paused.wake.clone(),
+        };
+        let subscribed = self.subscriptions().subscribe(&subscription).await;
+        subscribed.map_err(|error| TurnError::new(Category::HarnessSignalSubscriptionFailed, error.to_string()))?;
+        let row = Upkeep::Registered(dormouse_ports::PendingRow::of(paused));
+        self.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;
+        Ok("the wake-up is registered".to_owned())
+    }
+
+    /// The parked payload, as if it came now.
+    async fn hand_over(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
+        let known = self.engine().ports().store.load_signal(&paused.descriptor.signal_id, self.now()).await;
+        let Some(SignalState::Buffered(signal)) = known.map_err(store_failed)?.map(|record| record.state) else {
+            return Ok("the signal is parked no more".to_owned());
+        };
+        let id = paused.invocation_id.clone();
+        said(self.turn(Transmission::callback(id, Some(paused.generation), signal.payload)).await.outcome)
+    }
+}
+
+/// What came of a turn, in a sentence.
+fn said(outcome: TurnOutcome) -> Result<String, TurnError> {
+    match outcome {
+        TurnOutcome::Completed(_) => Ok("it went on and completed".to_owned()),
+        TurnOutcome::Suspended(turn) => Ok(format!("it went on and waits for signal `{}`", turn.descriptor.signal_id)),
+        TurnOutcome::Stale { .. } | TurnOutcome::Buffered { .. } => Ok("it was past that already".to_owned()),
+        TurnOutcome::Errored(error) if error.category == Category::SuspensionTimedOut => {
+            Ok(format!("it ended, as was asked for: {}", error.message))
+        }
+        TurnOutcome::Errored(error) => Err(*error),
+    }
+}
+
+fn remark(finding: Finding, sentence: String) -> Remark {
+    Remark { finding, sentence }
+}
+
+/// From `instant` to `now`; nothing when it lies ahead.
+fn since(instant: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(instant)).unwrap_or_default()
+}
+
+/// For whom a healthy pause waits, since when and until when.
+fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
+    let node = paused.suspended_at_node.join("/");
+    let slept = in_words(now.duration_since(paused.suspended_at));
+    let signal = &paused.descriptor.signal_id;
+    let mut sentence = format!("it has slept for {slept} at node `{node}` and waits for signal `{signal}`");
+    if let Some(event) = &paused.wake.event {
+        let pattern = serde_json::Value::Object(event.pattern.clone());
+        sentence.push_str(&format!(", which an event may carry that matches {pattern}"));
+    }
+    match &paused.wake.due {
+        Some(due) => {
+            let what = match &due.action {
+                DueAction::Resume(payload) if *payload == Map::new() => "it goes on by itself",
+                DueAction::Resume(_) => "it goes on with a default answer",
+                DueAction::Fail => "it ends as timed out",
+                DueAction::Announce(told) => {
+                    &format!("its deadline passes and `{}` is told on the bus", told.step.as_str())
+                }
+            };
+            sentence.push_str(&format!("; at {} {what}", due.at));
+        }
+        None => sentence.push_str("; it waits for as long as that takes"),
+    }
+    sentence
+}
+
+/// A span of time as people say it: the two largest units.
+pub fn in_words(span: SignedDuration) -> String {
+    let seconds = span.as_secs().unsigned_abs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}

@@ -1,0 +1,282 @@
+//! The commands that look at what sleeps: `pending`, `show`, `signal` and `doctor`.
+//!
+//! Each prints for people, or with `--json` one JSON document for scripts. Neither has more or less to say.
+
+mod ask;
+mod print;
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+
+use dormouse_harness::doctor::{Diagnosis, Finding};
+use dormouse_harness::{Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Category, InvocationId, InvocationRecord, Map, PendingRow, SignalId, StoreError};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::store::EmbeddedError;
+use crate::target::{Opened, TargetError};
+pub(crate) use ask::Ask;
+use print::{Printer, Row};
+
+/// How the commands end. Whatever clap refuses ends with 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Done, and nothing is wrong.
+    Fine,
+    /// Done, and the doctor found something that is still wrong.
+    Trouble,
+    /// There is no such invocation.
+    NotFound,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Fine => Self::SUCCESS,
+            Ending::Trouble => Self::from(3),
+            Ending::NotFound => Self::from(4),
+        }
+    }
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InspectError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    #[error("{}: {}", .0.category, .0.message)]
+    Turn(TurnError),
+    #[error("the payload must be a JSON object: {0}")]
+    Payload(String),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<TurnError> for InspectError {
+    fn from(error: TurnError) -> Self {
+        Self::Turn(error)
+    }
+}
+
+/// Does what `ask` says.
+pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
+    match ask {
+        Ask::Pending(ask) => {
+            let opened = ask.target.open(ask.filter.limit).await?;
+            let ended = pending(&opened, ask.filter, ask.json).await;
+            opened.close().await?;
+            ended
+        }
+        Ask::Show(ask) => {
+            let opened = ask.target.open(100).await?;
+            let ended = show(&opened, &ask.id.into(), ask.json).await;
+            opened.close().await?;
+            ended
+        }
+        Ask::Signal(ask) => {
+            let payload = payload(ask.payload().map(str::to_owned))?;
+            let transmission = match (&ask.invocation, &ask.signal_id) {
+                (Some(id), _) => Transmission::callback(id.as_str(), None, payload),
+                (None, id) => Transmission::signal(SignalId::from(id.as_deref().unwrap_or_default()), payload),
+            };
+            let opened = ask.target.open(100).await?;
+            let ended = signal(&opened, transmission, ask.json).await;
+            opened.close().await?;
+            ended
+        }
+        Ask::Doctor(ask) => {
+            let opened = ask.target.open(100).await?;
+            let ended = match ask.id {
+                Some(id) => examine_one(&opened, &id.into(), ask.repair, ask.json).await,
+                None => examine_all(&opened, ask.repair, ask.json).await,
+            };
+            opened.close().await?;
+            ended
+        }
+    }
+}
+
+fn payload(text: Option<String>) -> Result<Map, InspectError> {
+    let text = match text.as_deref() {
+        None => return Ok(Map::new()),
+        Some("-") => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text)?;
+            text
+        }
+        Some(text) => text.to_owned(),
+    };
+    serde_json::from_str(&text).map_err(|error| InspectError::Payload(error.to_string()))
+}
+
+async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<Ending, InspectError> {
+    let (store, now) = (opened.store(), Timestamp::now());
+    let (mut rows, mut cursor) = (Vec::new(), filter.cursor.clone());
+    loop {
+        let page = store.list_pending(filter.due_by, cursor.as_deref()).await?;
+        for row in page.items {
+            if let Some(record) = store.load_invocation(&row.invocation_id).await?.filter(|record| filter.takes(record))
+            {
+                rows.push(pending_row(&row, &record));
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() || rows.len() >= usize::try_from(filter.limit).unwrap_or(usize::MAX) {
+            break;
+        }
+    }
+    let printer = Printer::new(json);
+    if json {
+        let rows: Vec<Value> = rows.into_iter().map(Row::into_json).collect();
+        printer.json(&json!({ "pending": rows, "next": cursor }))?;
+    } else if rows.is_empty() {
+        printer.line("nothing sleeps here")?;
+    } else {
+        printer.table(&rows, now)?;
+        if let Some(next) = cursor {
+            printer.line(&format!("more follows: --cursor {next}"))?;
+        }
+    }
+    Ok(Ending::Fine)
+}
+
+fn pending_row(row: &PendingRow, record: &InvocationRecord) -> Row {
+    Row {
+        invocation_id: row.invocation_id.to_string(),
+        graph: record.paused.graph.clone(),
+        status: print::status(record),
+        since: record.paused.suspended_at,
+        waits_for: record.paused.descriptor.signal_id.to_string(),
+        due_at: row.due_at,
+    }
+}
+
+async fn show(opened: &Opened, id: &InvocationId, json: bool) -> Result<Ending, InspectError> {
+    let printer = Printer::new(json);
+    match opened.store().load_invocation(id).await? {
+        None => not_found(&printer, id),
+        Some(record) if json => printer.json(&print::invocation(&record)).map(|()| Ending::Fine).map_err(Into::into),
+        Some(record) => printer.fields(&print::invocation(&record)).map(|()| Ending::Fine).map_err(Into::into),
+    }
+}
+
+fn not_found(printer: &Printer, id: &InvocationId) -> Result<Ending, InspectError> {
+    printer.complain(&format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days"))?;
+    Ok(Ending::NotFound)
+}
+
+async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Result<Ending, InspectError> {
+    let printer = Printer::new(json);
+    let told = match opened.harness.turn(transmission).await.outcome {
+        TurnOutcome::Completed(turn) => {
+            json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated })
+        }
+        TurnOutcome::Suspended(turn) => json!({ "status": "suspended", "invocation_id": turn.invocation_id,
+            "waits_for": turn.descriptor.signal_id, "repeated": turn.repeated }),
+        TurnOutcome::Buffered { signal_id, expires_at } => {
+            json!({ "status": "parked", "signal_id": signal_id, "until": expires_at })
+        }
+        TurnOutcome::Stale { invocation_id } => json!({ "status": "over", "invocation_id": invocation_id }),
+        TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
+            printer.complain(&error.message)?;
+            return Ok(Ending::NotFound);
+        }
+        TurnOutcome::Errored(error) => return Err((*error).into()),
+    };
+    if json {
+        printer.json(&told)?
+    } else {
+        printer.fields(&told)?
+    }
+    Ok(Ending::Fine)
+}
+
+async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: bool) -> Result<Ending, InspectError> {
+    let printer = Printer::new(json);
+    match opened.harness.diagnose(id).await {
+        Err(error) if error.category == Category::NotFound => not_found(&printer, id),
+        Err(error) => Err(error.into()),
+        Ok(diagnosis) => {
+            let report = treat(opened, diagnosis, repair).await;
+            if json {
+                printer.json(&report)?
+            } else {
+                printer.report(&report)?
+            }
+            Ok(if is_trouble(&report) { Ending::Trouble } else { Ending::Fine })
+        }
+    }
+}
+
+/// Everything that sleeps; prints only what is wrong.
+async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending, InspectError> {
+    let (store, printer) = (opened.store(), Printer::new(json));
+    let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
+    loop {
+        let page = store.list_pending(None, cursor.as_deref()).await?;
+        for row in page.items {
+            examined += 1;
+            match opened.harness.diagnose(&row.invocation_id).await {
+                Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
+                Ok(_) => {}
+                Err(error) => reports.push(unreadable(&row.invocation_id, &error)),
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let troubles = reports.iter().filter(|report| is_trouble(report)).count();
+    if json {
+        printer.json(&json!({ "examined": examined, "in_trouble": troubles, "invocations": reports }))?;
+    } else {
+        reports.iter().try_for_each(|report| printer.report(report))?;
+        printer.line(&format!("{examined} examined, {troubles} in trouble"))?;
+    }
+    Ok(if troubles > 0 { Ending::Trouble } else { Ending::Fine })
+}
+
+fn unreadable(id: &InvocationId, error: &TurnError) -> Value {
+    let remark = json!({ "finding": "unreadable", "trouble": true, "sentence": error.message });
+    json!({ "invocation_id": id, "remarks": [remark] })
+}
+
+/// What the doctor says, and with `repair` what came of the remedies. One that moves the invocation is the last.
+async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
+    let mut remarks = Vec::new();
+    let mut found = diagnosis.remarks;
+    found.sort_by_key(|remark| repair && moves(remark.finding));
+    for remark in found {
+        let mut told = json!({ "finding": remark.finding, "trouble": remark.finding.is_trouble(),
+            "sentence": remark.sentence });
+        if let Some(remedy) = remark.finding.remedy() {
+            match repair {
+                false => told["remedy"] = remedy.into(),
+                true => match opened.harness.repair(&diagnosis.record, remark.finding).await {
+                    Ok(done) => told["repaired"] = done.into(),
+                    Err(error) => told["not_repaired"] = format!("{}: {}", error.category, error.message).into(),
+                },
+            }
+        }
+        remarks.push(told);
+    }
+    let paused = &diagnosis.record.paused;
+    json!({ "invocation_id": paused.invocation_id, "graph": paused.graph, "generation": paused.generation,
+        "status": print::status(&diagnosis.record), "remarks": remarks })
+}
+
+fn moves(finding: Finding) -> bool {
+    matches!(finding, Finding::ClaimExpired | Finding::Overdue | Finding::SignalParked)
+}
+
+/// Whether something is wrong, and not repaired.
+fn is_trouble(report: &Value) -> bool {
+    let remarks = report["remarks"].as_array();
+    remarks.is_some_and(|remarks| remarks.iter().any(|told| told["trouble"] == true && told["repaired"].is_null()))
+}

@@ -1,0 +1,127 @@
+use clap::Subcommand;
+use dormouse_ports::InvocationRecord;
+use jiff::Timestamp;
+
+use crate::target::Target;
+
+/// What can be asked about what sleeps.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ask {
+    /// List what sleeps.
+    #[command(after_help = "Examples:\n  dormouse pending\n  dormouse pending --graph expense-approval --json\n  \
+        dormouse pending --due-by 2027-01-31T09:00:00Z --table dormouse\n\n\
+        JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"due_at\"}], \"next\"}")]
+    Pending(Pending),
+    /// Show an invocation: what it is doing, what it waits for, its state.
+    #[command(
+        after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\nExit code 4: there is none."
+    )]
+    Show(Show),
+    /// Send a signal, and go on with whoever waits for it.
+    ///
+    /// The turn runs in this process. A signal that nobody waits for yet is parked.
+    #[command(after_help = "Examples:\n  dormouse signal export-7f3a '{\"rows\": 1204}'\n  \
+        dormouse signal --invocation 0b5f1f9e '{\"decision\": \"approved\"}'\n  \
+        echo '{\"rows\": 3}' | dormouse signal export-7f3a -\n\n\
+        JSON: {\"status\": \"completed\"|\"suspended\"|\"parked\"|\"over\", ...}\nExit code 4: there is no such invocation.")]
+    Signal(Signal),
+    /// Say in words why an invocation sleeps or is stuck, or look for everything that is stuck.
+    #[command(
+        after_help = "Examples:\n  dormouse doctor\n  dormouse doctor 0b5f1f9e\n  dormouse doctor --repair --json\n\n\
+        JSON for one: {\"invocation_id\", \"graph\", \"generation\", \"status\", \"remarks\": [{\"finding\", \"trouble\", \
+        \"sentence\", \"remedy\"|\"repaired\"|\"not_repaired\"}]};\nfor all: {\"examined\", \"in_trouble\", \"invocations\": \
+        [those in trouble]}\nExit code 3: something is wrong and not repaired; 4: there is no such invocation."
+    )]
+    Doctor(Doctor),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pending {
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Filter {
+    /// Only invocations of this graph.
+    #[arg(long)]
+    graph: Option<String>,
+    /// Only those that wait for this signal.
+    #[arg(long, value_name = "SIGNAL_ID")]
+    signal: Option<String>,
+    /// Only those that fall due until then.
+    #[arg(long, value_name = "INSTANT")]
+    pub(crate) due_by: Option<Timestamp>,
+    /// About how many are listed at once.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    pub(crate) limit: i32,
+    /// Where an earlier listing stopped.
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+}
+
+impl Filter {
+    pub(crate) fn takes(&self, record: &InvocationRecord) -> bool {
+        let paused = &record.paused;
+        self.graph.as_ref().is_none_or(|graph| *graph == paused.graph)
+            && self.signal.as_ref().is_none_or(|signal| *signal == paused.descriptor.signal_id.as_str())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// Which invocation.
+    pub(crate) id: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "dormouse signal [OPTIONS] SIGNAL_ID [PAYLOAD]\n       \
+    dormouse signal [OPTIONS] --invocation ID [PAYLOAD]")]
+pub(crate) struct Signal {
+    /// Which signal; with `--invocation` the payload stands here.
+    #[arg(required_unless_present = "invocation")]
+    pub(crate) signal_id: Option<String>,
+    /// A JSON object; `-` reads it from the standard input. Without one it is empty.
+    payload: Option<String>,
+    /// Wake this invocation, whatever it waits for.
+    #[arg(long, value_name = "ID", conflicts_with = "payload")]
+    pub(crate) invocation: Option<String>,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+impl Signal {
+    pub(crate) fn payload(&self) -> Option<&str> {
+        match self.invocation {
+            Some(_) => self.signal_id.as_deref(),
+            None => self.payload.as_deref(),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Which invocation; without one, all that sleep.
+    pub(crate) id: Option<String>,
+    /// Do what helps, where something does. Turns run in this process.
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}

@@ -1,0 +1,159 @@
+//! How the commands look: an aligned table or lines for people, one JSON document for scripts.
+
+use std::io::{self, IsTerminal, Write};
+
+use dormouse_harness::doctor::in_words;
+use dormouse_ports::{InvocationRecord, InvocationStatus};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const BOLD: &str = "\u{1b}[1m";
+const RED: &str = "\u{1b}[31m";
+const GREEN: &str = "\u{1b}[32m";
+const PLAIN: &str = "\u{1b}[0m";
+
+/// A line of `pending`.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) invocation_id: String,
+    pub(crate) graph: String,
+    pub(crate) status: &'static str,
+    pub(crate) since: Timestamp,
+    pub(crate) waits_for: String,
+    pub(crate) due_at: Option<Timestamp>,
+}
+
+impl Row {
+    pub(crate) fn into_json(self) -> Value {
+        json!({ "invocation_id": self.invocation_id, "graph": self.graph, "status": self.status, "since": self.since,
+            "waits_for": self.waits_for, "due_at": self.due_at })
+    }
+
+    fn cells(&self, now: Timestamp) -> [String; 6] {
+        [
+            self.invocation_id.clone(),
+            self.graph.clone(),
+            self.status.to_owned(),
+            in_words(now.duration_since(self.since)),
+            self.waits_for.clone(),
+            self.due_at.map_or_else(|| "-".to_owned(), |at| at.to_string()),
+        ]
+    }
+}
+
+/// What an invocation is doing, in one word.
+pub(crate) fn status(record: &InvocationRecord) -> &'static str {
+    match &record.status {
+        InvocationStatus::Suspended => "asleep",
+        InvocationStatus::Resuming(_) => "claimed",
+        InvocationStatus::Completed { .. } => "completed",
+        InvocationStatus::Errored(_) => "failed",
+    }
+}
+
+/// All of an invocation that concerns whoever looks after it.
+pub(crate) fn invocation(record: &InvocationRecord) -> Value {
+    let paused = &record.paused;
+    let (state, failure, claimed_until) = match &record.status {
+        InvocationStatus::Suspended => (paused.outermost_state().clone(), Value::Null, None),
+        InvocationStatus::Resuming(claim) => (paused.outermost_state().clone(), Value::Null, Some(claim.until)),
+        InvocationStatus::Completed { state } => (state.clone(), Value::Null, None),
+        InvocationStatus::Errored(failure) => (dormouse_ports::Map::new(), json!(failure), None),
+    };
+    json!({
+        "invocation_id": paused.invocation_id, "status": status(record), "graph": paused.graph,
+        "session_id": paused.session_id, "correlation_id": paused.correlation_id, "generation": paused.generation,
+        "since": paused.suspended_at, "node": paused.suspended_at_node.join("/"), "waits_for": paused.descriptor,
+        "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
+        "failure": failure, "state": state,
+    })
+}
+
+/// Writes to the standard output, with colours only where a terminal shows them.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    coloured: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { coloured: !json && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+    }
+
+    pub(crate) fn json(&self, value: &Value) -> io::Result<()> {
+        self.line(&format!("{value:#}"))
+    }
+
+    pub(crate) fn line(&self, line: &str) -> io::Result<()> {
+        writeln!(io::stdout().lock(), "{line}")
+    }
+
+    pub(crate) fn complain(&self, line: &str) -> io::Result<()> {
+        writeln!(io::stderr().lock(), "error: {line}")
+    }
+
+    fn paint(&self, colour: &str, text: &str) -> String {
+        if self.coloured { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
+    }
+
+    pub(crate) fn table(&self, rows: &[Row], now: Timestamp) -> io::Result<()> {
+        let head = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "WAITS FOR", "DUE"].map(str::to_owned);
+        let cells: Vec<[String; 6]> = rows.iter().map(|row| row.cells(now)).collect();
+        let lines = aligned(&head, &cells);
+        self.line(&self.paint(BOLD, &lines[0]))?;
+        lines[1..].iter().try_for_each(|line| self.line(line))
+    }
+
+    /// The fields of an object, one a line.
+    pub(crate) fn fields(&self, value: &Value) -> io::Result<()> {
+        let Some(fields) = value.as_object() else { return self.line(&value.to_string()) };
+        let fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
+        let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+        fields.iter().try_for_each(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            self.line(&format!("{}  {text}", self.paint(BOLD, &format!("{name:width$}"))))
+        })
+    }
+
+    /// What the doctor says of one invocation.
+    pub(crate) fn report(&self, report: &Value) -> io::Result<()> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let head = format!("{} ({})", text(&report["invocation_id"]), text(&report["graph"]));
+        self.line(&self.paint(BOLD, &head))?;
+        for told in report["remarks"].as_array().into_iter().flatten() {
+            let mark = if told["trouble"] == true { self.paint(RED, "!") } else { self.paint(GREEN, "-") };
+            self.line(&format!("  {mark} {}", text(&told["sentence"])))?;
+            for (key, before) in
+                [("remedy", "--repair would"), ("repaired", "done:"), ("not_repaired", "not repaired:")]
+            {
+                if let Some(what) = told[key].as_str() {
+                    self.line(&format!("      {before} {what}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn aligned<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Vec<String> {
+    let all = || std::iter::once(head).chain(rows);
+    let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    all().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let head = ["A", "B"].map(str::to_owned);
+        let rows = [["long cell", "1"].map(str::to_owned), ["x", "2"].map(str::to_owned)];
+        assert_eq!(aligned(&head, &rows), ["A          B", "long cell  1", "x          2"]);
+    }
+}

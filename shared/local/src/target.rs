@@ -1,0 +1,189 @@
+//! The store that the commands look into: that of a data folder, whether or not `dormouse dev` runs on it, or a table.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Credentials;
+use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, RandomIds, StoreConfig, SystemClock};
+use dormouse_engine::EngineError;
+use dormouse_harness::{Harness, HarnessConfig, Mode};
+use dormouse_ports::{
+    BusError, Clock, Event, EventBus, SignalSubscriptions, StateStore, Subscription, SubscriptionError,
+};
+
+use crate::bus::{Deliveries, LocalBus};
+use crate::dev::{TABLE, engine};
+use crate::folder::{DataFolder, FolderError};
+use crate::scheduler::LocalScheduler;
+use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place, loopback_client};
+use crate::subscriptions::LocalSubscriptions;
+
+/// Where to look.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// Data folder of local mode; a running `dormouse dev` may have it.
+    #[arg(long, default_value = ".dormouse", value_name = "FOLDER", conflicts_with = "table")]
+    data: PathBuf,
+    /// DynamoDB table to look into instead; credentials come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
+    /// `AWS_SESSION_TOKEN`, the region from `AWS_REGION`. With `DORMOUSE_BUS` graphs can publish.
+    #[arg(long, value_name = "TABLE")]
+    table: Option<String>,
+    /// Where DynamoDB is, if not where the region has it.
+    #[arg(long, value_name = "URL", requires = "table", conflicts_with = "data")]
+    endpoint_url: Option<String>,
+}
+
+/// Why there is nothing to look into. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TargetError {
+    #[error("there is no data folder {}; name it with --data, or a table with --table", .0.display())]
+    NoFolder(PathBuf),
+    #[error("{folder}, and it has not said where its store is: {error}")]
+    NoEndpoint { folder: FolderError, error: io::Error },
+    #[error("{0} is not set; with --table the environment must hold credentials and region")]
+    NoVariable(&'static str),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("a graph cannot be compiled: {0}")]
+    Graph(#[from] EngineError),
+}
+
+/// A store with a harness on it.
+pub(crate) struct Opened {
+    pub(crate) harness: Harness,
+    /// What has to live as long: the folder's lock, its store, and the receiving end of its bus.
+    held: Option<(EmbeddedDynamoDb, DataFolder, Deliveries)>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("harness", &self.harness).finish_non_exhaustive()
+    }
+}
+
+impl Opened {
+    pub(crate) fn store(&self) -> Arc<dyn StateStore> {
+        self.harness.engine().ports().store.clone()
+    }
+
+    /// Closes the store, where it is this process's.
+    pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
+        drop(self.harness);
+        match self.held {
+            Some((store, _folder, _deliveries)) => store.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Target {
+    /// Opens the store; its listings give pages of `page_size` rows.
+    pub(crate) async fn open(self, page_size: i32) -> Result<Opened, TargetError> {
+        let config = StoreConfig { page_size, ..StoreConfig::default() };
+        match &self.table {
+            Some(table) => {
+                let clients = access(self.endpoint_url.clone())?.clients();
+                let bus: Arc<dyn EventBus> = match std::env::var("DORMOUSE_BUS") {
+                    Ok(bus) => Arc::new(EventBridgeBus::new(clients.eventbridge, bus)),
+                    Err(_) => Arc::new(NoBus),
+                };
+                let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
+                Ok(Opened { harness: harness(store, bus, Arc::new(LeftToTheSweep))?, held: None })
+            }
+            None => self.open_folder(config).await,
+        }
+    }
+
+    async fn open_folder(self, config: StoreConfig) -> Result<Opened, TargetError> {
+        if !self.data.is_dir() {
+            return Err(TargetError::NoFolder(self.data));
+        }
+        match DataFolder::open(&self.data) {
+            Ok(folder) => own(folder, config).await,
+            Err(taken @ FolderError::Taken { .. }) => {
+                let endpoint = DataFolder::endpoint(&self.data);
+                let endpoint = endpoint.map_err(|error| TargetError::NoEndpoint { folder: taken, error })?;
+                let store = on(&loopback_client(&endpoint), config);
+                Ok(Opened { harness: harness(store, Arc::new(NoBus), Arc::new(LeftToTheSweep))?, held: None })
+            }
+            Err(error @ FolderError::Io { .. }) => Err(error.into()),
+        }
+    }
+}
+
+/// Everything of a folder that nobody else has.
+async fn own(folder: DataFolder, config: StoreConfig) -> Result<Opened, TargetError> {
+    let embedded = EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
+    let scheduler = LocalScheduler::open(folder.path().join("timers"), clock)?;
+    let store = on(&embedded.client(), config);
+    let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
+    Ok(Opened { harness: harness(store, Arc::new(bus), subscriptions)?, held: Some((embedded, folder, deliveries)) })
+}
+
+fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {
+    DynamoDbStateStore::new(client, TABLE, config)
+}
+
+fn harness(
+    store: DynamoDbStateStore,
+    bus: Arc<dyn EventBus>,
+    subscriptions: Arc<dyn SignalSubscriptions>,
+) -> Result<Harness, EngineError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
+    let engine = engine(Arc::new(store), clock);
+    Ok(Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned)))
+}
+
+fn access(endpoint: Option<String>) -> Result<Access, TargetError> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let needed = |name| variable(name).ok_or(TargetError::NoVariable(name));
+    let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
+    let region = region.ok_or(TargetError::NoVariable("AWS_REGION"))?;
+    let (key, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
+    let credentials = Credentials::new(key, secret, variable("AWS_SESSION_TOKEN"), None, "environment");
+    let endpoints = Endpoints {
+        all: variable("AWS_ENDPOINT_URL"),
+        dynamodb: endpoint.or_else(|| variable("AWS_ENDPOINT_URL_DYNAMODB")),
+        eventbridge: variable("AWS_ENDPOINT_URL_EVENTBRIDGE"),
+        scheduler: None,
+    };
+    Ok(Access { region, credentials, endpoints })
+}
+
+/// A bus that cannot be reached from here.
+#[derive(Debug)]
+struct NoBus;
+
+#[async_trait]
+impl EventBus for NoBus {
+    async fn publish(&self, _event: Event) -> Result<(), BusError> {
+        Err(BusError::Unavailable("this command has no event bus; let a worker go on instead".to_owned()))
+    }
+}
+
+/// Wake-ups of pauses that begin while a command goes on with an invocation: the sweep of those who serve the store
+/// registers what is not noted as registered.
+#[derive(Debug)]
+struct LeftToTheSweep;
+
+#[async_trait]
+impl SignalSubscriptions for LeftToTheSweep {
+    async fn subscribe(&self, _subscription: &Subscription) -> Result<(), SubscriptionError> {
+        Ok(())
+    }
+
+    async fn cancel(&self, _subscription: &Subscription) -> Result<(), SubscriptionError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! The commands that look at what sleeps, through the real binary on a real data folder.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+
+use dormouse_aws::{DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner, ensure_table};
+use dormouse_engine::{Engine, Ports};
+use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{PendingRow, StateStore, Upkeep};
+use dormouse_testkit::{MemoryBus, MemorySubscriptions};
+use serde_json::{Value, json};
+
+/// A data folder in which the expense `ada` sleeps; with `lost` the index does not know it.
+async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let embedded = EmbeddedDynamoDb::start(&Place::Folder(data.clone())).await.unwrap();
+    ensure_table(&embedded.client(), "dormouse").await.unwrap();
+    let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), "dormouse", StoreConfig::default()));
+    let clock = Arc::new(SystemClock::default());
+    let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+    let bus = Arc::new(MemoryBus::default());
+    let graphs = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
+    let engine = Engine::new(Ports { store: store.clone(), clock, ids, spawner, planner });
+    let config = HarnessConfig::new(Mode::Sessioned);
+    let harness = Harness::new(engine, graphs, Arc::new(MemorySubscriptions::default()), bus, config);
+    let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });
+    let start = Transmission::start("expense-approval", state.as_object().unwrap().clone());
+    let start = Transmission { invocation_id: Some("ada".into()), session_id: Some("s".into()), ..start };
+    let outcome = harness.turn(start).await.outcome;
+    assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+    if lost {
+        let paused = store.load_invocation(&"ada".into()).await.unwrap().unwrap().paused;
+        store.upkeep(&Upkeep::Ended(PendingRow::of(&paused))).await.unwrap();
+    }
+    drop((harness, store));
+    embedded.stop().await.unwrap();
+    (place, data)
+}
+
+fn dormouse(data: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let ran = Command::new(env!("CARGO_BIN_EXE_dormouse")).args(arguments).arg("--data").arg(data).output();
+    let Output { status, stdout, stderr } = ran.unwrap();
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+fn json_of(data: &Path, arguments: &[&str]) -> (i32, Value) {
+    let (code, out, err) = dormouse(data, arguments);
+    (code, serde_json::from_str(&out).unwrap_or_else(|_| panic!("no JSON: {out}{err}")))
+}
+
+#[tokio::test]
+async fn what_sleeps_is_listed_for_people_and_for_scripts() {
+    let (_place, data) = folder(false).await;
+    let (code, out, err) = dormouse(&data, &["pending"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with("INVOCATION  GRAPH") && out.contains("ada         expense-approval"), "{out}");
+    assert!(!out.contains('\u{1b}'), "no colours where there is no terminal");
+    let (code, listed) = json_of(&data, &["pending", "--json"]);
+    assert_eq!((code, &listed["next"]), (0, &Value::Null));
+    assert_eq!(
+        (&listed["pending"][0]["invocation_id"], &listed["pending"][0]["status"]),
+        (&json!("ada"), &json!("asleep"))
+    );
+    assert_eq!(json_of(&data, &["pending", "--json", "--graph", "reminder"]).1["pending"], json!([]));
+    assert_eq!(json_of(&data, &["pending", "--json", "--signal", "nothing"]).1["pending"], json!([]));
+    assert_eq!(dormouse(&data, &["pending", "--graph", "reminder"]).1, "nothing sleeps here\n");
+}
+
+#[tokio::test]
+async fn one_invocation_is_shown_and_then_signalled() {
+    let (_place, data) = folder(false).await;
+    let (code, shown) = json_of(&data, &["show", "ada", "--json"]);
+    assert_eq!((code, &shown["status"], &shown["state"]["employee"]), (0, &json!("asleep"), &json!("Ada")));
+    assert_eq!(dormouse(&data, &["show", "nobody"]).0, 4);
+    assert_eq!(dormouse(&data, &["signal", "--invocation", "nobody", "{}"]).0, 4);
+    let (code, _, err) = dormouse(&data, &["signal", "--invocation", "ada", "[]"]);
+    assert!(code == 1 && err.contains("the payload must be a JSON object"), "{err}");
+    let answer = r#"{"decision":"approved","decided_by":"Grace"}"#;
+    let (code, told) = json_of(&data, &["signal", "--invocation", "ada", answer, "--json"]);
+    assert_eq!((code, &told["status"], &told["repeated"]), (0, &json!("completed"), &json!(false)));
+    let (_, told) = json_of(&data, &["signal", "--invocation", "ada", answer, "--json"]);
+    assert_eq!(told["repeated"], true);
+    let (code, told) = json_of(&data, &["signal", "early", "{}", "--json"]);
+    assert_eq!((code, &told["status"]), (0, &json!("parked")));
+}
+
+#[tokio::test]
+async fn the_doctor_explains_repairs_and_tells_scripts() {
+    let (_place, data) = folder(false).await;
+    let (code, out, _) = dormouse(&data, &["doctor", "ada"]);
+    assert!(code == 0 && out.contains("and waits for signal"), "{out}");
+    assert_eq!(dormouse(&data, &["doctor", "nobody"]).0, 4);
+    let (code, all) = json_of(&data, &["doctor", "--json"]);
+    assert_eq!((code, &all["examined"], &all["in_trouble"]), (0, &json!(1), &json!(0)));
+
+    let (_place, lost) = folder(true).await;
+    let (code, report) = json_of(&lost, &["doctor", "ada", "--json"]);
+    assert_eq!((code, &report["remarks"][0]["finding"]), (3, &json!("row_missing")));
+    assert!(report["remarks"][0]["remedy"].is_string());
+    let (code, out, _) = dormouse(&lost, &["doctor", "ada", "--repair"]);
+    assert!(code == 0 && out.contains("done: the row was written again"), "{out}");
+    assert_eq!(dormouse(&lost, &["doctor", "ada"]).0, 0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let (code, _, err) = dormouse(&place.path().join("missing"), &["pending"]);
+    assert!(code == 1 && err.contains("there is no data folder"), "{err}");
+    for arguments in [&["pending", "--limit", "0"][..], &["signal"], &["show"], &["pending", "--endpoint-url", "x"]] {
+        assert_eq!(dormouse(place.path(), arguments).0, 2, "{arguments:?}");
+    }
+}
+
+/// A running `dormouse dev`, killed when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_commands_work_beside_a_running_process() {
+    let (_place, data) = folder(false).await;
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    dev.args(["dev", "--no-tour", "--port", "0", "--data"]).arg(&data).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut running = Running(dev.spawn().unwrap());
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("dormouse is ready"));
+    let (code, listed) = json_of(&data, &["pending", "--json"]);
+    assert_eq!((code, &listed["pending"][0]["invocation_id"]), (0, &json!("ada")));
+    let answer = r#"{"decision":"approved","decided_by":"Grace"}"#;
+    assert_eq!(json_of(&data, &["signal", "--invocation", "ada", answer, "--json"]).1["status"], "completed");
+    let (code, report) = json_of(&data, &["doctor", "ada", "--json"]);
+    assert_eq!((code, &report["remarks"][0]["finding"]), (0, &json!("completed")));
+}

@@ -1,0 +1,116 @@
+use dormouse_ports::{
+    BufferedSignal, Glance, InvocationId, Map, ParkedRow, PendingRow, SignalState, Standing, StoreError, Upkeep,
+};
+
+use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
+
+async fn do_it(store: &Store, upkeep: Upkeep) {
+    store.upkeep(&upkeep).await.expect("the store answers");
+}
+
+pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
+    for id in ["asleep", "claimed", "ended"] {
+        sleep(&store, &pause(id, 1, id)).await;
+    }
+    let until = match claimed(&store, "claimed", "worker").await.status {
+        dormouse_ports::InvocationStatus::Resuming(claim) => claim.until,
+        other => panic!("{other:?}"),
+    };
+    let record = claimed(&store, "ended", "worker").await;
+    let end = commit("end", None, Some(complete(&record.paused, "worker", Map::new())));
+    store.commit(&end).await.expect("it completes");
+    let ids: Vec<InvocationId> = ["ended", "nobody", "claimed", "asleep", "ended"].map(InvocationId::from).to_vec();
+    let glances = store.glance(&ids).await.expect("the store answers");
+    let of = |standing| Some(Glance { generation: 1, standing });
+    let (ended, held) = (of(Standing::Ended), of(Standing::Claimed { until }));
+    assert_eq!(glances, [ended.clone(), None, held, of(Standing::Asleep), ended]);
+    assert_eq!(store.glance(&[]).await.expect("the store answers"), []);
+}
+
+pub(super) async fn a_registered_row_says_so(store: Store) {
+    let paused = due(pause("i1", 1, "s1"), at(100));
+    sleep(&store, &paused).await;
+    let row = PendingRow::of(&paused);
+    assert!(!row.registered);
+    do_it(&store, Upkeep::Registered(PendingRow { generation: 2, ..row.clone() })).await;
+    assert_eq!(all_pending(&store, None).await, [row.clone()], "another pause");
+    do_it(&store, Upkeep::Registered(row.clone())).await;
+    assert_eq!(all_pending(&store, None).await, [PendingRow { registered: true, ..row }]);
+}
+
+pub(super) async fn nothing_is_registered_that_is_gone(store: Store) {
+    do_it(&store, Upkeep::Registered(PendingRow::of(&pause("i1", 1, "s1")))).await;
+    assert_eq!(all_pending(&store, None).await, []);
+}
+
+pub(super) async fn only_the_row_of_that_pause_is_removed(store: Store) {
+    let (first, second) = (due(pause("i1", 1, "s1"), at(100)), due(pause("i1", 2, "s2"), at(100)));
+    sleep(&store, &first).await;
+    claimed(&store, "i1", "worker").await;
+    store.commit(&commit("second", None, Some(again(&second, "worker", &first)))).await.expect("the same due time");
+    do_it(&store, Upkeep::Ended(PendingRow::of(&first))).await;
+    assert_eq!(all_pending(&store, None).await, [PendingRow::of(&second)]);
+    do_it(&store, Upkeep::Ended(PendingRow::of(&second))).await;
+    assert_eq!(all_pending(&store, None).await, []);
+}
+
+pub(super) async fn a_lost_row_is_written_again_once(store: Store) {
+    let paused = due(pause("i1", 1, "s1"), at(100));
+    do_it(&store, Upkeep::Row(Box::new(paused.clone()))).await;
+    do_it(&store, Upkeep::Registered(PendingRow::of(&paused))).await;
+    do_it(&store, Upkeep::Row(Box::new(paused.clone()))).await;
+    assert_eq!(all_pending(&store, None).await, [PendingRow { registered: true, ..PendingRow::of(&paused) }]);
+}
+
+pub(super) async fn a_lost_wait_is_written_again_where_its_place_is_free(store: Store) {
+    let state =
+        async |id: &str| store.load_signal(&id.into(), at(0)).await.expect("an answer").map(|known| known.state);
+    do_it(&store, Upkeep::Wait(Box::new(pause("i1", 1, "s1")))).await;
+    assert_eq!(state("s1").await, Some(SignalState::Waiting { invocation_id: "i1".into(), generation: 1 }));
+    let signal = parked(5);
+    store.buffer_signal(&"s2".into(), &signal).await.expect("an answer");
+    do_it(&store, Upkeep::Wait(Box::new(pause("i2", 1, "s2")))).await;
+    assert_eq!(state("s2").await, Some(SignalState::Buffered(signal)), "what was parked is not lost");
+}
+
+fn parked(second: i64) -> BufferedSignal {
+    BufferedSignal { payload: Map::new(), received_at: at(second), expires_at: at(second + 1000) }
+}
+
+async fn all_parked(store: &Store) -> Vec<ParkedRow> {
+    let (mut rows, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = store.list_parked(cursor.as_deref()).await.expect("the store answers");
+        rows.extend(page.items);
+        cursor = page.next;
+        if cursor.is_none() {
+            rows.sort_by_key(|row: &ParkedRow| row.received_at);
+            return rows;
+        }
+    }
+}
+
+pub(super) async fn what_was_parked_is_listed_until_it_is_removed(store: Store) {
+    let row = |second: i64| ParkedRow { signal_id: format!("s{second}").into(), received_at: at(second) };
+    for second in 1..=7 {
+        store.buffer_signal(&row(second).signal_id, &parked(second)).await.expect("an answer");
+    }
+    assert_eq!(all_parked(&store).await, (1..=7).map(row).collect::<Vec<_>>());
+    do_it(&store, Upkeep::Unparked(row(3))).await;
+    do_it(&store, Upkeep::Unparked(row(3))).await;
+    assert_eq!(all_parked(&store).await.len(), 6);
+    assert!(matches!(store.list_parked(Some("no cursor")).await, Err(StoreError::Invalid(_))));
+}
+
+pub(super) async fn a_position_is_kept_for_each_lane(store: Store) {
+    let keep = async |lane: &str, position: Option<&str>| {
+        do_it(&store, Upkeep::Position { lane: lane.to_owned(), position: position.map(str::to_owned) }).await;
+    };
+    let position = async |lane| store.sweep_position(lane).await.expect("an answer");
+    assert_eq!(position("due").await, None);
+    keep("due", Some("here")).await;
+    keep("everything", Some("there")).await;
+    assert_eq!((position("due").await, position("everything").await), (Some("here".into()), Some("there".into())));
+    keep("due", None).await;
+    assert_eq!((position("due").await, position("everything").await), (None, Some("there".into())));
+}

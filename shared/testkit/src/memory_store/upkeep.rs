@@ -1,0 +1,67 @@
+//! What sweeps and repairs ask of the store in memory.
+
+use dormouse_ports::{
+    Glance, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow, SignalState, Standing, Upkeep,
+};
+
+use super::tables::{Tables, pending_key};
+
+/// Orders the index of what was parked by when it arrived.
+pub(super) fn parked_key(row: &ParkedRow) -> String {
+    format!("{:021}#{}", row.received_at.as_nanosecond().max(0), row.signal_id)
+}
+
+pub(super) fn glance(record: &InvocationRecord) -> Glance {
+    let standing = match &record.status {
+        InvocationStatus::Suspended => Standing::Asleep,
+        InvocationStatus::Resuming(claim) => Standing::Claimed { until: claim.until },
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => Standing::Ended,
+    };
+    Glance { generation: record.paused.generation, standing }
+}
+
+impl Tables {
+    pub(super) fn pending_row(&self, paused: &PausedInvocation) -> Option<PendingRow> {
+        let kept = self.pending.get(&pending_key(&PendingRow::of(paused)));
+        kept.filter(|row| row.generation == paused.generation).cloned()
+    }
+
+    pub(super) fn upkeep(&mut self, upkeep: &Upkeep) {
+        match upkeep {
+            Upkeep::Registered(row) => {
+                if let Some(kept) = self.pending.get_mut(&pending_key(row))
+                    && kept.generation == row.generation
+                {
+                    kept.registered = true;
+                }
+            }
+            Upkeep::Ended(row) => {
+                let key = pending_key(row);
+                if self.pending.get(&key).is_some_and(|kept| kept.generation == row.generation) {
+                    self.pending.remove(&key);
+                }
+            }
+            Upkeep::Row(paused) => {
+                let row = PendingRow::of(paused);
+                self.pending.entry(pending_key(&row)).or_insert(row);
+            }
+            Upkeep::Wait(paused) => {
+                let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+                let wait = SignalState::Waiting { invocation_id, generation };
+                let id = paused.descriptor.signal_id.clone();
+                if matches!(self.signals.get(&id), None | Some(SignalState::Delivered { .. })) {
+                    self.signals.insert(id, wait);
+                }
+            }
+            Upkeep::Unparked(row) => {
+                self.parked.remove(&parked_key(row));
+            }
+            Upkeep::Position { lane, position: Some(position) } => {
+                self.positions.insert(lane.clone(), position.clone());
+            }
+            Upkeep::Position { lane, position: None } => {
+                self.positions.remove(lane);
+            }
+        }
+    }
+}

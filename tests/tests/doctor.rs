@@ -1,0 +1,206 @@
+//! The doctor: one test for each thing that it can say, and for what it does about it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{
+    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
+};
+use dormouse_harness::doctor::Finding;
+use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_ports::{
+    BufferedSignal, Category, ClaimRequest, Map, PendingRow, SignalDescriptor, SignalState, StateStore, Upkeep,
+};
+use dormouse_testkit::SubscriptionCall;
+use dormouse_tests::{Stage, map};
+use serde_json::json;
+
+/// Waits for signal `s`, for a day at most, and then for nothing any more.
+fn waiting(version: &str, nodes: &[&str]) -> Arc<CompiledGraph> {
+    let schema = StateSchema::new().with_version(version).field("answer", Field::new(FieldType::Int, 0));
+    let wait = || SignalDescriptor::new("s").with("timeout", json!({ "after": "P1D", "then": "fail" }));
+    let mut graph = GraphBuilder::new("waiting", schema)
+        .entry("wait")
+        .function("wait", move |_: State| async move { Err(suspend(wait()).await) });
+    let mut last = "wait";
+    for node in nodes {
+        graph = graph.function(*node, |_: State| async { Ok::<_, NodeError>(Update::none()) }).edge(last, *node);
+        last = node;
+    }
+    Arc::new(graph.edge(last, END).compile().unwrap())
+}
+
+struct Scene {
+    stage: Stage,
+    harness: Harness,
+}
+
+/// An invocation `i` that sleeps, and whose wake-up a sweep has seen to.
+async fn asleep() -> Scene {
+    let stage = Stage::default();
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting("1", &[])]);
+    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    harness.sweep(SweepScope::Everything).await.unwrap();
+    Scene { stage, harness }
+}
+
+impl Scene {
+    async fn findings(&self) -> Vec<Finding> {
+        let diagnosis = self.harness.diagnose(&"i".into()).await.unwrap();
+        diagnosis.remarks.iter().map(|remark| remark.finding).collect()
+    }
+
+    async fn sentence(&self) -> String {
+        self.harness.diagnose(&"i".into()).await.unwrap().remarks.remove(0).sentence
+    }
+
+    /// What comes of the remedy against the first finding.
+    async fn repaired(&self) -> String {
+        let diagnosis = self.harness.diagnose(&"i".into()).await.unwrap();
+        self.harness.repair(&diagnosis.record, diagnosis.remarks[0].finding).await.unwrap().unwrap()
+    }
+
+    /// The same store under another worker's graphs.
+    fn under(self, graphs: impl IntoIterator<Item = Arc<CompiledGraph>>) -> Self {
+        let harness = self.stage.harness_on(self.stage.store.clone(), Mode::Stateless, graphs);
+        Self { harness, ..self }
+    }
+
+    async fn claimed(self) -> Self {
+        let now = self.harness.engine().ports().clock.now();
+        let until = now + Duration::from_secs(30);
+        let (invocation_id, payload) = ("i".into(), Some(map(json!({ "answer": 5 }))));
+        let request = ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload };
+        self.stage.store.claim(&request).await.unwrap();
+        self
+    }
+
+    async fn row(&self) -> PendingRow {
+        let record = self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
+        PendingRow::of(&record.paused)
+    }
+}
+
+#[tokio::test]
+async fn a_healthy_pause_says_for_what_and_until_when_it_waits() {
+    let scene = asleep().await;
+    scene.stage.clock.advance(Duration::from_secs(3 * 3600 + 60));
+    assert_eq!(scene.findings().await, [Finding::Waiting]);
+    assert_eq!(
+        scene.sentence().await,
+        "it has slept for 3 h 1 min at node `wait` and waits for signal `s`; at 2026-01-02T00:00:00Z it ends as timed out"
+    );
+}
+
+#[tokio::test]
+async fn whoever_never_slept_is_not_found() {
+    let error = asleep().await.harness.diagnose(&"nobody".into()).await.unwrap_err();
+    assert_eq!(error.category, Category::NotFound);
+}
+
+#[tokio::test]
+async fn an_end_is_told() {
+    let scene = asleep().await;
+    scene.harness.turn(Transmission::signal("s", map(json!({ "answer": 1 })))).await;
+    assert_eq!(scene.findings().await, [Finding::Completed]);
+    let failed = asleep().await;
+    failed.stage.clock.advance(Duration::from_secs(86_400));
+    failed.harness.sweep(SweepScope::Due).await.unwrap();
+    assert_eq!(failed.findings().await, [Finding::Failed]);
+    assert!(failed.sentence().await.contains("suspension_timed_out"));
+}
+
+#[tokio::test]
+async fn a_claim_is_held_until_it_expires_and_then_taken_over() {
+    let scene = asleep().await.claimed().await;
+    assert_eq!(scene.findings().await, [Finding::ClaimHeld]);
+    scene.stage.outlive_leases();
+    assert_eq!(scene.findings().await, [Finding::ClaimExpired]);
+    assert_eq!(scene.repaired().await, "it went on and completed");
+}
+
+#[tokio::test]
+async fn a_lost_timer_is_overdue_and_made_up_for() {
+    let scene = asleep().await;
+    scene.stage.clock.advance(Duration::from_secs(86_400 + 600));
+    assert_eq!(scene.findings().await, [Finding::Overdue]);
+    assert!(scene.sentence().await.contains("10 min 0 s ago"));
+    assert!(scene.repaired().await.starts_with("it ended, as was asked for"));
+    assert_eq!(scene.findings().await, [Finding::Failed]);
+}
+
+#[tokio::test]
+async fn a_wake_up_that_no_sweep_has_seen_is_registered() {
+    let stage = Stage::default();
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting("1", &[])]);
+    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    harness.turn(start).await;
+    let scene = Scene { stage, harness };
+    scene.stage.clock.advance(Duration::from_secs(600));
+    assert_eq!(scene.findings().await, [Finding::Unregistered]);
+    assert_eq!(scene.repaired().await, "the wake-up is registered");
+    let calls = scene.stage.subscriptions.calls();
+    assert_eq!(calls.iter().filter(|call| matches!(call, SubscriptionCall::Subscribed(_))).count(), 2);
+    assert_eq!(scene.findings().await, [Finding::Waiting]);
+}
+
+#[tokio::test]
+async fn a_missing_row_is_written_again() {
+    let scene = asleep().await;
+    scene.stage.store.upkeep(&Upkeep::Ended(scene.row().await)).await.unwrap();
+    assert_eq!(scene.findings().await, [Finding::RowMissing]);
+    assert_eq!(scene.repaired().await, "the row was written again");
+    assert_eq!(scene.findings().await, [Finding::Waiting]);
+}
+
+#[tokio::test]
+async fn a_missing_signal_item_is_written_again() {
+    let scene = asleep().await;
+    scene.stage.store.plant_signal(&"s".into(), None);
+    assert_eq!(scene.findings().await, [Finding::SignalMissing]);
+    assert_eq!(scene.repaired().await, "the wait was written again");
+    assert_eq!(scene.findings().await, [Finding::Waiting]);
+}
+
+#[tokio::test]
+async fn a_signal_that_lies_beside_its_wait_is_handed_over() {
+    let scene = asleep().await;
+    let now = scene.harness.engine().ports().clock.now();
+    let payload = map(json!({ "answer": 7 }));
+    let signal = BufferedSignal { payload, received_at: now, expires_at: now + Duration::from_secs(3600) };
+    scene.stage.store.plant_signal(&"s".into(), Some(SignalState::Buffered(signal)));
+    assert_eq!(scene.findings().await, [Finding::SignalParked]);
+    assert_eq!(scene.repaired().await, "it went on and completed");
+}
+
+#[tokio::test]
+async fn a_signal_that_leads_elsewhere_has_no_remedy() {
+    let scene = asleep().await;
+    let other = SignalState::Waiting { invocation_id: "other".into(), generation: 1 };
+    scene.stage.store.plant_signal(&"s".into(), Some(other));
+    assert_eq!(scene.findings().await, [Finding::SignalTaken]);
+    assert!(scene.sentence().await.contains("other"));
+    assert_eq!(Finding::SignalTaken.remedy(), None);
+}
+
+#[tokio::test]
+async fn a_graph_that_nobody_has_is_told() {
+    let scene = asleep().await.under([]);
+    assert_eq!(scene.findings().await, [Finding::GraphUnknown]);
+}
+
+#[tokio::test]
+async fn a_graph_that_was_changed_is_told_and_no_trouble() {
+    let scene = asleep().await.under([waiting("1", &["more"])]);
+    assert_eq!(scene.findings().await, [Finding::Waiting, Finding::GraphChanged]);
+}
+
+#[tokio::test]
+async fn a_schema_without_a_migration_is_told() {
+    let scene = asleep().await.under([waiting("2", &[])]);
+    let findings = scene.findings().await;
+    assert!(findings.contains(&Finding::NoMigration), "{findings:?}");
+}

@@ -1,0 +1,157 @@
+//! The sweep: bounded, resumable, and no dearer for whoever only sleeps.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
+use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_ports::{ClaimRequest, Map, PendingRow, SignalDescriptor, StateStore, Upkeep};
+use dormouse_testkit::FaultyStore;
+use dormouse_tests::{Stage, map};
+use serde_json::json;
+
+/// Waits for the signal of the given name, for an hour at most.
+fn waiting() -> Arc<CompiledGraph> {
+    let schema = StateSchema::new().field("name", Field::new(FieldType::Str, ""));
+    let graph = GraphBuilder::new("waiting", schema).entry("wait").function("wait", |state: State| async move {
+        let name = state.get("name").and_then(|name| name.as_str()).unwrap_or_default().to_owned();
+        let then = json!({ "resume": {} });
+        Err(suspend(SignalDescriptor::new(name).with("timeout", json!({ "after": "PT1H", "then": then }))).await)
+    });
+    Arc::new(graph.edge("wait", END).compile().unwrap())
+}
+
+/// A stage whose store gives pages of two rows.
+fn stage() -> Stage {
+    Stage::with_pages_of(2)
+}
+
+async fn sleepers(stage: &Stage, count: usize) -> Harness {
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
+    for number in 0..count {
+        let state = map(json!({ "name": format!("s{number}") }));
+        let start =
+            Transmission { invocation_id: Some(format!("i{number}").into()), ..Transmission::start("waiting", state) };
+        assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    }
+    harness
+}
+
+async fn sweep(harness: &Harness, scope: SweepScope, rows: usize) -> SweepSummary {
+    harness.sweep(SweepOrder { rows, ..scope.into() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_sweep_stops_at_its_bound_and_the_next_one_goes_on() {
+    let stage = stage();
+    let harness = sleepers(&stage, 5).await;
+    let first = sweep(&harness, SweepScope::Everything, 2).await;
+    assert_eq!((first.examined, first.registered, first.unfinished), (2, 2, true));
+    let another_worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
+    let second = sweep(&another_worker, SweepScope::Everything, 2).await;
+    assert_eq!((second.examined, second.registered, second.unfinished), (2, 2, true));
+    let third = sweep(&another_worker, SweepScope::Everything, 2).await;
+    assert_eq!((third.examined, third.registered, third.unfinished), (1, 1, false));
+}
+
+#[tokio::test]
+async fn what_fell_due_is_done_part_by_part() {
+    let stage = stage();
+    let harness = sleepers(&stage, 5).await;
+    stage.clock.advance(Duration::from_secs(3600));
+    let woken = [2, 2, 1, 0].map(|woken| (woken, woken));
+    for expected in woken {
+        let summary = sweep(&harness, SweepScope::Due, 2).await;
+        assert_eq!((summary.examined, summary.woken), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_without_time_begins_nothing() {
+    let stage = stage();
+    let harness = sleepers(&stage, 3).await;
+    stage.clock.advance(Duration::from_secs(3600));
+    let order = SweepOrder { time_left: Some(Duration::from_secs(1)), ..SweepScope::Everything.into() };
+    assert_eq!(harness.sweep(order).await.unwrap().examined, 0);
+}
+
+#[tokio::test]
+async fn each_wake_up_is_registered_once_by_sweeps() {
+    let stage = stage();
+    let harness = sleepers(&stage, 5).await;
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.registered, 5);
+    let before = stage.subscriptions.calls().len();
+    let again = sweep(&harness, SweepScope::Everything, 100).await;
+    assert_eq!((again.examined, again.registered), (5, 0));
+    assert_eq!(stage.subscriptions.calls().len(), before);
+}
+
+/// Calls of the store in a sweep of what is due, and in a bounded sweep of everything, over `count` healthy sleepers.
+async fn calls(count: usize) -> (usize, usize) {
+    let stage = Stage::default();
+    let harness = sleepers(&stage, count).await;
+    while sweep(&harness, SweepScope::Everything, 100).await.unfinished {}
+    let store = Arc::new(FaultyStore::sound(stage.store.clone()));
+    let harness = stage.harness_on(store.clone(), Mode::Stateless, [waiting()]);
+    sweep(&harness, SweepScope::Due, 100).await;
+    let due = store.calls();
+    sweep(&harness, SweepScope::Everything, 100).await;
+    (due, store.calls() - due)
+}
+
+#[tokio::test]
+async fn a_sweep_costs_the_same_however_many_sleep() {
+    let (hundred, many) = (calls(101).await, calls(2000).await);
+    assert_eq!(hundred, many);
+    // Position and rows of what is due; the same again, rows and one glance, the new position, and what is parked.
+    assert_eq!(many, (2, 7));
+}
+
+#[tokio::test]
+async fn a_dead_claim_is_counted_and_taken_over() {
+    let stage = stage();
+    let harness = sleepers(&stage, 1).await;
+    let now = harness.engine().ports().clock.now();
+    let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
+    let request =
+        ClaimRequest { invocation_id: "i0".into(), generation: None, owner: "dead".into(), now, until, payload };
+    stage.store.claim(&request).await.unwrap();
+    let held = sweep(&harness, SweepScope::Everything, 100).await;
+    assert_eq!((held.expired_claims, held.woken), (0, 0));
+    stage.outlive_leases();
+    let expired = sweep(&harness, SweepScope::Everything, 100).await;
+    assert_eq!((expired.expired_claims, expired.woken), (1, 1));
+}
+
+#[tokio::test]
+async fn a_row_whose_pause_is_over_is_removed() {
+    let stage = stage();
+    let harness = sleepers(&stage, 1).await;
+    let paused = stage.store.load_invocation(&"i0".into()).await.unwrap().unwrap().paused;
+    harness.turn(Transmission::signal("s0", Map::new())).await;
+    for scope in [SweepScope::Everything, SweepScope::Due] {
+        stage.store.upkeep(&Upkeep::Row(Box::new(paused.clone()))).await.unwrap();
+        if scope == SweepScope::Due {
+            stage.clock.advance(Duration::from_secs(3600));
+        }
+        let summary = sweep(&harness, scope, 100).await;
+        assert_eq!((summary.orphan_timers, summary.woken, summary.failed), (1, 0, 0), "{scope:?}");
+        assert_eq!(stage.store.pending_row(&paused).await.unwrap(), None::<PendingRow>);
+    }
+}
+
+#[tokio::test]
+async fn a_parked_signal_is_unclaimed_until_somebody_waits() {
+    let stage = stage();
+    let harness = sleepers(&stage, 0).await;
+    harness.turn(Transmission::signal("s0", Map::new())).await;
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 0, "it has just come");
+    stage.clock.advance(Duration::from_secs(60));
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 1);
+    let start = Transmission::start("waiting", map(json!({ "name": "s0" })));
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Completed(_)));
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 0);
+    assert_eq!(stage.store.list_parked(None).await.unwrap().items, []);
+}
