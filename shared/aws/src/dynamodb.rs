@@ -36,9 +36,9 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
-    LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId,
+    InvocationRecord, LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary,
+    SignalId, SignalRecord, StateStore, StoreError,
 };
 use jiff::Timestamp;
 
@@ -142,6 +142,10 @@ impl StateStore for DynamoDbStateStore {
 
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         self.read_invocation(id).await
+    }
+
+    async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
+        self.read_cancellation(id).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {

@@ -66,7 +66,7 @@ pub use observe::{
     ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, Subgraphs, drain_current_events,
 };
 pub use run::{
-    AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,
-    save_session, suspend, suspend_and_rerun,
+    AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
+    Resume, Suspended, cancellation, save_session, suspend, suspend_and_rerun,
 };
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

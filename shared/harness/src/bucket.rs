@@ -86,6 +86,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::ProviderInvalidModel
         | C::ProviderInvalidResponse
         | C::ProviderInvalidRequest
+        | C::InvocationCanceled
         | C::GraphUnknown
         | C::RequestInvalid
         | C::RequestTooLarge

@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 
 mod bucket;
+mod cancel;
 pub mod chat;
 mod config;
 mod fresh;
@@ -27,6 +28,7 @@ mod turn_span;
 mod wake;
 
 pub use bucket::{Bucket, bucket_of};
+pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode};
 pub use harness::Harness;
 pub use outbound::{Outbound, OutboundShape};

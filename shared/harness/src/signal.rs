@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, DueAction, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState, StoreError, Subscription,
+    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, DueAction, FailureRecord, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState, StoreError,
+    Subscription,
 };
 use jiff::Timestamp;
 
@@ -89,7 +90,10 @@ impl Harness {
         let stale = TurnOutcome::Stale { invocation_id: invocation_id.clone() };
         let Some(record) = self.load_invocation(&invocation_id).await? else { return Ok(stale) };
         let paused = &record.paused;
-        let is_over = matches!(record.status, InvocationStatus::Completed { .. } | InvocationStatus::Errored(_));
+        let is_over = match record.status {
+            InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
+            InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+        };
         let due = paused.wake.due.clone().filter(|_| !is_over);
         let Some(due) = due.filter(|_| generation.is_none_or(|meant| meant == paused.generation)) else {
             return Ok(stale);
@@ -297,6 +301,10 @@ impl Harness {
                 repeated: true,
             })),
             InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),
+            InvocationStatus::Canceled(cancellation) => {
+                let failure = FailureRecord { category: Category::InvocationCanceled, message: cancellation.message() };
+                TurnError::ended(failure, &paused.invocation_id).into()
+            }
             InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
                 TurnOutcome::Suspended(Box::new(sleeping(paused)))
             }
@@ -320,7 +328,8 @@ impl Accepted {
             InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
-            | InvocationStatus::Errored(_) => Self::Now,
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => Self::Now,
         }
     }
 }
@@ -349,7 +358,7 @@ fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
 }
 
 /// What the pause of `record` had registered, where it had.
-fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
+pub(crate) fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
     let paused = &record.paused;
     (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| Subscription {
         invocation_id: paused.invocation_id.clone(),

@@ -129,7 +129,8 @@ impl Harness {
             InvocationStatus::Suspended
             | InvocationStatus::Resuming(_)
             | InvocationStatus::Completed { .. }
-            | InvocationStatus::Errored(_) => Ok(Swept::Nothing),
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => Ok(Swept::Nothing),
         }
     }
 }

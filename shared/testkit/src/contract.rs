@@ -3,6 +3,7 @@
 //! Run each entry of [`ALL`] and of [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
 //! Give the store small pages, or the checks of paging prove nothing.
 
+mod cancel;
 mod checkpoint;
 mod claim;
 mod finish;
@@ -90,6 +91,15 @@ checks! {
         a_finished_pause_keeps_no_state,
         a_foreign_owner_cannot_release,
         a_claimed_invocation_sleeps_again,
+    ],
+    cancel: [
+        a_sleeper_is_canceled_with_everything_that_would_wake_it,
+        whoever_resumes_a_canceled_invocation_writes_nothing,
+        only_the_pause_that_was_meant_is_canceled,
+        what_is_over_is_not_canceled,
+        a_forestalled_invocation_can_neither_sleep_nor_end,
+        what_is_stored_is_not_forestalled,
+        an_unstored_end_leaves_nothing_but_its_session,
     ],
     signal: [
         a_wait_is_visible,

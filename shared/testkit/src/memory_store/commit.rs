@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Map,
-    Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom,
+    Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationWrite, Map, Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom,
 };
 use jiff::Timestamp;
 
@@ -42,6 +42,10 @@ impl Tables {
             InvocationWrite::Fail { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, owner.as_ref())
             }
+            InvocationWrite::Cancel { paused, .. } => self.check_not_over(&paused.invocation_id, paused.generation),
+            InvocationWrite::Forestall { invocation_id, .. } | InvocationWrite::Unstored { invocation_id } => {
+                self.check_absent(invocation_id)
+            }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
             }
@@ -50,9 +54,22 @@ impl Tables {
 
     fn check_origin(&self, id: &InvocationId, from: &SuspendFrom) -> Result<(), CommitError> {
         match from {
-            SuspendFrom::Fresh if self.invocations.contains_key(id) => Err(CommitError::InvocationConflict),
-            SuspendFrom::Fresh => Ok(()),
+            SuspendFrom::Fresh => self.check_absent(id),
             SuspendFrom::Claimed { owner, previous } => self.check_pause(id, previous.generation, Some(owner)),
+        }
+    }
+
+    fn check_absent(&self, id: &InvocationId) -> Result<(), CommitError> {
+        if self.invocations.contains_key(id) { Err(CommitError::InvocationConflict) } else { Ok(()) }
+    }
+
+    /// The pause is current, whoever has claimed it.
+    fn check_not_over(&self, id: &InvocationId, generation: u64) -> Result<(), CommitError> {
+        let record = self.invocations.get(id).filter(|record| record.paused.generation == generation);
+        match record.map(|record| &record.status) {
+            Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => Ok(()),
+            Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_))
+            | None => Err(CommitError::InvocationConflict),
         }
     }
 
@@ -75,8 +92,13 @@ impl Tables {
             Some(InvocationWrite::Suspend { paused, from, claim }) => self.suspend(paused, from, claim.clone()),
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
+            Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
+            Some(InvocationWrite::Forestall { invocation_id, cancellation }) => {
+                let never = PausedInvocation::never(invocation_id.clone(), commit.now);
+                self.put(never, InvocationStatus::Canceled(cancellation.clone()));
+            }
             Some(InvocationWrite::Release { invocation_id, .. }) => self.release(invocation_id),
-            None => {}
+            Some(InvocationWrite::Unstored { .. }) | None => {}
         }
     }
 
@@ -106,6 +128,11 @@ impl Tables {
     fn fail(&mut self, paused: &PausedInvocation, failure: &FailureRecord) {
         self.end_wait(paused);
         self.put(stripped(paused), InvocationStatus::Errored(failure.clone()));
+    }
+
+    fn cancel(&mut self, paused: &PausedInvocation, cancellation: &Cancellation) {
+        self.end_wait(paused);
+        self.put(stripped(paused), InvocationStatus::Canceled(cancellation.clone()));
     }
 
     fn release(&mut self, id: &InvocationId) {
