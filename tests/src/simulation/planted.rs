@@ -48,6 +48,10 @@ pub enum PlantedBug {
     KeepRow,
     /// The signal of a pause stays awaited when an invocation ends with an error.
     KeepWait,
+    /// A cancellation is acknowledged and not kept.
+    LoseCancellation,
+    /// The end of an invocation that never slept does not check whether it was canceled.
+    EndCanceled,
     /// A listing ends with its first page.
     FirstPageOnly,
     /// A subscription for an event makes no rule.
@@ -58,7 +62,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -74,6 +78,8 @@ impl PlantedBug {
         Self::ForgetRow,
         Self::KeepRow,
         Self::KeepWait,
+        Self::LoseCancellation,
+        Self::EndCanceled,
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::AcknowledgeFailure,
@@ -124,7 +130,10 @@ impl LyingStore {
     async fn holder(&self, id: &InvocationId) -> Option<Claim> {
         match self.inner.load_invocation(id).await.ok()??.status {
             InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+            InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => None,
         }
     }
 
@@ -187,7 +196,11 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
             Some((paused.invocation_id.clone(), owner))
         }
-        InvocationWrite::Fail { owner: None, .. } | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. } => None,
+        InvocationWrite::Fail { owner: None, .. }
+        | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
+        | InvocationWrite::Cancel { .. }
+        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::Unstored { .. } => None,
     }
 }
 
@@ -244,6 +257,13 @@ impl StateStore for LyingStore {
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         let commit = self.loosened(commit).await;
+        match &commit.invocation {
+            Some(InvocationWrite::Cancel { .. }) if self.has(PlantedBug::LoseCancellation) => return Ok(()),
+            Some(InvocationWrite::Unstored { .. }) if self.has(PlantedBug::EndCanceled) => {
+                return self.inner.commit(&Commit { invocation: None, ..commit }).await;
+            }
+            _ => {}
+        }
         match self.inner.commit(&commit).await {
             Err(CommitError::SignalBuffered(signal)) if self.has(PlantedBug::OverlookSignal) => {
                 self.overlook(&commit, signal).await

@@ -121,7 +121,10 @@ impl Witness {
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.invocations.values().filter_map(|record| match &record.status {
             InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+            InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => None,
         })
     }
 
@@ -220,7 +223,7 @@ pub(crate) fn rows(store: &LyingStore) -> Vec<PendingRow> {
 /// Whether the invocation is over.
 pub(crate) fn has_ended(record: &InvocationRecord) -> bool {
     match record.status {
-        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => true,
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
         InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
     }
 }
@@ -228,7 +231,10 @@ pub(crate) fn has_ended(record: &InvocationRecord) -> bool {
 fn payload_of(record: &InvocationRecord) -> Option<Map> {
     match &record.status {
         InvocationStatus::Resuming(claim) => Some(claim.payload.clone()),
-        InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+        InvocationStatus::Suspended
+        | InvocationStatus::Completed { .. }
+        | InvocationStatus::Errored(_)
+        | InvocationStatus::Canceled(_) => None,
     }
 }
 
@@ -238,8 +244,11 @@ fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
         Call::Commit { commit, .. } => commit.invocation.as_ref().map(|write| match write {
             InvocationWrite::Suspend { paused, .. }
             | InvocationWrite::Complete { paused, .. }
-            | InvocationWrite::Fail { paused, .. } => &paused.invocation_id,
-            InvocationWrite::Release { invocation_id, .. } => invocation_id,
+            | InvocationWrite::Fail { paused, .. }
+            | InvocationWrite::Cancel { paused, .. } => &paused.invocation_id,
+            InvocationWrite::Release { invocation_id, .. }
+            | InvocationWrite::Forestall { invocation_id, .. }
+            | InvocationWrite::Unstored { invocation_id } => invocation_id,
         }),
         Call::Lease { .. } | Call::Buffer { .. } => None,
     }
