@@ -9,7 +9,7 @@ use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation}
 /// How many seeds every change has to stand.
 const SEEDS: u64 = 300;
 /// How many seeds may go by until a planted bug shows.
-const UNTIL_FOUND: u64 = 200;
+const UNTIL_FOUND: u64 = 400;
 
 /// Runs `seeds` on all cores.
 fn run(seeds: u64) -> Vec<Report> {

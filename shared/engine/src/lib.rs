@@ -56,7 +56,7 @@ pub use ambient::{Identity, Position, current, in_trace, position, surrounding_t
 pub use error::{EngineError, NodeError};
 pub use graph::{
     Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
-    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
+    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, UpgradePolicy, When,
 };
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
@@ -67,6 +67,6 @@ pub use observe::{
 };
 pub use run::{
     AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
-    Resume, Suspended, cancellation, save_session, suspend, suspend_and_rerun,
+    Resume, Suspended, Upgrade, cancellation, save_session, suspend, suspend_and_rerun,
 };
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

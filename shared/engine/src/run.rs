@@ -19,6 +19,7 @@ mod restore;
 mod resume;
 mod session;
 mod slot;
+mod upgrade;
 mod walk;
 
 pub(crate) use attempts::Attempts;
@@ -28,3 +29,4 @@ pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, O
 pub use session::save_session;
 pub(crate) use slot::Body;
 pub use slot::{suspend, suspend_and_rerun};
+pub use upgrade::Upgrade;

@@ -25,6 +25,7 @@ mod signal;
 mod sweep;
 mod transmission;
 mod turn_span;
+mod upgrade;
 mod wake;
 
 pub use bucket::{Bucket, bucket_of};
@@ -37,4 +38,5 @@ pub use registry::GraphRegistry;
 pub use sweep::{SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
 pub use turn_span::{TurnSpan, TurnTracer};
+pub use upgrade::{MigrationReport, PauseUpgrade};
 pub use wake::DescriptorWakes;

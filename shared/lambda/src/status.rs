@@ -88,6 +88,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ProviderInvalidRequest
         | C::SessionLeaseHeld
         | C::ResumeInProgress
+        | C::SuspensionPinned
         | C::TurnDeadlineExceeded
         | C::Application(_) => otherwise,
     }

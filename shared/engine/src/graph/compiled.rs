@@ -4,7 +4,7 @@ use std::sync::Arc;
 use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
-use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
+use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{Deliveries, Observers, Subgraph, Subgraphs};
@@ -19,6 +19,7 @@ pub struct CompiledGraph {
     subgraphs: Arc<Subgraphs>,
     sessions: Option<SessionPolicy>,
     checkpoints: Checkpoints,
+    upgrade: UpgradePolicy,
     warnings: Vec<String>,
     pub(crate) observers: Observers,
     pub(crate) deliveries: Deliveries,
@@ -88,7 +89,7 @@ impl CompiledGraph {
     pub(super) fn new(
         (name, schema, digest): (Arc<str>, StateSchema, String),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
-        (sessions, checkpoints): (Option<SessionPolicy>, Checkpoints),
+        (sessions, checkpoints, upgrade): (Option<SessionPolicy>, Checkpoints, UpgradePolicy),
         warnings: Vec<String>,
     ) -> Self {
         Self {
@@ -100,6 +101,7 @@ impl CompiledGraph {
             nodes,
             sessions,
             checkpoints,
+            upgrade,
             warnings,
             observers: Observers::default(),
             deliveries: Deliveries::default(),
@@ -124,6 +126,11 @@ impl CompiledGraph {
     /// How it persists sessions, if it does.
     pub fn sessions(&self) -> Option<&SessionPolicy> {
         self.sessions.as_ref()
+    }
+
+    /// What becomes of its pauses when it has changed since.
+    pub fn upgrade_policy(&self) -> UpgradePolicy {
+        self.upgrade
     }
 
     /// Where its progress is saved, if it is.

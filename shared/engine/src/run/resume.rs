@@ -13,6 +13,7 @@ use super::pause::{self, Before};
 use super::record::Run;
 use super::restore;
 use super::session::{SessionRun, save_failed, uncommitted};
+use super::upgrade;
 use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::{self, Identity};
 use crate::graph::Migrated;
@@ -29,6 +30,13 @@ pub(super) async fn claimed(
 ) -> Result<Outcome, EngineError> {
     let (paused, states) = match prepare(graph, &paused, claim.payload.clone()) {
         Ok(prepared) => prepared,
+        // The payload that was accepted waits for a worker that may take the pause up.
+        Err(error)
+            if *error.category() == Category::SuspensionPinned
+                && (call.after_error)(&error) == AfterError::KeepClaim =>
+        {
+            return Err(error);
+        }
         Err(error) => {
             // Refused or not, the claim ends: what it was refused for is in the log.
             let _ = end_claim(engine, &paused, release(&paused, &claim)).await;
@@ -102,7 +110,8 @@ fn prepare(
     paused: &PausedInvocation,
     payload: Map,
 ) -> Result<(PausedInvocation, Vec<State>), EngineError> {
-    let paused = migrated(graph, paused)?;
+    upgrade::admit(graph, paused)?;
+    let paused = restored(graph, paused)?;
     let innermost = innermost(graph, &paused)?;
     let mut state = paused.state.clone();
     state.extend(innermost.schema().only_declared(payload));
@@ -113,6 +122,20 @@ fn prepare(
         .map_err(|reason| EngineError::new(Category::SuspensionResumePayloadInvalid, reason))?;
     let states = paused.parent_states.iter().cloned().map(State::from).chain([state]).collect();
     Ok((paused, states))
+}
+
+/// `paused` in the present schema version, whose place is still there.
+pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
+    let paused = migrated(graph, paused)?;
+    let containing = innermost(graph, &paused)?;
+    match paused.namespace.last() {
+        Some(node) if containing.index_of(node).is_none() => {
+            let message =
+                format!("the invocation sleeps at node `{node}`, which graph `{}` has no more", containing.name());
+            Err(EngineError::new(Category::SuspensionRecordInvalid, message))
+        }
+        Some(_) | None => Ok(paused),
+    }
 }
 
 /// `paused` with its states brought to the declared schema version by the migrations of checkpoints.
