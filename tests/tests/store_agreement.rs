@@ -227,8 +227,8 @@ impl History {
     /// Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
     /// neighbours, so that waits collide.
     fn pause(&mut self, number: u64, generation: u64) -> PausedInvocation {
-        let due = Due { at: Timestamp::constant(1_900_000_000, 0), action: DueAction::Fail };
-        let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), event: None };
+        let due = Due::first(Timestamp::constant(1_900_000_000, 0), DueAction::Fail);
+        let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), ..WakePlan::default() };
         PausedInvocation {
             invocation_id: format!("i{number}").into(),
             correlation_id: "c".to_owned(),
@@ -252,6 +252,7 @@ impl History {
             carried: Map::new(),
             trace_context: None,
             suspended_at: self.now,
+            resolution: None,
         }
     }
 

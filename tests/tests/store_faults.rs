@@ -60,6 +60,7 @@ fn pause(id: &str) -> PausedInvocation {
         carried: Map::new(),
         trace_context: None,
         suspended_at: at(0),
+        resolution: None,
     }
 }
 

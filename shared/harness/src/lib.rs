@@ -16,6 +16,7 @@ mod bucket;
 mod cancel;
 pub mod chat;
 mod config;
+mod deadline;
 mod fresh;
 mod harness;
 mod outbound;

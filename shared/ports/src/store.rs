@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::{
     BufferOutcome, BufferedSignal, Cancellation, FailureRecord, GrowingLists, InvocationId, InvocationRecord,
     InvocationStatus, Lease, LeaseRequest, LoadedSession, Map, Owner, PausedInvocation, SessionFilter, SessionId,
-    SessionSummary, SignalId, SignalRecord,
+    SessionSummary, SignalId, SignalRecord, WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -223,13 +223,14 @@ pub enum InvocationWrite {
     Fail {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
-        /// Who claimed it, or `None` to end an invocation that nobody has claimed.
+        /// Who claimed it, or `None` to end an invocation that nobody has claimed and whose next deadline is still
+        /// that of `paused`.
         owner: Option<Owner>,
         /// What happened.
         failure: FailureRecord,
     },
-    /// It is canceled, whether it sleeps or somebody resumes it; the same clean-up. The condition is the generation of
-    /// the pause alone, so that whoever holds a claim finds every write of its own refused from then on.
+    /// It is canceled, whether it sleeps or somebody resumes it; the same clean-up. The condition is that the pause
+    /// is current and its next deadline still the same, so that whoever holds a claim finds every write of its own refused from then on.
     Cancel {
         /// The pause that ends.
         paused: Box<PausedInvocation>,
@@ -249,6 +250,13 @@ pub enum InvocationWrite {
     Unstored {
         /// Who.
         invocation_id: InvocationId,
+    },
+    /// A deadline that does not end the pause has passed: it sleeps on, nobody has claimed it, and its pending row moves.
+    Advance {
+        /// The pause as it was; the write fails unless its next deadline is still the same.
+        paused: Box<PausedInvocation>,
+        /// When and by what it wakes by itself from now on.
+        wake: WakePlan,
     },
     /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived.
     Release {

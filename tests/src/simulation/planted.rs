@@ -52,6 +52,10 @@ pub enum PlantedBug {
     LoseCancellation,
     /// The end of an invocation that never slept does not check whether it was canceled.
     EndCanceled,
+    /// A deadline is passed without a look whether another worker passed it already.
+    DropRung,
+    /// That a deadline has passed is told to nobody.
+    LoseAnnouncement,
     /// A listing ends with its first page.
     FirstPageOnly,
     /// A subscription for an event makes no rule.
@@ -62,7 +66,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -80,6 +84,8 @@ impl PlantedBug {
         Self::KeepWait,
         Self::LoseCancellation,
         Self::EndCanceled,
+        Self::DropRung,
+        Self::LoseAnnouncement,
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::AcknowledgeFailure,
@@ -154,6 +160,13 @@ impl LyingStore {
         {
             *owner = claim.owner;
         }
+        if self.has(PlantedBug::DropRung)
+            && let Some(InvocationWrite::Advance { paused, wake }) = &mut commit.invocation
+            && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
+            && let Some(next) = record.paused.wake.advanced()
+        {
+            (**paused, *wake) = (record.paused, next);
+        }
         commit
     }
 
@@ -200,7 +213,8 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }
-        | InvocationWrite::Unstored { .. } => None,
+        | InvocationWrite::Unstored { .. }
+        | InvocationWrite::Advance { .. } => None,
     }
 }
 

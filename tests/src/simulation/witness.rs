@@ -245,6 +245,7 @@ fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
             InvocationWrite::Suspend { paused, .. }
             | InvocationWrite::Complete { paused, .. }
             | InvocationWrite::Fail { paused, .. }
+            | InvocationWrite::Advance { paused, .. }
             | InvocationWrite::Cancel { paused, .. } => &paused.invocation_id,
             InvocationWrite::Release { invocation_id, .. }
             | InvocationWrite::Forestall { invocation_id, .. }

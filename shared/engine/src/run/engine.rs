@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, IdSource, InvocationId, InvocationRecord, InvocationStatus, Map,
-    Owner, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
+    Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
 };
 
 use super::pause::Before;
@@ -141,6 +141,8 @@ pub struct Completed {
     pub state: State,
     /// What the caller gave along when the invocation began.
     pub carried: Map,
+    /// By what its last pause ended; `None` when it never slept.
+    pub resolution: Option<Resolution>,
 }
 
 /// The pause of an invocation (suspension §5).

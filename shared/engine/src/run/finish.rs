@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, SessionWrite};
+use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, Resolution, SessionWrite};
 
 use super::engine::{Completed, Engine, Outcome};
 use super::pause::{self, Before};
@@ -33,7 +33,7 @@ pub(super) async fn fresh(
 ) -> Result<Outcome, EngineError> {
     let ended = match ended {
         Ok(End::Completed(state)) => {
-            save_at_end(engine, run, &state, cancelable).await.map(|()| completed(run, state, before.carried))
+            save_at_end(engine, run, &state, cancelable).await.map(|()| completed(run, state, before.carried, None))
         }
         Ok(End::Paused(pause)) => {
             pause::persist(engine, graph, run, &pause, before).await.map(|s| Outcome::Suspended(Box::new(s)))
@@ -65,11 +65,12 @@ async fn save_at_end(engine: &Engine, run: &Run, state: &State, cancelable: bool
     }
 }
 
-pub(super) fn completed(run: &Run, state: State, carried: Map) -> Outcome {
+pub(super) fn completed(run: &Run, state: State, carried: Map, resolution: Option<Resolution>) -> Outcome {
     Outcome::Completed(Completed {
         invocation_id: run.identity.invocation_id.clone(),
         correlation_id: run.identity.correlation_id.clone(),
         state,
         carried,
+        resolution,
     })
 }

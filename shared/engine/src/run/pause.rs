@@ -99,6 +99,7 @@ fn describe(
         carried: before.carried.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
+        resolution: None,
     })
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation, StoredList,
+    Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation, Resolution,
+    StoredList,
 };
 
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, registered};
@@ -103,7 +104,7 @@ async fn go_on(
     }
 }
 
-/// The pause in the present schema version, and the states of all active graphs, outermost first, with the payload laid
+/// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first, with the payload laid
 /// over the innermost one.
 fn prepare(
     graph: &CompiledGraph,
@@ -111,7 +112,10 @@ fn prepare(
     payload: Map,
 ) -> Result<(PausedInvocation, Vec<State>), EngineError> {
     upgrade::admit(graph, paused)?;
-    let paused = restored(graph, paused)?;
+    let mut paused = restored(graph, paused)?;
+    let resolution = Resolution::of(&payload);
+    let payload = resolution.mark(payload);
+    paused.resolution = Some(resolution);
     let innermost = innermost(graph, &paused)?;
     let mut state = paused.state.clone();
     state.extend(innermost.schema().only_declared(payload));
@@ -203,7 +207,7 @@ async fn complete(
     if let Err(error) = written {
         return Err(run.watch.explain(error, |error| not_finished(run, error)).await);
     }
-    Ok(completed(run, state, paused.carried.clone()))
+    Ok(completed(run, state, paused.carried.clone(), paused.resolution))
 }
 
 fn not_finished(run: &Run, error: CommitError) -> EngineError {

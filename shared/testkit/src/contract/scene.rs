@@ -66,6 +66,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         carried: map(json!({"baseline": 3})),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         suspended_at: at(0),
+        resolution: None,
     }
 }
 
@@ -82,7 +83,7 @@ pub(super) fn position() -> NodePosition {
 
 /// `paused` with a due time.
 pub(super) fn due(mut paused: PausedInvocation, instant: Timestamp) -> PausedInvocation {
-    paused.wake = WakePlan { due: Some(Due { at: instant, action: DueAction::Fail }), event: None };
+    paused.wake = WakePlan { due: Some(Due::first(instant, DueAction::Fail)), ..WakePlan::default() };
     paused
 }
 

@@ -1,6 +1,6 @@
 use dormouse_ports::{
     Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, Map, Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom,
+    InvocationWrite, Map, Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -39,10 +39,13 @@ impl Tables {
             InvocationWrite::Complete { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
             }
-            InvocationWrite::Fail { paused, owner, .. } => {
-                self.check_pause(&paused.invocation_id, paused.generation, owner.as_ref())
+            InvocationWrite::Fail { paused, owner: Some(owner), .. } => {
+                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
             }
-            InvocationWrite::Cancel { paused, .. } => self.check_not_over(&paused.invocation_id, paused.generation),
+            InvocationWrite::Fail { paused, owner: None, .. } | InvocationWrite::Advance { paused, .. } => {
+                self.check_asleep(paused)
+            }
+            InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
             InvocationWrite::Forestall { invocation_id, .. } | InvocationWrite::Unstored { invocation_id } => {
                 self.check_absent(invocation_id)
             }
@@ -63,9 +66,12 @@ impl Tables {
         if self.invocations.contains_key(id) { Err(CommitError::InvocationConflict) } else { Ok(()) }
     }
 
-    /// The pause is current, whoever has claimed it.
-    fn check_not_over(&self, id: &InvocationId, generation: u64) -> Result<(), CommitError> {
-        let record = self.invocations.get(id).filter(|record| record.paused.generation == generation);
+    /// The pause is current and its next deadline still the same, whoever has claimed it.
+    fn check_not_over(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
+        let same = |stored: &PausedInvocation| {
+            stored.generation == paused.generation && stored.wake.rung() == paused.wake.rung()
+        };
+        let record = self.invocations.get(&paused.invocation_id).filter(|record| same(&record.paused));
         match record.map(|record| &record.status) {
             Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => Ok(()),
             Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_))
@@ -84,6 +90,14 @@ impl Tables {
         if holds { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
+    /// Nobody has claimed the pause, and its next deadline is still that of `paused`.
+    fn check_asleep(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
+        self.check_pause(&paused.invocation_id, paused.generation, None)?;
+        let record = self.invocations.get(&paused.invocation_id);
+        let same = record.is_some_and(|record| record.paused.wake.rung() == paused.wake.rung());
+        if same { Ok(()) } else { Err(CommitError::InvocationConflict) }
+    }
+
     fn apply(&mut self, commit: &Commit) {
         if let Some(write) = &commit.session {
             session::apply(self.sessions.entry(write.session_id.to_string()).or_default(), write, commit.now);
@@ -97,6 +111,7 @@ impl Tables {
                 let never = PausedInvocation::never(invocation_id.clone(), commit.now);
                 self.put(never, InvocationStatus::Canceled(cancellation.clone()));
             }
+            Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Release { invocation_id, .. }) => self.release(invocation_id),
             Some(InvocationWrite::Unstored { .. }) | None => {}
         }
@@ -110,12 +125,7 @@ impl Tables {
             paused.descriptor.signal_id.clone(),
             SignalState::Waiting { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
         );
-        let row = PendingRow {
-            invocation_id: paused.invocation_id.clone(),
-            generation: paused.generation,
-            due_at: paused.wake.due.as_ref().map(|due| due.at),
-        };
-        self.pending.insert(pending_key(paused), row);
+        self.add_row(paused);
         let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
         self.put(paused.clone(), status);
     }
@@ -133,6 +143,24 @@ impl Tables {
     fn cancel(&mut self, paused: &PausedInvocation, cancellation: &Cancellation) {
         self.end_wait(paused);
         self.put(stripped(paused), InvocationStatus::Canceled(cancellation.clone()));
+    }
+
+    fn advance(&mut self, paused: &PausedInvocation, wake: &WakePlan) {
+        self.pending.remove(&pending_key(paused));
+        if let Some(record) = self.invocations.get_mut(&paused.invocation_id) {
+            record.paused.wake = wake.clone();
+            let moved = record.paused.clone();
+            self.add_row(&moved);
+        }
+    }
+
+    fn add_row(&mut self, paused: &PausedInvocation) {
+        let row = PendingRow {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            due_at: paused.wake.due.as_ref().map(|due| due.at),
+        };
+        self.pending.insert(pending_key(paused), row);
     }
 
     fn release(&mut self, id: &InvocationId) {
