@@ -198,7 +198,7 @@ async fn whichever_call_of_a_cancellation_breaks_the_sleeper_ends_canceled() {
                 assert!(call >= 2, "a cancellation has at least two calls, not {call}");
                 break;
             }
-            let due = asleep.turn(Transmission::due("i-1", 1)).await.outcome;
+            let due = asleep.turn(Transmission::due("i-1", 1, None)).await.outcome;
             assert!(matches!(due, TurnOutcome::Stale { .. }), "{due:?}");
             let signal = Transmission::signal(pause.descriptor.signal_id.clone(), Map::new());
             is_canceled(&asleep.turn(signal).await);

@@ -162,7 +162,9 @@ impl Witness {
                 && (after.paused.generation > before.paused.generation || has_ended(after))
             {
                 let pause = (before.paused.invocation_id.clone(), before.paused.generation);
-                self.consumed.insert(pause, payload_of(before));
+                // A canceled pause goes on with nothing, whatever its claim held.
+                let canceled = matches!(after.status, InvocationStatus::Canceled(_));
+                self.consumed.insert(pause, payload_of(before).filter(|_| !canceled));
             }
             let pause = Pause { descriptor: after.paused.descriptor.clone(), wake: after.paused.wake.clone() };
             self.pauses.insert((after.paused.invocation_id.clone(), after.paused.generation), pause);
