@@ -246,6 +246,7 @@ impl History {
             step: 1,
             suspended_step: 0,
             attempt_index: 0,
+            outer_attempts: Vec::new(),
             schema_version: String::new(),
             session_version: None,
             metadata: Map::new(),

@@ -54,6 +54,7 @@ fn pause(id: &str) -> PausedInvocation {
         step: 1,
         suspended_step: 0,
         attempt_index: 0,
+        outer_attempts: Vec::new(),
         schema_version: String::new(),
         session_version: None,
         metadata: Map::new(),

@@ -85,6 +85,10 @@ pub struct PausedInvocation {
     pub suspended_step: u64,
     /// Attempt index of the suspending node, kept when it runs again (suspension §3).
     pub attempt_index: u32,
+    /// Attempt indices of the subgraph nodes around it, outermost first: their retries count for themselves. In a record
+    /// that is older than this field all have `attempt_index`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outer_attempts: Vec<u32>,
     /// Schema version of the outermost state.
     pub schema_version: String,
     /// Version of the session record that holds what this pause holds: the one that was written together with it, or an

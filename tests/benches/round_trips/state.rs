@@ -68,6 +68,7 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
             node_name: "classify".into(),
             step: 0,
             attempt_index: 0,
+            outer_attempts: Vec::new(),
             fan_out_index: None,
         }],
         step: 2,

@@ -235,8 +235,7 @@ impl Engine {
         InvocationStart {
             identity: identity.clone(),
             graph: graph.name().to_owned(),
-            entry_node: graph.entry_name(),
-            subgraphs: graph.subgraphs().clone(),
+            entry_node: graph.as_subgraph().entry_node.clone(),
             at: self.ports.clock.now(),
             surrounding_trace: ambient::surrounding_trace(),
             resumed,

@@ -177,6 +177,7 @@ async fn continue_walk(
         inner_states: states,
         node_completed: paused.node_completed(),
         attempt_index: paused.attempt_index,
+        outer_attempts: paused.outer_attempts.clone(),
         step: Some(paused.suspended_step),
     };
     Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await

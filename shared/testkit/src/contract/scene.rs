@@ -60,6 +60,7 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         step: 4,
         suspended_step: 3,
         attempt_index: 1,
+        outer_attempts: vec![2],
         schema_version: "2".to_owned(),
         session_version: Some(7),
         metadata: map(json!({"tenant": "acme", "n": 2.0})),
