@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Due, DueAction, FailureRecord, GrowingLists,
-    InvocationWrite, Lease, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionExpectation, SessionWrite,
-    SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
+    BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Due, DueAction, FailureRecord,
+    GrowingLists, InvocationWrite, Lease, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionExpectation,
+    SessionWrite, SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -190,7 +190,7 @@ impl History {
         let number = self.dice.roll(12);
         let paused = Box::new(self.pause(number, generation));
         let owner = self.owner();
-        match self.dice.roll(7) {
+        match self.dice.roll(10) {
             0 | 1 => {
                 let paused = Box::new(self.pause(number, 1));
                 let claim = self.dice.one_in(3).then(|| self.born_claim());
@@ -206,8 +206,18 @@ impl History {
                 let failure = FailureRecord { category: Category::NodeException, message: "it broke".to_owned() };
                 InvocationWrite::Fail { paused, owner: self.dice.one_in(2).then_some(owner), failure }
             }
+            6 => InvocationWrite::Cancel { paused, cancellation: self.cancellation() },
+            7 => {
+                let (invocation_id, cancellation) = (paused.invocation_id, self.cancellation());
+                InvocationWrite::Forestall { invocation_id, cancellation }
+            }
+            8 => InvocationWrite::Unstored { invocation_id: paused.invocation_id },
             _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
         }
+    }
+
+    fn cancellation(&mut self) -> Cancellation {
+        Cancellation { reason: self.dice.one_in(2).then(|| "not needed".to_owned()), at: self.now }
     }
 
     fn born_claim(&mut self) -> Claim {

@@ -37,7 +37,7 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
     InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
     SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
@@ -143,6 +143,10 @@ impl StateStore for DynamoDbStateStore {
 
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         self.read_invocation(id).await
+    }
+
+    async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
+        self.read_cancellation(id).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {

@@ -11,7 +11,7 @@ mod subgraph;
 mod typed;
 
 pub use branches::{Branch, ParallelBranches, When};
-pub use builder::GraphBuilder;
+pub use builder::{GraphBuilder, UpgradePolicy};
 pub use compiled::CompiledGraph;
 pub(crate) use compiled::{CompiledNode, Edge, Work};
 pub use fan_out::{Amount, Compute, ErrorPolicy, FanOut, OnEmpty};

@@ -56,7 +56,7 @@ pub use ambient::{Identity, Position, current, in_trace, origin, position, surro
 pub use error::{EngineError, NodeError};
 pub use graph::{
     Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
-    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, When,
+    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, UpgradePolicy, When,
 };
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
@@ -66,7 +66,7 @@ pub use observe::{
     ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
 };
 pub use run::{
-    AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,
-    save_session, suspend, suspend_and_rerun,
+    AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
+    Resume, Suspended, Upgrade, cancellation, save_session, suspend, suspend_and_rerun,
 };
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

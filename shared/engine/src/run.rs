@@ -3,6 +3,7 @@
 mod attempts;
 mod batched;
 mod branches;
+mod cancellation;
 mod checkpoint;
 mod child;
 mod dispatch;
@@ -18,11 +19,14 @@ mod restore;
 mod resume;
 mod session;
 mod slot;
+mod upgrade;
 mod walk;
 
 pub(crate) use attempts::Attempts;
 pub use batched::BatchedSaves;
+pub use cancellation::{CancellationWatch, cancellation};
 pub use engine::{AfterError, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended};
 pub use session::save_session;
 pub(crate) use slot::Body;
 pub use slot::{suspend, suspend_and_rerun};
+pub use upgrade::Upgrade;

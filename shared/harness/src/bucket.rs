@@ -74,6 +74,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::ProviderRateLimit
         | C::SessionLeaseHeld
         | C::ResumeInProgress
+        | C::SuspensionPinned
         | C::TurnDeadlineExceeded => RetryableTransient,
         C::CheckpointNotFound
         | C::SuspensionRecordInvalid
@@ -86,6 +87,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::ProviderInvalidModel
         | C::ProviderInvalidResponse
         | C::ProviderInvalidRequest
+        | C::InvocationCanceled
         | C::GraphUnknown
         | C::RequestInvalid
         | C::RequestTooLarge

@@ -31,7 +31,10 @@ impl Harness {
     ) -> Result<TurnOutcome, TurnError> {
         let stale = TurnOutcome::Stale { invocation_id: invocation_id.clone() };
         let Some(mut record) = self.load_invocation(&invocation_id).await? else { return Ok(stale) };
-        let is_over = matches!(record.status, InvocationStatus::Completed { .. } | InvocationStatus::Errored(_));
+        let is_over = match record.status {
+            InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
+            InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+        };
         if is_over || generation.is_some_and(|meant| meant != record.paused.generation) {
             return Ok(stale);
         }

@@ -23,6 +23,8 @@ pub enum Finding {
     Completed,
     /// It ended with an error.
     Failed,
+    /// It was canceled.
+    Canceled,
     /// It sleeps, and everything that would wake it is in place.
     Waiting,
     /// A worker continues it at this moment.
@@ -53,7 +55,9 @@ impl Finding {
     /// Whether somebody or something has to act; the others only explain.
     pub fn is_trouble(self) -> bool {
         match self {
-            Self::Completed | Self::Failed | Self::Waiting | Self::ClaimHeld | Self::GraphChanged => false,
+            Self::Completed | Self::Failed | Self::Canceled | Self::Waiting | Self::ClaimHeld | Self::GraphChanged => {
+                false
+            }
             Self::ClaimExpired
             | Self::Overdue
             | Self::Unregistered
@@ -77,6 +81,7 @@ impl Finding {
             Self::SignalParked => Some("hand the parked signal over"),
             Self::Completed
             | Self::Failed
+            | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
             | Self::SignalTaken
@@ -128,6 +133,9 @@ impl Harness {
             InvocationStatus::Errored(failure) => {
                 let sentence = format!("it ended with `{}`: {}", failure.category, failure.message);
                 remarks.push(remark(Finding::Failed, sentence));
+            }
+            InvocationStatus::Canceled(cancellation) => {
+                remarks.push(remark(Finding::Canceled, cancellation.message()));
             }
             InvocationStatus::Resuming(claim) => {
                 remarks.push(self.of_claim(claim));
@@ -250,6 +258,7 @@ impl Harness {
             Finding::SignalParked => self.hand_over(paused).await.map(Some),
             Finding::Completed
             | Finding::Failed
+            | Finding::Canceled
             | Finding::Waiting
             | Finding::ClaimHeld
             | Finding::SignalTaken

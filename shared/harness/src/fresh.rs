@@ -36,6 +36,7 @@ impl Harness {
             correlation_id: transmission.correlation_id,
             metadata: transmission.metadata,
             carry,
+            cancelable: given.is_some(),
             ..Invocation::default()
         };
         let outcome = match (self.invoke_alone(&graph, call, budget).await, given) {
@@ -85,7 +86,8 @@ impl Harness {
     /// The answer that a turn of this id got before, as far as it was ever suspended.
     async fn earlier_answer(&self, id: &InvocationId, graph: &str) -> Result<Option<TurnOutcome>, TurnError> {
         let Some(record) = self.load_invocation(id).await? else { return Ok(None) };
-        if record.paused.graph != graph {
+        let forestalled = record.paused.generation == 0;
+        if record.paused.graph != graph && !forestalled {
             let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
             return Err(TurnError::new(Category::RequestInvalid, message));
         }

@@ -201,10 +201,15 @@ impl Harness {
 
     /// Commits a change of an invocation that concerns no session.
     pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), CommitError> {
+        let store = &self.engine().ports().store;
+        store.commit(&self.write_of(write)).await
+    }
+
+    /// A commit of `write` alone.
+    pub(crate) fn write_of(&self, write: InvocationWrite) -> dormouse_ports::Commit {
         let ports = self.engine().ports();
         let (id, now, growing) = (ports.ids.fresh(), ports.clock.now(), GrowingLists::default());
-        let commit = dormouse_ports::Commit { id, now, session: None, invocation: Some(write), growing };
-        ports.store.commit(&commit).await
+        dormouse_ports::Commit { id, now, session: None, invocation: Some(write), growing }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 
 mod bucket;
+mod cancel;
 pub mod chat;
 mod config;
 mod deadline;
@@ -26,9 +27,11 @@ mod signal;
 mod sweep;
 mod transmission;
 mod turn_span;
+mod upgrade;
 mod wake;
 
 pub use bucket::{Bucket, bucket_of};
+pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode};
 pub use harness::Harness;
 pub use outbound::{Outbound, OutboundShape};
@@ -37,4 +40,5 @@ pub use registry::GraphRegistry;
 pub use sweep::{SweepOrder, SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
 pub use turn_span::{TurnSpan, TurnTracer};
+pub use upgrade::{MigrationReport, PauseUpgrade};
 pub use wake::DescriptorWakes;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, InvocationId, InvocationRecord,
+    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord,
     InvocationStatus, InvocationWrite, Map, PausedInvocation, RESOLUTION, SignalId, SignalState, StoreError,
     Subscription,
 };
@@ -264,6 +264,10 @@ impl Harness {
                 repeated: true,
             })),
             InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),
+            InvocationStatus::Canceled(cancellation) => {
+                let failure = FailureRecord { category: Category::InvocationCanceled, message: cancellation.message() };
+                TurnError::ended(failure, &paused.invocation_id).into()
+            }
             InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
                 TurnOutcome::Suspended(Box::new(sleeping(paused)))
             }
@@ -287,7 +291,8 @@ impl Accepted {
             InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
-            | InvocationStatus::Errored(_) => Self::Now,
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => Self::Now,
         }
     }
 }
@@ -316,7 +321,7 @@ pub(crate) fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
 }
 
 /// What the pause of `record` had registered, where it had.
-fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
+pub(crate) fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
     let paused = &record.paused;
     (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| subscription_to(paused))
 }

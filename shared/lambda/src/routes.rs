@@ -18,13 +18,14 @@ struct Listed {
     does: &'static str,
 }
 
-const LISTED: [Listed; 7] = [
+const LISTED: [Listed; 8] = [
     Listed { method: "GET", path: "/", does: "this index" },
     Listed { method: "GET", path: "/health", does: "whether the process answers" },
     Listed { method: "POST", path: "/graphs/{graph}/turns", does: "run a graph until it ends or waits" },
     Listed { method: "POST", path: "/chat/{graph}/sessions/{session_id}/messages", does: "say something in a session" },
     Listed { method: "GET", path: "/invocations/{invocation_id}?token=", does: "what became of an invocation" },
     Listed { method: "POST", path: "/callback/{invocation_id}?token=", does: "wake an invocation, by its address" },
+    Listed { method: "POST", path: "/invocations/{invocation_id}/cancel?token=", does: "end an invocation" },
     Listed { method: "POST", path: "/signals/{signal_id}", does: "wake whoever waits for a signal, with a key" },
 ];
 
@@ -37,6 +38,7 @@ pub(crate) enum Route {
     Chat { graph: String, session_id: String },
     Invocation { invocation_id: String },
     Callback { invocation_id: String },
+    Cancel { invocation_id: String },
     Signal { signal_id: String },
 }
 
@@ -46,7 +48,7 @@ impl Route {
     /// # Errors
     /// 404 for an unknown path, 405 for a method that the path does not take.
     pub(crate) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
-        let route = Self::at(&request.path).ok_or_else(|| {
+        let route = Self::at(&request.method, &request.path).ok_or_else(|| {
             Refusal::new(Category::NotFound, "there is no such path; GET / lists those that there are")
         })?;
         let method = route.listed().method;
@@ -57,8 +59,9 @@ impl Route {
         Err(Refusal::invalid(message).status(405).header("allow", method))
     }
 
-    /// An id at the end of a path is all that is left of it: it may contain slashes.
-    fn at(path: &str) -> Option<Self> {
+    /// An id at the end of a path is all that is left of it: it may contain slashes. Only what is read may be an id
+    /// that ends like the path of a cancellation.
+    fn at(method: &str, path: &str) -> Option<Self> {
         let rest = |prefix| path.strip_prefix(prefix).filter(|rest: &&str| !rest.is_empty()).map(str::to_owned);
         match path {
             "/" => return Some(Self::Index),
@@ -74,6 +77,12 @@ impl Route {
             let (graph, session_id) = (graph.to_owned(), session_id.to_owned());
             return (is_segment(&graph) && !session_id.is_empty()).then_some(Self::Chat { graph, session_id });
         }
+        let canceled = |rest: &str| rest.strip_suffix("/cancel").filter(|id| !id.is_empty()).map(str::to_owned);
+        if method != "GET"
+            && let Some(invocation_id) = rest("/invocations/").as_deref().and_then(canceled)
+        {
+            return Some(Self::Cancel { invocation_id });
+        }
         rest("/invocations/")
             .map(|invocation_id| Self::Invocation { invocation_id })
             .or_else(|| rest("/callback/").map(|invocation_id| Self::Callback { invocation_id }))
@@ -81,7 +90,7 @@ impl Route {
     }
 
     fn listed(&self) -> &'static Listed {
-        let [index, health, turn, chat, invocation, callback, signal] = &LISTED;
+        let [index, health, turn, chat, invocation, callback, cancel, signal] = &LISTED;
         match self {
             Self::Index => index,
             Self::Health => health,
@@ -89,6 +98,7 @@ impl Route {
             Self::Chat { .. } => chat,
             Self::Invocation { .. } => invocation,
             Self::Callback { .. } => callback,
+            Self::Cancel { .. } => cancel,
             Self::Signal { .. } => signal,
         }
     }
@@ -113,6 +123,7 @@ impl App {
             Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, &request).await,
             Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, &request).await,
             Route::Callback { invocation_id } => self.post_callback(&invocation_id, &request).await,
+            Route::Cancel { invocation_id } => self.post_cancel(&invocation_id, &request).await,
             Route::Signal { signal_id } => self.post_signal(&signal_id, &request).await,
         }
     }

@@ -7,7 +7,7 @@
 //! | 401 | the key is missing or wrong |
 //! | 404 | no such graph, invocation, checkpoint or signal; a wrong token |
 //! | 409 | the invocation is not asleep |
-//! | 410 | the pause ended by its own deadline |
+//! | 410 | the pause ended by its own deadline, or the invocation was canceled |
 //! | 413 | the body, or the state that it makes, is too large |
 //! | 422 | well-formed, but it breaks a schema or names no session; anything else that the sender can correct |
 //! | 502 | a model provider refused this deployment or answered nonsense |
@@ -41,7 +41,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         C::Unauthorized => 401,
         C::NotFound | C::GraphUnknown | C::CheckpointNotFound | C::HarnessSignalCorrelationFailed => 404,
         C::SuspensionRecordInvalid => 409,
-        C::SuspensionTimedOut => 410,
+        C::SuspensionTimedOut | C::InvocationCanceled => 410,
         C::RequestTooLarge => 413,
         C::SuspensionResumePayloadInvalid | C::HarnessSessionIdUnresolved | C::ChatMessageShapeInvalid => 422,
         C::ProviderAuthentication | C::ProviderInvalidResponse => 502,
@@ -88,6 +88,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ProviderInvalidRequest
         | C::SessionLeaseHeld
         | C::ResumeInProgress
+        | C::SuspensionPinned
         | C::TurnDeadlineExceeded
         | C::Application(_) => otherwise,
     }

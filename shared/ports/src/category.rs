@@ -155,6 +155,10 @@ categories! {
     TurnDeadlineExceeded = "turn_deadline_exceeded",
     /// The pause fell due and was declared to fail then.
     SuspensionTimedOut = "suspension_timed_out",
+    /// The pause is left to workers with a graph of the shape that wrote it.
+    SuspensionPinned = "suspension_pinned",
+    /// Somebody ended the invocation.
+    InvocationCanceled = "invocation_canceled",
     /// The graph is not registered here.
     GraphUnknown = "graph_unknown",
     /// The request cannot be read.

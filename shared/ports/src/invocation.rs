@@ -155,6 +155,37 @@ impl Resolution {
 }
 
 impl PausedInvocation {
+    /// What stands in the record of an invocation that was canceled before it ever slept: generation 0, an empty graph
+    /// and no more than its id.
+    pub fn never(invocation_id: InvocationId, now: Timestamp) -> Self {
+        Self {
+            invocation_id,
+            correlation_id: String::new(),
+            session_id: None,
+            graph: String::new(),
+            graph_digest: String::new(),
+            generation: 0,
+            descriptor: SignalDescriptor::new(""),
+            wake: WakePlan::default(),
+            state: Map::new(),
+            parent_states: Vec::new(),
+            namespace: Vec::new(),
+            suspended_at_node: Vec::new(),
+            completed_positions: Vec::new(),
+            step: 0,
+            suspended_step: 0,
+            attempt_index: 0,
+            outer_attempts: Vec::new(),
+            schema_version: String::new(),
+            session_version: None,
+            metadata: Map::new(),
+            carried: Map::new(),
+            trace_context: None,
+            suspended_at: now,
+            resolution: None,
+        }
+    }
+
     /// The state of the outermost graph.
     pub fn outermost_state(&self) -> &Map {
         self.parent_states.first().unwrap_or(&self.state)
@@ -189,6 +220,26 @@ pub struct FailureRecord {
     pub message: String,
 }
 
+/// That an invocation was canceled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// What whoever canceled it gave as the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Cancellation {
+    /// One sentence for a person.
+    pub fn message(&self) -> String {
+        match &self.reason {
+            Some(reason) => format!("the invocation was canceled at {}: {reason}", self.at),
+            None => format!("the invocation was canceled at {}", self.at),
+        }
+    }
+}
+
 /// What a stored invocation is doing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InvocationStatus {
@@ -203,9 +254,11 @@ pub enum InvocationStatus {
     },
     /// It ended with an error.
     Errored(FailureRecord),
+    /// Somebody ended it. Whoever was resuming it at that moment leaves nothing any more.
+    Canceled(Cancellation),
 }
 
-/// The stored record of an invocation that was suspended at least once.
+/// The stored record of an invocation that was suspended at least once, or canceled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvocationRecord {
     /// What it is doing.

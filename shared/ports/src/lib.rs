@@ -53,8 +53,8 @@ pub use checkpoint::{
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, RESOLUTION, Resolution,
-    SignalDescriptor,
+    Cancellation, Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, RESOLUTION,
+    Resolution, SignalDescriptor,
 };
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
-    BufferOutcome, BufferedSignal, FailureRecord, GrowingLists, InvocationId, InvocationRecord, Lease, LeaseRequest,
-    LoadedSession, Map, Owner, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    WakePlan,
+    BufferOutcome, BufferedSignal, Cancellation, FailureRecord, GrowingLists, InvocationId, InvocationRecord,
+    InvocationStatus, Lease, LeaseRequest, LoadedSession, Map, Owner, PausedInvocation, SessionFilter, SessionId,
+    SessionSummary, SignalId, SignalRecord, WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -37,11 +37,28 @@ pub trait StateStore: Send + Sync {
         cursor: Option<&str>,
     ) -> Result<Page<SessionSummary>, StoreError>;
 
-    /// Loads the record of an invocation that was suspended at least once.
+    /// Loads the record of an invocation that was suspended at least once, or canceled.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError>;
+
+    /// Whether the invocation `id` was canceled. The store may answer without loading the record's state.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
+        Ok(match self.load_invocation(id).await?.map(|record| record.status) {
+            Some(InvocationStatus::Canceled(cancellation)) => Some(cancellation),
+            Some(
+                InvocationStatus::Suspended
+                | InvocationStatus::Resuming(_)
+                | InvocationStatus::Completed { .. }
+                | InvocationStatus::Errored(_),
+            )
+            | None => None,
+        })
+    }
 
     /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over is taken
     /// over together with the payload that it stored.
@@ -234,7 +251,7 @@ pub enum ClaimOutcome {
         /// When its claim ends by itself.
         until: Timestamp,
     },
-    /// The pause that the caller means is over: the invocation ended, or sleeps in a later pause. For a request without
+    /// The pause that the caller means is over: the invocation ended or was canceled, or sleeps in a later pause. For a request without
     /// a payload also: it sleeps, and there is no claim to take over.
     Settled(Box<InvocationRecord>),
 }
@@ -314,6 +331,28 @@ pub enum InvocationWrite {
         /// What happened.
         failure: FailureRecord,
     },
+    /// It is canceled, whether it sleeps or somebody resumes it; the same clean-up. The condition is that the pause
+    /// is current and its next deadline still the same, so that whoever holds a claim finds every write of its own refused from then on.
+    Cancel {
+        /// The pause that ends.
+        paused: Box<PausedInvocation>,
+        /// Why and when.
+        cancellation: Cancellation,
+    },
+    /// It is canceled before anything of it is stored; the condition is that nothing is. Neither a pause nor an
+    /// [`Unstored`](Self::Unstored) end can be written from then on. The store may forget it with other ends.
+    Forestall {
+        /// Whom.
+        invocation_id: InvocationId,
+        /// Why and when.
+        cancellation: Cancellation,
+    },
+    /// It ends without ever having slept, and nothing is stored of it: only the condition that nothing is, which it is
+    /// after it was canceled.
+    Unstored {
+        /// Who.
+        invocation_id: InvocationId,
+    },
     /// A deadline that does not end the pause has passed: it sleeps on, nobody has claimed it, and its pending row moves.
     Advance {
         /// The pause as it was; the write fails unless its next deadline is still the same.
@@ -387,7 +426,7 @@ pub enum CommitError {
     /// The lease was lost to another turn.
     LeaseLost,
     /// The invocation is not in the expected status, generation or claim any more; for a fresh suspension: the id is
-    /// taken.
+    /// taken, or was canceled.
     InvocationConflict,
     /// The awaited signal has already arrived.
     SignalBuffered(BufferedSignal),

@@ -3,6 +3,7 @@
 //! Run each entry of [`ALL`] and of [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
 //! Give the store small pages, or the checks of paging prove nothing.
 
+mod cancel;
 mod checkpoint;
 mod claim;
 mod deadline;
@@ -93,6 +94,15 @@ checks! {
         a_foreign_owner_cannot_release,
         a_claimed_invocation_sleeps_again,
     ],
+    cancel: [
+        a_sleeper_is_canceled_with_everything_that_would_wake_it,
+        whoever_resumes_a_canceled_invocation_writes_nothing,
+        only_the_pause_that_was_meant_is_canceled,
+        what_is_over_is_not_canceled,
+        a_forestalled_invocation_can_neither_sleep_nor_end,
+        what_is_stored_is_not_forestalled,
+        an_unstored_end_leaves_nothing_but_its_session,
+    ],
     signal: [
         a_wait_is_visible,
         an_ended_wait_is_delivered,
@@ -157,6 +167,7 @@ checks! {
         an_end_that_missed_a_deadline_is_refused,
         what_is_left_of_the_deadlines_survives_a_claim,
         the_next_pause_begins_its_own_deadlines,
+        a_cancellation_means_one_deadline,
     ],
     growing: [
         a_list_grows_save_by_save,

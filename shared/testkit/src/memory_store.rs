@@ -145,7 +145,7 @@ impl StateStore for MemoryStore {
 fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome {
     let other_pause = request.generation.is_some_and(|generation| generation != record.paused.generation);
     let payload = match (&record.status, &request.payload) {
-        (InvocationStatus::Completed { .. } | InvocationStatus::Errored(_), _)
+        (InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_), _)
         | (InvocationStatus::Suspended, None) => {
             return ClaimOutcome::Settled(Box::new(record.clone()));
         }

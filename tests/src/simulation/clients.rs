@@ -52,7 +52,11 @@ impl Clients {
             Wish::Signal { signal_id, payload } | Wish::Event { signal_id, payload } => {
                 self.signalled.entry(signal_id.as_str().into()).or_default().push(payload.clone());
             }
-            Wish::Turn { .. } | Wish::Message { .. } | Wish::Callback { .. } | Wish::Status { .. } => {}
+            Wish::Turn { .. }
+            | Wish::Message { .. }
+            | Wish::Callback { .. }
+            | Wish::Cancel { .. }
+            | Wish::Status { .. } => {}
         }
         self.errands.push(Errand { wish, due, in_flight: 0, told: false });
     }
@@ -71,6 +75,10 @@ impl Clients {
         if chance.u8(..4) == 0 {
             let (invocation, address) = (told.invocation.to_owned(), told.status.to_owned());
             self.wish(later(chance), Wish::Status { invocation, address });
+        }
+        if chance.u8(..12) == 0 {
+            let (invocation, address) = (told.invocation.to_owned(), told.status.replace("?token=", "/cancel?token="));
+            self.wish(later(chance), Wish::Cancel { invocation, pause: Some((told.generation, address)) });
         }
         if told.graph == "ladder" && chance.u8(..4) > 0 {
             // Most people let a deadline pass.

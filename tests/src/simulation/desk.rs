@@ -291,6 +291,9 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::Fail { paused, failure, .. } => {
             format!("{}#{} fails: {}", paused.invocation_id, paused.generation, failure.category)
         }
+        InvocationWrite::Cancel { paused, .. } => format!("{}#{} is canceled", paused.invocation_id, paused.generation),
+        InvocationWrite::Forestall { invocation_id, .. } => format!("{invocation_id} is canceled before it slept"),
+        InvocationWrite::Unstored { invocation_id } => format!("{invocation_id} ends without ever having slept"),
         InvocationWrite::Advance { paused, wake } => {
             format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())
         }

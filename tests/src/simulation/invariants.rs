@@ -2,7 +2,7 @@
 //! [`EVERY_STEP`].
 
 use dormouse_ports::{
-    ClaimOutcome, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, SignalState, SuspendFrom,
+    ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, SignalState, SuspendFrom,
 };
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 13] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 14] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -21,6 +21,7 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 13] = [
     ("every wait has its pause", waits_have_pauses),
     ("a pause ends once", pauses_end_once),
     ("the end is the end", ends_stay),
+    ("nothing is written of what was canceled", cancellations_stand),
     ("deadlines pass one by one", deadlines_pass_in_order),
     ("one claim at a time", claims_exclude),
     ("the first payload stands", payloads_stand),
@@ -151,6 +152,16 @@ fn ends_stay(sight: &Sight<'_>) -> Result<(), String> {
     })
 }
 
+fn cancellations_stand(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before: Some(before), .. }) = &sight.invocation else { return Ok(()) };
+    let written = matches!(sight.call, Call::Commit { done: true, .. });
+    let canceled = matches!(before.status, InvocationStatus::Canceled(_));
+    ensure(!(written && canceled), || {
+        format!("{} was canceled, and a commit of it happened", before.paused.invocation_id)
+    })
+}
+
+/// A cancellation may end anybody's claim.
 fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before: Some(before), .. }) = &sight.invocation else { return Ok(()) };
     let InvocationStatus::Resuming(claim) = &before.status else { return Ok(()) };
@@ -160,7 +171,7 @@ fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
             let free = claim.owner == request.owner || claim.until <= request.now;
             ensure(free, || format!("{} claimed {id}, which {} holds", request.owner, claim.owner))?;
         }
-        Call::Commit { commit, done: true } => {
+        Call::Commit { commit, done: true } if !is_cancellation(commit) => {
             let owner = commit.invocation.as_ref().and_then(claimant);
             ensure(owner == Some(&claim.owner), || format!("{owner:?} changed {id}, which {} holds", claim.owner))?;
         }
@@ -169,12 +180,20 @@ fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
     Ok(())
 }
 
+fn is_cancellation(commit: &Commit) -> bool {
+    matches!(commit.invocation, Some(InvocationWrite::Cancel { .. }))
+}
+
 fn claimant(write: &InvocationWrite) -> Option<&Owner> {
     match write {
         InvocationWrite::Complete { owner, .. } | InvocationWrite::Release { owner, .. } => Some(owner),
         InvocationWrite::Fail { owner, .. } => owner.as_ref(),
         InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
-        InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. } | InvocationWrite::Advance { .. } => None,
+        InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
+        | InvocationWrite::Cancel { .. }
+        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::Unstored { .. }
+        | InvocationWrite::Advance { .. } => None,
     }
 }
 

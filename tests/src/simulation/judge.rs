@@ -43,6 +43,7 @@ impl Judge<'_> {
                 self.callback(invocation, *generation, *fits, answer)
             }
             Wish::Signal { signal_id, .. } => self.signal(signal_id, answer),
+            Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
             Wish::Status { .. } => answer.status == 200,
             Wish::Event { .. } => false,
         };
@@ -61,7 +62,14 @@ impl Judge<'_> {
                 }
                 None => false,
             },
-            (Some(record), 200) => matches!(record.status, InvocationStatus::Completed { .. }),
+            // It may be canceled for ever after it has ended without ever having slept.
+            (Some(record), 200) => match (&record.status, session) {
+                (InvocationStatus::Canceled(_), Some(session)) if record.paused.generation == 0 => {
+                    self.clients.kept.push((session.to_owned(), invocation.to_owned()));
+                    true
+                }
+                (status, _) => matches!(status, InvocationStatus::Completed { .. }),
+            },
             (Some(_), 202) => self.suspended(graph, &answer.body),
             (Some(record), _) => ended_with(&record, &answer.body),
             (None, _) => false,
@@ -110,6 +118,20 @@ impl Judge<'_> {
         }
     }
 
+    /// The invocation is canceled, or had ended before, or is past the pause that was meant.
+    fn canceled(&mut self, invocation: &str, generation: Option<u64>, answer: &HttpResponse) -> bool {
+        let Some(record) = self.record(invocation) else { return false };
+        let is_canceled = matches!(record.status, InvocationStatus::Canceled(_));
+        match answer.status {
+            200 => is_canceled,
+            409 => {
+                let past = generation.is_some_and(|generation| self.witness.is_over(&invocation.into(), generation));
+                past || (has_ended(&record) && !is_canceled)
+            }
+            _ => false,
+        }
+    }
+
     /// A 202: the pause is stored, or was and is over.
     fn suspended(&mut self, graph: &str, body: &Value) -> bool {
         let generation = body.get("generation").and_then(Value::as_u64).unwrap_or(1);
@@ -147,6 +169,7 @@ impl Judge<'_> {
 fn ended_with(record: &InvocationRecord, body: &Value) -> bool {
     match &record.status {
         InvocationStatus::Errored(failure) => body["error"]["category"] == failure.category.as_str(),
+        InvocationStatus::Canceled(_) => body["error"]["category"] == "invocation_canceled",
         InvocationStatus::Completed { .. } | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
     }
 }

@@ -48,6 +48,10 @@ pub enum PlantedBug {
     KeepRow,
     /// The signal of a pause stays awaited when an invocation ends with an error.
     KeepWait,
+    /// A cancellation is acknowledged and not kept.
+    LoseCancellation,
+    /// The end of an invocation that never slept does not check whether it was canceled.
+    EndCanceled,
     /// A deadline is passed without a look whether another worker passed it already.
     DropRung,
     /// That a deadline has passed is told to nobody.
@@ -62,7 +66,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -78,6 +82,8 @@ impl PlantedBug {
         Self::ForgetRow,
         Self::KeepRow,
         Self::KeepWait,
+        Self::LoseCancellation,
+        Self::EndCanceled,
         Self::DropRung,
         Self::LoseAnnouncement,
         Self::FirstPageOnly,
@@ -130,7 +136,10 @@ impl LyingStore {
     async fn holder(&self, id: &InvocationId) -> Option<Claim> {
         match self.inner.load_invocation(id).await.ok()??.status {
             InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+            InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => None,
         }
     }
 
@@ -202,6 +211,9 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         }
         InvocationWrite::Fail { owner: None, .. }
         | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
+        | InvocationWrite::Cancel { .. }
+        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::Unstored { .. }
         | InvocationWrite::Advance { .. } => None,
     }
 }
@@ -259,6 +271,13 @@ impl StateStore for LyingStore {
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         let commit = self.loosened(commit).await;
+        match &commit.invocation {
+            Some(InvocationWrite::Cancel { .. }) if self.has(PlantedBug::LoseCancellation) => return Ok(()),
+            Some(InvocationWrite::Unstored { .. }) if self.has(PlantedBug::EndCanceled) => {
+                return self.inner.commit(&Commit { invocation: None, ..commit }).await;
+            }
+            _ => {}
+        }
         match self.inner.commit(&commit).await {
             Err(CommitError::SignalBuffered(signal)) if self.has(PlantedBug::OverlookSignal) => {
                 self.overlook(&commit, signal).await

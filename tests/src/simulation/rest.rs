@@ -45,7 +45,10 @@ fn all_are_told(rest: &Rest<'_>) -> Result<(), String> {
 fn nobody_is_half_awake(rest: &Rest<'_>) -> Result<(), String> {
     each(rest, |id, record| match &record.status {
         InvocationStatus::Resuming(claim) => Err(format!("{id} is claimed by {} still", claim.owner)),
-        InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => Ok(()),
+        InvocationStatus::Suspended
+        | InvocationStatus::Completed { .. }
+        | InvocationStatus::Errored(_)
+        | InvocationStatus::Canceled(_) => Ok(()),
     })
 }
 

@@ -121,7 +121,10 @@ impl Witness {
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.invocations.values().filter_map(|record| match &record.status {
             InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+            InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => None,
         })
     }
 
@@ -159,7 +162,9 @@ impl Witness {
                 && (after.paused.generation > before.paused.generation || has_ended(after))
             {
                 let pause = (before.paused.invocation_id.clone(), before.paused.generation);
-                self.consumed.insert(pause, payload_of(before));
+                // A canceled pause goes on with nothing, whatever its claim held.
+                let canceled = matches!(after.status, InvocationStatus::Canceled(_));
+                self.consumed.insert(pause, payload_of(before).filter(|_| !canceled));
             }
             let pause = Pause { descriptor: after.paused.descriptor.clone(), wake: after.paused.wake.clone() };
             self.pauses.insert((after.paused.invocation_id.clone(), after.paused.generation), pause);
@@ -220,7 +225,7 @@ pub(crate) fn rows(store: &LyingStore) -> Vec<PendingRow> {
 /// Whether the invocation is over.
 pub(crate) fn has_ended(record: &InvocationRecord) -> bool {
     match record.status {
-        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => true,
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
         InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
     }
 }
@@ -228,7 +233,10 @@ pub(crate) fn has_ended(record: &InvocationRecord) -> bool {
 fn payload_of(record: &InvocationRecord) -> Option<Map> {
     match &record.status {
         InvocationStatus::Resuming(claim) => Some(claim.payload.clone()),
-        InvocationStatus::Suspended | InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => None,
+        InvocationStatus::Suspended
+        | InvocationStatus::Completed { .. }
+        | InvocationStatus::Errored(_)
+        | InvocationStatus::Canceled(_) => None,
     }
 }
 
@@ -239,8 +247,11 @@ fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
             InvocationWrite::Suspend { paused, .. }
             | InvocationWrite::Complete { paused, .. }
             | InvocationWrite::Fail { paused, .. }
-            | InvocationWrite::Advance { paused, .. } => &paused.invocation_id,
-            InvocationWrite::Release { invocation_id, .. } => invocation_id,
+            | InvocationWrite::Advance { paused, .. }
+            | InvocationWrite::Cancel { paused, .. } => &paused.invocation_id,
+            InvocationWrite::Release { invocation_id, .. }
+            | InvocationWrite::Forestall { invocation_id, .. }
+            | InvocationWrite::Unstored { invocation_id } => invocation_id,
         }),
         Call::Lease { .. } | Call::Buffer { .. } => None,
     }

@@ -26,6 +26,8 @@ pub(crate) enum Wish {
     Signal { signal_id: String, payload: Map },
     /// Put a signal on the bus.
     Event { signal_id: String, payload: Map },
+    /// End an invocation: by the address of a pause, or with the key.
+    Cancel { invocation: String, pause: Option<(u64, String)> },
     /// Look what became of an invocation.
     Status { invocation: String, address: String },
 }
@@ -43,6 +45,8 @@ impl std::fmt::Display for Wish {
             }
             Self::Signal { signal_id, payload } => write!(f, "signal {signal_id} {}", Value::Object(payload.clone())),
             Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
+            Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
+            Self::Cancel { invocation, pause: None } => write!(f, "cancel {invocation}"),
             Self::Status { invocation, .. } => write!(f, "status {invocation}"),
         }
     }
@@ -67,6 +71,12 @@ impl Wish {
             Self::Callback { address, payload: given, .. } => post(address.clone(), payload(given)),
             Self::Signal { signal_id, payload: given } => {
                 let mut request = post(format!("/signals/{signal_id}"), payload(given));
+                request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
+                request
+            }
+            Self::Cancel { pause: Some((_, address)), .. } => post(address.clone(), json!({ "reason": "not needed" })),
+            Self::Cancel { invocation, pause: None } => {
+                let mut request = post(format!("/invocations/{invocation}/cancel"), json!({}));
                 request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
                 request
             }
@@ -119,13 +129,16 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
                 let graph = SLEEPERS[chance.usize(..SLEEPERS.len())];
                 let invocation = format!("i-{story}");
                 plan.extend(early_signal(chance, graph, &invocation));
+                plan.extend(cancellation(chance, due, &invocation));
                 plan.push((due, turn(chance, graph, invocation)));
             }
             6 | 7 => {
                 // Several in a row, so that they meet in their session.
                 let graph = if chance.bool() { INSTANT[chance.usize(..INSTANT.len())] } else { "journal" };
                 for part in 0..chance.u8(2..=4) {
-                    plan.push((due, turn(chance, graph, format!("i-{story}-{part}"))));
+                    let invocation = format!("i-{story}-{part}");
+                    plan.extend(cancellation(chance, due, &invocation));
+                    plan.push((due, turn(chance, graph, invocation)));
                 }
             }
             _ => {
@@ -150,6 +163,12 @@ fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> 
         _ => json!({}),
     };
     Wish::Turn { graph, invocation, session, state }
+}
+
+/// Somebody may change their mind about an invocation that begins at `due`, or before it does.
+fn cancellation(chance: &mut fastrand::Rng, due: Duration, invocation: &str) -> Option<(Duration, Wish)> {
+    let at = due.saturating_sub(Duration::from_millis(200)) + Duration::from_millis(chance.u64(0..2_000));
+    (chance.u8(..12) == 0).then(|| (at, Wish::Cancel { invocation: invocation.to_owned(), pause: None }))
 }
 
 /// A signal that may come before its wait.

@@ -78,7 +78,7 @@ async fn the_index_names_graphs_and_routes() {
     assert_eq!((index.status, index.body["name"].as_str()), (200, Some("dormouse")));
     let graphs = index.body["graphs"].as_array().expect("graphs");
     assert!(graphs.contains(&json!("approval")) && graphs.contains(&json!("chat")));
-    assert_eq!(index.body["routes"].as_array().map(Vec::len), Some(7));
+    assert_eq!(index.body["routes"].as_array().map(Vec::len), Some(8));
     assert_eq!(world.get("/health").await.body, json!({ "status": "ok" }));
 }
 

@@ -119,6 +119,11 @@ async fn requests(scene: &Scene) {
     assert_eq!(went_on["generation"], 2);
     let repeated = scene.errand("s2", Some("early"), "PT1H").await;
     assert_eq!(repeated["repeated"], true);
+    // Whoever chose the id may cancel it before it sleeps: the end asks whether they did.
+    let small = json!({ "employee": "Ada", "amount_cents": 1, "purpose": "a nail" });
+    let turn = json!({ "state": small, "invocation_id": "small" });
+    let done = scene.inbound.post("/graphs/expense-approval/turns", &turn).await;
+    assert_eq!((done.status, &done.body["status"]), (200, &json!("completed")), "{}", done.body);
     // No commit is ever acknowledged: the item itself tells that it happened.
     scene.inbound.gate.fail(true);
     let message = json!({ "role": "user", "content": "hello" });
@@ -140,6 +145,10 @@ async fn signals(scene: &Scene) {
         let done = scene.signal.app.event(event.clone(), None).await.unwrap();
         assert_eq!((&done["status"], &done["repeated"]), (&json!("completed"), &json!(repeated)));
     }
+    let asleep = scene.errand("s8", None, "PT1H").await;
+    let cancel = format!("/invocations/{}/cancel", text(&asleep, "invocation_id"));
+    let canceled = scene.signal.post(&cancel, &json!({ "reason": "lost" })).await;
+    assert_eq!((canceled.status, &canceled.body["status"]), (200, &json!("canceled")), "{}", canceled.body);
     let asleep = scene.errand("s6", None, "PT1H").await;
     scene.signal.gate.fail(true);
     let failed = scene.signal.post(text(&asleep, "callback_url"), &json!({})).await;

@@ -54,7 +54,7 @@ impl DynamoDbStateStore {
     async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         match plan.parts.as_slice() {
             [] => Ok(Verdict::Happened),
-            [(_, write)] => match self.write_alone(write).await? {
+            [(_, write)] if !write.is_check() => match self.write_alone(write).await? {
                 Written::Done(_) => Ok(Verdict::Happened),
                 Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(Verdict::Happened),
                 Written::Refused(found) => Ok(Verdict::Refused(0, found)),

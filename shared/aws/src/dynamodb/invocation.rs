@@ -2,8 +2,8 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, Map, Owner,
-    PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
+    Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
+    Map, Owner, PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -11,8 +11,8 @@ use super::DynamoDbStateStore;
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL,
-    WAKE,
+    CANCELLATION, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE,
+    PHASE, TTL, WAKE,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -21,12 +21,23 @@ const SUSPENDED: &str = "suspended";
 const RESUMING: &str = "resuming";
 const COMPLETED: &str = "completed";
 const ERRORED: &str = "errored";
+const CANCELED: &str = "canceled";
+
+const ABSENT: &str = "attribute_not_exists(pk)";
 
 impl DynamoDbStateStore {
     pub(super) async fn read_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         match self.get_item(Key::invocation(id)).await? {
             Some(item) => self.invocation_record(&item).await.map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// One item, without the state that may lie beside it.
+    pub(super) async fn read_cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
+        match self.get_item(Key::invocation(id)).await? {
+            Some(item) if text(&item, PHASE)? == CANCELED => self.body(&item, CANCELLATION).await.map(Some),
+            Some(_) | None => Ok(None),
         }
     }
 
@@ -66,9 +77,10 @@ impl DynamoDbStateStore {
         let stored = segments::referred(&home_of(&paused), item)?;
         let state = match &mut status {
             InvocationStatus::Completed { state } => state,
-            InvocationStatus::Suspended | InvocationStatus::Resuming(_) | InvocationStatus::Errored(_) => {
-                outermost(&mut paused)
-            }
+            InvocationStatus::Suspended
+            | InvocationStatus::Resuming(_)
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => outermost(&mut paused),
         };
         self.refill(&stored, state).await?;
         Ok(InvocationRecord { status, paused, stored })
@@ -84,6 +96,7 @@ impl DynamoDbStateStore {
             })),
             COMPLETED => Ok(InvocationStatus::Completed { state: self.body(item, FINAL_STATE).await? }),
             ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
+            CANCELED => Ok(InvocationStatus::Canceled(self.body(item, CANCELLATION).await?)),
             other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
         }
     }
@@ -97,7 +110,7 @@ pub(super) fn standing(
     match phase {
         SUSPENDED => Ok(Standing::Asleep),
         RESUMING => Ok(Standing::Claimed { until: until()? }),
-        COMPLETED | ERRORED => Ok(Standing::Ended),
+        COMPLETED | ERRORED | CANCELED => Ok(Standing::Ended),
         other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
     }
 }
@@ -145,7 +158,7 @@ pub(super) fn suspend_write(
     }
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
-        SuspendFrom::Fresh => put.when("attribute_not_exists(pk)"),
+        SuspendFrom::Fresh => put.when(ABSENT),
         SuspendFrom::Claimed { owner, previous } => claimed(put, owner, previous.generation),
     })
 }
@@ -155,6 +168,23 @@ pub(super) fn suspend_write(
 pub(super) enum End<'a> {
     Completed(&'a Map),
     Errored(&'a FailureRecord),
+    Canceled(&'a Cancellation),
+}
+
+impl End<'_> {
+    /// The phase, and the attributes that say what it ended with.
+    fn attributes(self, encoder: &mut Encoder<'_>, home: &str) -> Result<(&'static str, Item), StoreError> {
+        Ok(match self {
+            Self::Completed(state) => (COMPLETED, encoder.state("the final state", FINAL_STATE, home, state)?),
+            Self::Errored(failure) => {
+                (ERRORED, Item::from([(FAILURE.to_owned(), encoder.body("the failure", failure)?)]))
+            }
+            Self::Canceled(cancellation) => {
+                let cancellation = encoder.body("the cancellation", cancellation)?;
+                (CANCELED, Item::from([(CANCELLATION.to_owned(), cancellation)]))
+            }
+        })
+    }
 }
 
 /// Writes the end of an invocation over its pause, whose state is not kept.
@@ -166,19 +196,26 @@ pub(super) fn end_write(
     commit_id: AttributeValue,
     forget_at: Timestamp,
 ) -> Result<Write, StoreError> {
-    let (phase, result) = match end {
-        End::Completed(state) => (COMPLETED, encoder.state("the final state", FINAL_STATE, &home_of(paused), state)?),
-        End::Errored(failure) => (ERRORED, Item::from([(FAILURE.to_owned(), encoder.body("the failure", failure)?)])),
-    };
+    let (phase, result) = end.attributes(encoder, &home_of(paused))?;
     let mut item = base(paused, phase, commit_id);
     item.extend(result);
     item.insert(TTL.to_owned(), ttl_value(forget_at));
     encoder.pause(&mut item, &without_state(paused))?;
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
-    Ok(match owner {
-        Some(owner) => claimed(put, owner, paused.generation),
-        None => asleep(put, paused),
+    Ok(match (end, owner) {
+        (End::Canceled(_), _) if paused.generation == 0 => put.when(ABSENT),
+        (End::Canceled(_), _) => {
+            let put = put.when("phase = :suspended OR phase = :resuming").with(":resuming", text_value(RESUMING));
+            unmoved(put, paused)
+        }
+        (End::Completed(_) | End::Errored(_), Some(owner)) => claimed(put, owner, paused.generation),
+        (End::Completed(_) | End::Errored(_), None) => asleep(put, paused),
     })
+}
+
+/// Demands that nothing is stored of an invocation.
+pub(super) fn absence(id: &InvocationId) -> Write {
+    Write::check(&Key::invocation(id)).when(ABSENT)
 }
 
 /// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: what changed
@@ -199,8 +236,14 @@ pub(super) fn advance_write(
 
 /// Only while nobody has claimed the pause, and its next deadline is still that of `paused`.
 fn asleep(write: Write, paused: &PausedInvocation) -> Write {
+    unmoved(write.when("phase = :suspended"), paused)
+}
+
+/// Only while `paused` is the current pause and its next deadline still the same, so that its pending row is the one
+/// that is stored.
+fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
     let write = write
-        .when("phase = :suspended AND generation = :generation")
+        .when("generation = :generation")
         .with(":suspended", text_value(SUSPENDED))
         .with(":generation", number_value(paused.generation));
     match paused.wake.rung() {

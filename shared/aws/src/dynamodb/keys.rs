@@ -30,6 +30,7 @@ pub(super) const CLAIM_UNTIL: &str = "claim_until";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";
 pub(super) const FINAL_STATE: &str = "final_state";
 pub(super) const FAILURE: &str = "failure";
+pub(super) const CANCELLATION: &str = "cancellation";
 
 pub(super) const INVOCATION_ID: &str = "invocation_id";
 pub(super) const PAYLOAD: &str = "payload";

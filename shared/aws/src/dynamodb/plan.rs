@@ -90,6 +90,21 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
                 self.leave(paused, None, delivered_until);
             }
+            InvocationWrite::Cancel { paused, cancellation } => {
+                let end = End::Canceled(cancellation);
+                let change = invocation::end_write(encoder, paused, None, end, id, finished_until)?;
+                self.change_invocation(&paused.invocation_id, change);
+                self.leave(paused, None, delivered_until);
+            }
+            InvocationWrite::Forestall { invocation_id, cancellation } => {
+                let (never, end) =
+                    (PausedInvocation::never(invocation_id.clone(), commit.now), End::Canceled(cancellation));
+                let change = invocation::end_write(encoder, &never, None, end, id, finished_until)?;
+                self.change_invocation(invocation_id, change);
+            }
+            InvocationWrite::Unstored { invocation_id } => {
+                self.parts.push((Part::Invocation, invocation::absence(invocation_id)));
+            }
             InvocationWrite::Advance { paused, wake } => {
                 let change = invocation::advance_write(encoder, paused, wake, id)?;
                 self.change_invocation(&paused.invocation_id, change);

@@ -4,7 +4,8 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, Delete, Put, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+    AttributeValue, ConditionCheck, Delete, Put, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+    Update,
 };
 use dormouse_ports::StoreError;
 
@@ -17,8 +18,17 @@ use super::keys::{Key, PK, SK};
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
     Put(Item),
-    Update { key: Item, expression: String },
-    Delete { key: Item },
+    Update {
+        key: Item,
+        expression: String,
+    },
+    Delete {
+        key: Item,
+    },
+    /// Nothing, and its condition must hold; only inside a transaction.
+    Check {
+        key: Item,
+    },
 }
 
 /// A change with its condition.
@@ -54,6 +64,16 @@ impl Write {
     /// Removes the item at `key`.
     pub(super) fn delete(key: &Key) -> Self {
         Self::of(Change::Delete { key: key_item(key) })
+    }
+
+    /// Changes nothing: only demands something of the item at `key`.
+    pub(super) fn check(key: &Key) -> Self {
+        Self::of(Change::Check { key: key_item(key) })
+    }
+
+    /// Whether it exists inside a transaction only.
+    pub(super) fn is_check(&self) -> bool {
+        matches!(self.change, Change::Check { .. })
     }
 
     fn of(change: Change) -> Self {
@@ -107,6 +127,14 @@ impl Write {
                 let delete = delete.set_expression_attribute_values(self.placeholders());
                 part.delete(delete.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
             }
+            Change::Check { key } => {
+                let check = ConditionCheck::builder().table_name(table).set_key(Some(key.clone()));
+                let check = check.set_condition_expression(self.condition.clone());
+                let check = check.set_expression_attribute_values(self.placeholders());
+                part.condition_check(
+                    check.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?,
+                )
+            }
         };
         Ok(part.build())
     }
@@ -139,6 +167,9 @@ impl DynamoDbStateStore {
             Change::Put(item) => self.attempt_put(write, item).await,
             Change::Update { key, expression } => self.attempt_update(write, key, expression).await,
             Change::Delete { key } => self.attempt_delete(write, key).await,
+            Change::Check { .. } => {
+                Err(Fault::Lasting(StoreError::Invalid("a condition alone is no write".to_owned())))
+            }
         }
     }
 

@@ -21,6 +21,22 @@ pub struct GraphBuilder {
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) sessions: Option<SessionPolicy>,
     pub(super) checkpoints: Checkpoints,
+    pub(super) upgrade: UpgradePolicy,
+}
+
+/// What becomes of a pause when the shape of its graph ([`CompiledGraph::digest`]) is another one by the time that it is
+/// resumed. Whatever refuses it, the invocation sleeps on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpgradePolicy {
+    /// It goes on in the graph of today: its states are migrated where their schema version is another one, and the
+    /// nodes that lead to its place must still be there (`suspension_record_invalid`).
+    #[default]
+    Migrate,
+    /// Only a worker whose graph has the shape that wrote it takes it up; every other one answers `suspension_pinned`,
+    /// which is retryable: an older version that still runs, or a rollback, will.
+    Pin,
+    /// It is refused with `suspension_record_invalid`: somebody has to look.
+    Refuse,
 }
 
 impl std::fmt::Debug for GraphBuilder {
@@ -52,6 +68,7 @@ impl GraphBuilder {
             middleware: Vec::new(),
             sessions: None,
             checkpoints: Checkpoints::default(),
+            upgrade: UpgradePolicy::default(),
         }
     }
 
@@ -152,6 +169,12 @@ impl GraphBuilder {
     /// Registers `migrations` in place of those registered before.
     pub fn migrations(mut self, migrations: Migrations) -> Self {
         self.checkpoints.migrations = migrations;
+        self
+    }
+
+    /// Declares what becomes of its pauses when it has changed since; without, [`UpgradePolicy::Migrate`].
+    pub fn upgrade(mut self, policy: UpgradePolicy) -> Self {
+        self.upgrade = policy;
         self
     }
 

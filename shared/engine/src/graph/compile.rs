@@ -33,7 +33,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     Ok(CompiledGraph::new(
         (draft.name, draft.schema, digest),
         (entry_index, nodes),
-        (draft.sessions, draft.checkpoints),
+        (draft.sessions, draft.checkpoints, draft.upgrade),
         warnings,
     ))
 }

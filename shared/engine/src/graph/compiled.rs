@@ -5,7 +5,7 @@ use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
 use super::migrations::Migrated;
-use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
+use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Route};
 use crate::observe::{Deliveries, Observers, Subgraph};
 use crate::{EngineError, StateSchema};
@@ -20,6 +20,7 @@ pub struct CompiledGraph {
     nodes: IndexMap<Arc<str>, CompiledNode>,
     sessions: Option<SessionPolicy>,
     checkpoints: Checkpoints,
+    upgrade: UpgradePolicy,
     warnings: Vec<String>,
     pub(crate) observers: Observers,
     pub(crate) deliveries: Deliveries,
@@ -89,7 +90,7 @@ impl CompiledGraph {
     pub(super) fn new(
         (name, schema, digest): (Arc<str>, StateSchema, String),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
-        (sessions, checkpoints): (Option<SessionPolicy>, Checkpoints),
+        (sessions, checkpoints, upgrade): (Option<SessionPolicy>, Checkpoints, UpgradePolicy),
         warnings: Vec<String>,
     ) -> Self {
         let entry_node = nodes.get_index(entry).map_or_else(|| "".into(), |(name, _)| name.clone());
@@ -101,6 +102,7 @@ impl CompiledGraph {
             nodes,
             sessions,
             checkpoints,
+            upgrade,
             warnings,
             observers: Observers::default(),
             deliveries: Deliveries::default(),
@@ -125,6 +127,11 @@ impl CompiledGraph {
     /// How it persists sessions, if it does.
     pub fn sessions(&self) -> Option<&SessionPolicy> {
         self.sessions.as_ref()
+    }
+
+    /// What becomes of its pauses when it has changed since.
+    pub fn upgrade_policy(&self) -> UpgradePolicy {
+        self.upgrade
     }
 
     /// Where its progress is saved, if it is.

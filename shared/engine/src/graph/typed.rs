@@ -8,7 +8,7 @@ use dormouse_ports::{Category, Checkpointer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionPolicy};
+use super::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Target};
 use crate::state::Reducer;
 use crate::{EngineError, NodeError, State, StateSchema, Update};
@@ -130,6 +130,11 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     pub fn migration(self, from: &str, to: &str, migrate: Migrate) -> Self {
         let (from, to) = (from.to_owned(), to.to_owned());
         self.part(move |graph| graph.migration(&from, &to, migrate))
+    }
+
+    /// Declares what becomes of its pauses when it has changed since; see [`GraphBuilder::upgrade`].
+    pub fn upgrade(self, policy: UpgradePolicy) -> Self {
+        self.part(move |graph| graph.upgrade(policy))
     }
 
     /// Checks the graph and makes it executable.

@@ -174,9 +174,13 @@ impl Running<'_> {
         let index = ambient::look(|scope| scope.attempt_index).unwrap_or(0);
         let position = Position { namespace: self.path(), step: self.step, attempt_index: index };
         let (unsupported, position) = (self.child.no_suspension, Some(Arc::new(position)));
-        let body = Body { saver: Saver::Subgraph, unsupported, position };
+        let watch = self.child.dispatch.walk.run.watch.clone();
+        let body = Body { saver: Saver::Subgraph, unsupported, watch: watch.clone(), position };
         let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
-        self.attempts.attempt(index, &state.clone(), Scoped::new(scope, node.run(state))).await
+        let result = self.attempts.attempt(index, &state.clone(), Scoped::new(scope, node.run(state))).await;
+        let Some(refusal) = watch.refusal() else { return result };
+        self.attempts.slot.put(Wish::Refused(refusal));
+        futures::future::pending().await
     }
 
     async fn graph(

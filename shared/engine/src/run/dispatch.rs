@@ -80,10 +80,15 @@ impl<'d> Dispatch<'d> {
             let namespace = self.walk.path_to(self.name);
             Arc::new(Position { namespace, step: self.step, attempt_index: index })
         });
-        let body = Body { saver: self.saver(&state), unsupported: self.walk.no_suspension, position };
+        let (saver, watch) = (self.saver(&state), self.walk.run.watch.clone());
+        let body = Body { saver, unsupported: self.walk.no_suspension, watch, position };
         let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
         let work = Scoped::new(scope, node.run(state.clone()));
-        self.attempt_as(index, state, work).await
+        let result = self.attempt_as(index, state, work).await;
+        match self.walk.run.watch.refusal() {
+            None => result,
+            Some(refusal) => self.stop_by(Wish::Refused(refusal)).await,
+        }
     }
 
     /// One attempt at the node's own work.

@@ -7,6 +7,7 @@ use dormouse_ports::{
     Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
 };
 
+use super::pause::Before;
 use super::record::Run;
 use super::session::SessionRun;
 use super::walk::{From, Walk};
@@ -72,6 +73,9 @@ pub struct Invocation {
     pub carry: Option<Carry>,
     /// With it, the session's lease is taken for the duration of the call.
     pub lease: Option<LeaseTerms>,
+    /// Whether others know the id already, so that they may cancel the invocation before it ever sleeps. Its end is
+    /// then conditional on that, for one request more, and 2 write units where a session is saved.
+    pub cancelable: bool,
     /// Observers of this call only, told after those of the graphs.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
 }
@@ -209,7 +213,11 @@ impl Engine {
             let run = Run::begin(self, graph, start, session, observers);
             let result = match refused {
                 Some(error) => Err(error),
-                None => run_fresh(self, graph, &run, call.state, call.carry, call.lease).await,
+                None => {
+                    let entry =
+                        Entry { given: call.state, carry: call.carry, lease: call.lease, cancelable: call.cancelable };
+                    run_fresh(self, graph, &run, entry).await
+                }
             };
             run.end(&result);
             result
@@ -304,14 +312,21 @@ pub(super) async fn opened(
     }
 }
 
+/// With what a fresh invocation begins.
+struct Entry {
+    given: Map,
+    carry: Option<Carry>,
+    lease: Option<LeaseTerms>,
+    cancelable: bool,
+}
+
 async fn run_fresh(
     engine: &Engine,
     graph: &Arc<CompiledGraph>,
     run: &Run,
-    given: Map,
-    carry: Option<Carry>,
-    lease: Option<LeaseTerms>,
+    entry: Entry,
 ) -> Result<Outcome, EngineError> {
+    let Entry { given, carry, lease, cancelable } = entry;
     let mut carried = Map::new();
     let ended = match initial_state(graph, run, given) {
         Ok(state) => {
@@ -320,7 +335,7 @@ async fn run_fresh(
         }
         Err(error) => Err(error),
     };
-    finish::fresh(engine, graph, run, ended, carried, lease).await
+    finish::fresh(engine, graph, run, ended, Before { carried, claim: lease, previous: None }, cancelable).await
 }
 
 fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {
@@ -348,5 +363,6 @@ fn status_name(status: &InvocationStatus) -> &'static str {
         InvocationStatus::Resuming(_) => "being resumed",
         InvocationStatus::Completed { .. } => "completed",
         InvocationStatus::Errored(_) => "errored",
+        InvocationStatus::Canceled(_) => "canceled",
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, Resolution, SessionWrite};
 
-use super::engine::{Completed, Engine, LeaseTerms, Outcome};
+use super::engine::{Completed, Engine, Outcome};
 use super::pause::{self, Before};
 use super::record::Run;
 use super::session::save_failed;
@@ -28,13 +28,14 @@ pub(super) async fn fresh(
     graph: &Arc<CompiledGraph>,
     run: &Run,
     ended: Result<End, EngineError>,
-    carried: Map,
-    lease: Option<LeaseTerms>,
+    before: Before,
+    cancelable: bool,
 ) -> Result<Outcome, EngineError> {
     let ended = match ended {
-        Ok(End::Completed(state)) => save_at_end(run, &state).await.map(|()| completed(run, state, carried, None)),
+        Ok(End::Completed(state)) => {
+            save_at_end(engine, run, &state, cancelable).await.map(|()| completed(run, state, before.carried, None))
+        }
         Ok(End::Paused(pause)) => {
-            let before = Before { carried, claim: lease, previous: None };
             pause::persist(engine, graph, run, &pause, before).await.map(|s| Outcome::Suspended(Box::new(s)))
         }
         Err(error) => Err(error),
@@ -45,14 +46,23 @@ pub(super) async fn fresh(
     ended
 }
 
-/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back.
-async fn save_at_end(run: &Run, state: &State) -> Result<(), EngineError> {
-    let Some(session) = &run.session else { return Ok(()) };
-    let saved = session.auto_saves().then_some(state);
-    if saved.is_none() && !session.holds_lease() {
-        return Ok(());
+/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where the invocation may
+/// have been canceled, on the condition that it was not.
+async fn save_at_end(engine: &Engine, run: &Run, state: &State, cancelable: bool) -> Result<(), EngineError> {
+    let unstored = || InvocationWrite::Unstored { invocation_id: run.identity.invocation_id.clone() };
+    let unstored = || cancelable.then(unstored);
+    let written = match &run.session {
+        Some(session) if session.auto_saves() => session.commit(Some(state), true, |_| unstored()).await.map(|_| ()),
+        Some(session) if session.holds_lease() => session.commit(None, true, |_| unstored()).await.map(|_| ()),
+        Some(_) | None if cancelable => {
+            engine.ports().store.commit(&engine.commit(None, unstored(), GrowingLists::default())).await
+        }
+        Some(_) | None => Ok(()),
+    };
+    match written {
+        Ok(()) => Ok(()),
+        Err(error) => Err(run.watch.explain(error, save_failed).await),
     }
-    session.commit(saved, true, |_| None).await.map(|_| ()).map_err(save_failed)
 }
 
 pub(super) fn completed(run: &Run, state: State, carried: Map, resolution: Option<Resolution>) -> Outcome {

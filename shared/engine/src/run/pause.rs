@@ -47,9 +47,12 @@ pub(super) async fn persist(
     };
     let mut arrived = None;
     if let Err(error) = write(engine, run, pause, &paused, &from, None).await {
-        let CommitError::SignalBuffered(signal) = error else { return Err(failed(error)) };
+        let CommitError::SignalBuffered(signal) = error else { return Err(run.watch.explain(error, failed).await) };
         let claim = claim_at_birth(engine, before.claim, signal.payload);
-        paused.session_version = write(engine, run, pause, &paused, &from, Some(&claim)).await.map_err(failed)?;
+        paused.session_version = match write(engine, run, pause, &paused, &from, Some(&claim)).await {
+            Ok(version) => version,
+            Err(error) => return Err(run.watch.explain(error, failed).await),
+        };
         arrived = Some(Box::new(InvocationRecord {
             status: InvocationStatus::Resuming(claim),
             paused: paused.clone(),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::{Clock, FanOutInstance, GrowingLists, NodePosition, StoredList};
 
+use super::cancellation::Watch;
 use super::checkpoint::Checkpoints;
 use super::engine::{Engine, Outcome};
 use super::session::SessionRun;
@@ -17,6 +18,7 @@ pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
     /// The invocation as its outermost line of execution sees it.
     pub(super) view: View,
+    pub(super) watch: Arc<Watch>,
     pub(super) session: Option<Arc<SessionRun>>,
     pub(super) checkpoints: Option<Checkpoints>,
     pub(super) attached: Attached,
@@ -173,9 +175,10 @@ impl Run {
         });
         let checkpoints = Checkpoints::of(engine, graph);
         let view = View::new(identity.clone());
+        let watch = Arc::new(Watch::new(engine, identity.invocation_id.clone()));
         let (step, positions) = (AtomicU64::new(0), Mutex::default());
         let growing = GrowingLists { fields: graph.schema().growing(), stored: Vec::new() };
-        Self { identity, view, session, checkpoints, attached, scoped, events, clock, step, positions, growing }
+        Self { identity, view, watch, session, checkpoints, attached, scoped, events, clock, step, positions, growing }
     }
 
     /// Tells the observers how the call ended.

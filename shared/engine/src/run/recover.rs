@@ -8,6 +8,7 @@ use dormouse_ports::{
 };
 
 use super::engine::{Engine, Invocation, Outcome, is_transient, opened, registered};
+use super::pause::Before;
 use super::record::Run;
 use super::session::SessionRun;
 use super::walk::{From, ResumePoint, Walk};
@@ -81,7 +82,8 @@ impl Engine {
                 Some(error) => Err(error),
                 None => Walk::outermost(&run, graph).walk(start.outermost, start.from).await,
             };
-            let result = finish::fresh(self, graph, &run, ended, carried, call.lease).await;
+            let before = Before { carried, claim: call.lease, previous: None };
+            let result = finish::fresh(self, graph, &run, ended, before, call.cancelable).await;
             run.end(&result);
             result
         };
@@ -101,6 +103,9 @@ async fn load(engine: &Engine, graph: &CompiledGraph, id: &InvocationId) -> Resu
     match stored.map(|stored| stored.status) {
         Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => {
             Err(invalid(format!("invocation {id} sleeps: only its signal continues it")))
+        }
+        Some(InvocationStatus::Canceled(cancellation)) => {
+            Err(EngineError::new(Category::InvocationCanceled, cancellation.message()))
         }
         Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_)) | None => Ok(record),
     }

@@ -14,6 +14,7 @@ use super::pause::{self, Before};
 use super::record::Run;
 use super::restore;
 use super::session::{SessionRun, save_failed, uncommitted};
+use super::upgrade;
 use super::walk::{End, From, ResumePoint, Walk};
 use crate::ambient::{self, Identity};
 use crate::graph::Migrated;
@@ -30,8 +31,16 @@ pub(super) async fn claimed(
 ) -> Result<Outcome, EngineError> {
     let (paused, states) = match prepare(graph, &paused, claim.payload.clone()) {
         Ok(prepared) => prepared,
+        // The payload that was accepted waits for a worker that may take the pause up.
+        Err(error)
+            if *error.category() == Category::SuspensionPinned
+                && (call.after_error)(&error) == AfterError::KeepClaim =>
+        {
+            return Err(error);
+        }
         Err(error) => {
-            give_back(engine, &paused, &claim).await;
+            // Refused or not, the claim ends: what it was refused for is in the log.
+            let _ = end_claim(engine, &paused, release(&paused, &claim)).await;
             return Err(error);
         }
     };
@@ -56,9 +65,11 @@ pub(super) async fn claimed(
     let work = Box::pin(async {
         match going_on.await {
             Ok(outcome) => Ok(outcome),
+            // Whoever canceled it has ended the claim.
+            Err(error) if *error.category() == Category::InvocationCanceled => Err(error),
             Err(error) => {
                 let after = (call.after_error)(&error);
-                Err(end_badly(engine, &paused, &claim, error, after).await)
+                Err(end_badly(engine, &run, &paused, &claim, error, after).await)
             }
         }
     });
@@ -100,7 +111,8 @@ fn prepare(
     paused: &PausedInvocation,
     payload: Map,
 ) -> Result<(PausedInvocation, Vec<State>), EngineError> {
-    let mut paused = migrated(graph, paused)?;
+    upgrade::admit(graph, paused)?;
+    let mut paused = restored(graph, paused)?;
     let resolution = Resolution::of(&payload);
     let payload = resolution.mark(payload);
     paused.resolution = Some(resolution);
@@ -114,6 +126,20 @@ fn prepare(
         .map_err(|reason| EngineError::new(Category::SuspensionResumePayloadInvalid, reason))?;
     let states = paused.parent_states.iter().cloned().map(State::from).chain([state]).collect();
     Ok((paused, states))
+}
+
+/// `paused` in the present schema version, whose place is still there.
+pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
+    let paused = migrated(graph, paused)?;
+    let containing = innermost(graph, &paused)?;
+    match paused.namespace.last() {
+        Some(node) if containing.index_of(node).is_none() => {
+            let message =
+                format!("the invocation sleeps at node `{node}`, which graph `{}` has no more", containing.name());
+            Err(EngineError::new(Category::SuspensionRecordInvalid, message))
+        }
+        Some(_) | None => Ok(paused),
+    }
 }
 
 /// `paused` with its states brought to the declared schema version by the migrations of checkpoints.
@@ -179,7 +205,9 @@ async fn complete(
         }
         None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
     };
-    written.map_err(|error| not_finished(run, error))?;
+    if let Err(error) = written {
+        return Err(run.watch.explain(error, |error| not_finished(run, error)).await);
+    }
     Ok(completed(run, state, paused.carried.clone(), paused.resolution))
 }
 
@@ -195,39 +223,41 @@ fn not_finished(run: &Run, error: CommitError) -> EngineError {
 /// error counts as transient then.
 async fn end_badly(
     engine: &Engine,
+    run: &Run,
     paused: &PausedInvocation,
     claim: &Claim,
     error: EngineError,
     after: AfterError,
 ) -> EngineError {
-    match after {
-        AfterError::End => {}
-        AfterError::GiveBack => {
-            give_back(engine, paused, claim).await;
-            return error;
-        }
+    let (write, lasting) = match after {
         AfterError::KeepClaim => return error,
+        AfterError::GiveBack => (release(paused, claim), false),
+        AfterError::End => {
+            let (category, message) = (error.derived_category().clone(), error.message().to_owned());
+            let failure = FailureRecord { category, message };
+            let (paused, owner) = (Box::new(paused.clone()), Some(claim.owner.clone()));
+            (InvocationWrite::Fail { paused, owner, failure }, true)
+        }
+    };
+    match end_claim(engine, paused, write).await {
+        Ok(()) => error,
+        Err(refused) => run.watch.explain(refused, |_| if lasting { error.transient_if(true) } else { error }).await,
     }
-    let failure = FailureRecord { category: error.derived_category().clone(), message: error.message().to_owned() };
-    let write = InvocationWrite::Fail { paused: Box::new(paused.clone()), owner: Some(claim.owner.clone()), failure };
-    if end_claim(engine, paused, write).await { error } else { error.transient_if(true) }
 }
 
-async fn give_back(engine: &Engine, paused: &PausedInvocation, claim: &Claim) {
-    let write = InvocationWrite::Release {
+fn release(paused: &PausedInvocation, claim: &Claim) -> InvocationWrite {
+    InvocationWrite::Release {
         invocation_id: paused.invocation_id.clone(),
         generation: paused.generation,
         owner: claim.owner.clone(),
-    };
-    end_claim(engine, paused, write).await;
+    }
 }
 
-/// Whether it was written.
-async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) -> bool {
+async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) -> Result<(), CommitError> {
     let commit = engine.commit(None, Some(write), GrowingLists::default());
     let written = engine.ports().store.commit(&commit).await;
     if let Err(error) = &written {
         tracing::warn!(%error, invocation_id = %paused.invocation_id, "a claim was not ended; it ends by itself");
     }
-    written.is_ok()
+    written
 }

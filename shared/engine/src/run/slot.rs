@@ -41,6 +41,8 @@ pub(crate) struct Body {
     pub(crate) saver: Saver,
     /// Set when the body's graph may not suspend at all.
     pub(crate) unsupported: Option<&'static str>,
+    /// Knows whether the invocation was canceled.
+    pub(crate) watch: Arc<super::cancellation::Watch>,
     /// Where it is; absent when nobody observes.
     pub(crate) position: Option<Arc<Position>>,
 }

@@ -150,6 +150,9 @@ impl<'r> Walk<'r> {
             }
         }
         while let Some(execution) = next {
+            if let Some(refusal) = self.run.watch.refusal() {
+                return Ok(Err(refusal));
+            }
             match self.execute(execution, &mut state).await? {
                 Ok(following) => next = following.map(fresh),
                 Err(Stop::Pause(pause)) => return Ok(Ok(End::Paused(pause))),

@@ -1,11 +1,22 @@
-//! `GET /invocations/{invocation_id}` and `POST /callback/{invocation_id}`: for whoever holds the address of a pause.
+//! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
+//! for whoever holds the address of a pause; canceling also for whoever has the signal key.
 
 use dormouse_harness::{Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
 use crate::{App, HttpRequest, HttpResponse, body};
+
+/// The body of a cancellation; may be missing.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cancel {
+    #[serde(default)]
+    reason: Option<String>,
+}
 
 impl App {
     pub(super) async fn get_invocation(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
@@ -31,6 +42,30 @@ impl App {
             | TurnOutcome::Buffered { .. }
             | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder)),
         }
+    }
+
+    /// Ends an invocation. The holder of a token ends the pause that it is for; the holder of the signal key ends
+    /// whatever the id names, also one that never slept or is not known.
+    pub(super) async fn post_cancel(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+        let (id, generation) = if self.is_operator(request) {
+            body::check_id("invocation_id", id)?;
+            (InvocationId::from(id), None)
+        } else {
+            let (id, holder) = self.holder(id, request)?;
+            (id, holder.generation())
+        };
+        let cancel: Cancel = body::typed(body::object(request, self.limits().signal_payload)?)?;
+        let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
+        Ok(HttpResponse::new(
+            200,
+            json!({
+                "status": "canceled",
+                "invocation_id": canceled.invocation_id,
+                "canceled_at": canceled.cancellation.at.to_string(),
+                "reason": canceled.cancellation.reason,
+                "repeated": canceled.repeated,
+            }),
+        ))
     }
 
     /// Who asks. Nothing is loaded before the token is known to be right.

@@ -21,7 +21,7 @@ impl App {
         Ok(self.answer(&turn, &Holder::Operator))
     }
 
-    fn is_operator(&self, request: &HttpRequest) -> bool {
+    pub(super) fn is_operator(&self, request: &HttpRequest) -> bool {
         let presented = request.header("authorization").and_then(|value| value.split_once(' '));
         presented
             .is_some_and(|(scheme, key)| scheme.eq_ignore_ascii_case("bearer") && self.signal_key().matches(key.trim()))

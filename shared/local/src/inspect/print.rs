@@ -48,6 +48,7 @@ pub(crate) fn status(record: &InvocationRecord) -> &'static str {
         InvocationStatus::Resuming(_) => "claimed",
         InvocationStatus::Completed { .. } => "completed",
         InvocationStatus::Errored(_) => "failed",
+        InvocationStatus::Canceled(_) => "canceled",
     }
 }
 
@@ -59,6 +60,7 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
         InvocationStatus::Resuming(claim) => (paused.outermost_state().clone(), Value::Null, Some(claim.until)),
         InvocationStatus::Completed { state } => (state.clone(), Value::Null, None),
         InvocationStatus::Errored(failure) => (dormouse_ports::Map::new(), json!(failure), None),
+        InvocationStatus::Canceled(cancellation) => (dormouse_ports::Map::new(), json!(cancellation), None),
     };
     json!({
         "invocation_id": paused.invocation_id, "status": status(record), "graph": paused.graph,

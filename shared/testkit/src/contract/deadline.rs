@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Announcement, CommitError, Due, DueAction, Escalation, FailureRecord, InvocationStatus, InvocationWrite, Map,
-    PausedInvocation, PendingRow, WakePlan,
+    Announcement, Cancellation, CommitError, Due, DueAction, Escalation, FailureRecord, InvocationStatus,
+    InvocationWrite, Map, PausedInvocation, PendingRow, WakePlan,
 };
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, invocation, pause, sleep};
@@ -124,4 +124,18 @@ pub(super) async fn the_next_pause_begins_its_own_deadlines(store: Store) {
     assert_eq!(all_pending(&store, None).await, [row(2, 100)]);
     pass(&store, "second", &second).await.expect("its own first deadline");
     assert_eq!(all_pending(&store, None).await, [row(2, 200)]);
+}
+
+pub(super) async fn a_cancellation_means_one_deadline(store: Store) {
+    let paused = ladder("i1", 1, "s1");
+    sleep(&store, &paused).await;
+    pass(&store, "first", &paused).await.expect("it is passed");
+    let cancel = |paused: &PausedInvocation| {
+        let cancellation = Cancellation { reason: None, at: at(0) };
+        Some(InvocationWrite::Cancel { paused: Box::new(paused.clone()), cancellation })
+    };
+    let stale = store.commit(&commit("stale", None, cancel(&paused))).await;
+    assert!(is_conflict(&stale), "its row would stay: {stale:?}");
+    store.commit(&commit("cancel", None, cancel(&advanced(&paused)))).await.expect("it is canceled");
+    assert_eq!(all_pending(&store, None).await, []);
 }

@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Map,
-    Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
+    Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationWrite, Map, Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -45,6 +45,10 @@ impl Tables {
             InvocationWrite::Fail { paused, owner: None, .. } | InvocationWrite::Advance { paused, .. } => {
                 self.check_asleep(paused)
             }
+            InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
+            InvocationWrite::Forestall { invocation_id, .. } | InvocationWrite::Unstored { invocation_id } => {
+                self.check_absent(invocation_id)
+            }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
             }
@@ -53,9 +57,25 @@ impl Tables {
 
     fn check_origin(&self, id: &InvocationId, from: &SuspendFrom) -> Result<(), CommitError> {
         match from {
-            SuspendFrom::Fresh if self.invocations.contains_key(id) => Err(CommitError::InvocationConflict),
-            SuspendFrom::Fresh => Ok(()),
+            SuspendFrom::Fresh => self.check_absent(id),
             SuspendFrom::Claimed { owner, previous } => self.check_pause(id, previous.generation, Some(owner)),
+        }
+    }
+
+    fn check_absent(&self, id: &InvocationId) -> Result<(), CommitError> {
+        if self.invocations.contains_key(id) { Err(CommitError::InvocationConflict) } else { Ok(()) }
+    }
+
+    /// The pause is current and its next deadline still the same, whoever has claimed it.
+    fn check_not_over(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
+        let same = |stored: &PausedInvocation| {
+            stored.generation == paused.generation && stored.wake.rung() == paused.wake.rung()
+        };
+        let record = self.invocations.get(&paused.invocation_id).filter(|record| same(&record.paused));
+        match record.map(|record| &record.status) {
+            Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => Ok(()),
+            Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_))
+            | None => Err(CommitError::InvocationConflict),
         }
     }
 
@@ -86,9 +106,14 @@ impl Tables {
             Some(InvocationWrite::Suspend { paused, from, claim }) => self.suspend(paused, from, claim.clone()),
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
+            Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
+            Some(InvocationWrite::Forestall { invocation_id, cancellation }) => {
+                let never = PausedInvocation::never(invocation_id.clone(), commit.now);
+                self.put(never, InvocationStatus::Canceled(cancellation.clone()));
+            }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Release { invocation_id, .. }) => self.release(invocation_id),
-            None => {}
+            Some(InvocationWrite::Unstored { .. }) | None => {}
         }
     }
 
@@ -113,6 +138,11 @@ impl Tables {
     fn fail(&mut self, paused: &PausedInvocation, failure: &FailureRecord) {
         self.end_wait(paused);
         self.put(stripped(paused), InvocationStatus::Errored(failure.clone()));
+    }
+
+    fn cancel(&mut self, paused: &PausedInvocation, cancellation: &Cancellation) {
+        self.end_wait(paused);
+        self.put(stripped(paused), InvocationStatus::Canceled(cancellation.clone()));
     }
 
     fn advance(&mut self, paused: &PausedInvocation, wake: &WakePlan) {

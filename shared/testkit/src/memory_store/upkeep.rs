@@ -15,7 +15,9 @@ pub(super) fn glance(record: &InvocationRecord) -> Glance {
     let standing = match &record.status {
         InvocationStatus::Suspended => Standing::Asleep,
         InvocationStatus::Resuming(claim) => Standing::Claimed { until: claim.until },
-        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) => Standing::Ended,
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
+            Standing::Ended
+        }
     };
     Glance { generation: record.paused.generation, standing }
 }

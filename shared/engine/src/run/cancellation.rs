@@ -1,0 +1,107 @@
+//! Learning that somebody canceled the invocation while it runs.
+//!
+//! The store refuses what a canceled invocation wants to commit: only then does the engine ask why, so that a turn
+//! nobody cancels pays nothing. A node that wants to know earlier waits for [`CancellationWatch::canceled`].
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use dormouse_ports::{Cancellation, Category, Clock, CommitError, InvocationId, StateStore, StoreError};
+
+use super::engine::Engine;
+use super::pausing::Refusal;
+use crate::{EngineError, ambient};
+
+/// How often the store is asked while a node waits to be told.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What is known of the cancellation of one run.
+pub(crate) struct Watch {
+    store: Arc<dyn StateStore>,
+    clock: Arc<dyn Clock>,
+    invocation_id: InvocationId,
+    known: OnceLock<Cancellation>,
+}
+
+impl Watch {
+    pub(super) fn new(engine: &Engine, invocation_id: InvocationId) -> Self {
+        let ports = engine.ports();
+        Self { store: ports.store.clone(), clock: ports.clock.clone(), invocation_id, known: OnceLock::new() }
+    }
+
+    async fn look(&self) -> Result<Option<&Cancellation>, StoreError> {
+        if self.known.get().is_none()
+            && let Some(cancellation) = self.store.cancellation(&self.invocation_id).await?
+        {
+            let _ = self.known.set(cancellation);
+        }
+        Ok(self.known.get())
+    }
+
+    /// The refusal to go on, once it is known that the invocation was canceled. Nothing on its way out catches it
+    /// (pipeline-utilities §6.1).
+    pub(super) fn refusal(&self) -> Option<Arc<Refusal>> {
+        let cancellation = self.known.get()?;
+        Some(Arc::new(Refusal::new(Category::InvocationCanceled, cancellation.message())))
+    }
+
+    /// The error of a commit that was refused: a cancellation where that is why, else what `otherwise` makes of it.
+    pub(super) async fn explain(
+        &self,
+        error: CommitError,
+        otherwise: impl FnOnce(CommitError) -> EngineError,
+    ) -> EngineError {
+        if !matches!(error, CommitError::InvocationConflict) {
+            return otherwise(error);
+        }
+        match self.look().await {
+            Ok(Some(cancellation)) => canceled(cancellation),
+            Ok(None) => otherwise(error),
+            Err(unknown) => otherwise(error).transient_if(super::engine::is_transient(&unknown)),
+        }
+    }
+}
+
+fn canceled(cancellation: &Cancellation) -> EngineError {
+    EngineError::new(Category::InvocationCanceled, cancellation.message())
+}
+
+/// Tells a node that its invocation was canceled. Cheap to clone.
+#[derive(Clone)]
+pub struct CancellationWatch(Arc<Watch>);
+
+impl CancellationWatch {
+    /// The cancellation, as far as this run has learned of it. Asks nobody.
+    pub fn known(&self) -> Option<&Cancellation> {
+        self.0.known.get()
+    }
+
+    /// Waits until the invocation is canceled, to be selected against the node's work. While it is awaited it reads
+    /// the record at once and then once a second, one strongly consistent read of one item each time; a store that
+    /// does not answer is asked again.
+    ///
+    /// The node should then clean up and return: what it returns does not matter, since the run ends behind it,
+    /// canceled, past every middleware and error policy.
+    pub async fn canceled(&self) -> Cancellation {
+        loop {
+            match self.0.look().await {
+                Ok(Some(cancellation)) => return cancellation.clone(),
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "it is not known whether the invocation was canceled"),
+            }
+            self.0.clock.sleep(ASK_AGAIN).await;
+        }
+    }
+}
+
+impl fmt::Debug for CancellationWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CancellationWatch").field(&self.known()).finish()
+    }
+}
+
+/// The watch of the invocation whose node runs here; `None` outside of a node's own body.
+pub fn cancellation() -> Option<CancellationWatch> {
+    ambient::look(|scope| scope.body.as_ref().map(|body| CancellationWatch(body.watch.clone()))).flatten()
+}

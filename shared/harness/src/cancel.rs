@@ -1,0 +1,107 @@
+//! Canceling an invocation, whatever it is doing.
+
+use dormouse_ports::{
+    Cancellation, Category, CommitError, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
+};
+
+use crate::signal::{store_failed, subscription_of};
+use crate::{Harness, Transmission, TurnError};
+
+/// The longest reason, in bytes: it is told to everybody who asks for the invocation from then on.
+const MOST_REASON: usize = 1024;
+
+/// An invocation that somebody ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanceledTurn {
+    /// Which.
+    pub invocation_id: InvocationId,
+    /// Why and when: of the first cancellation, which stands.
+    pub cancellation: Cancellation,
+    /// Whether it was canceled before.
+    pub repeated: bool,
+}
+
+impl Harness {
+    /// Ends the invocation `id` for good. The one commit that cancels it also ends its wait, so that no signal, timer
+    /// or sweep moves it any more; what it registered outside is taken back behind it, and finds nothing to do where a
+    /// crash loses that.
+    ///
+    /// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and is
+    /// told so at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). What its nodes do
+    /// outside, sessions that they save themselves among it, is theirs to undo. Of an invocation of which nothing is
+    /// stored, because it never slept, the cancellation is kept for as long as other ends: it can neither sleep nor,
+    /// when its id was given by whoever began it, complete.
+    ///
+    /// `generation` is the pause that is meant, for callers that may end no other; whatever is current when absent.
+    ///
+    /// # Errors
+    /// `suspension_record_invalid` when it ended before, or is past the pause that is meant; a retryable
+    /// `resume_in_progress` when it changed under every attempt; `request_too_large` for a reason above the limit.
+    pub async fn cancel(
+        &self,
+        id: &InvocationId,
+        generation: Option<u64>,
+        reason: Option<String>,
+    ) -> Result<CanceledTurn, TurnError> {
+        let size = reason.as_ref().map_or(0, String::len);
+        if size > MOST_REASON {
+            let message = format!("the reason has {size} bytes; the limit is {MOST_REASON} bytes");
+            return Err(TurnError::new(Category::RequestTooLarge, message).of(id));
+        }
+        let budget = self.budget(&Transmission::default());
+        let cancellation = Cancellation { reason, at: self.now() };
+        loop {
+            let record = self.load_invocation(id).await?;
+            if let Some(over) = record.as_deref().and_then(|record| over(record, generation)) {
+                return over.map_err(|error| error.of(id));
+            }
+            let commit = self.write_of(cancel_write(id, record.as_deref(), &cancellation));
+            match self.engine().ports().store.commit(&commit).await {
+                Ok(()) => {
+                    if let Some(record) = record {
+                        self.take_back(&record).await;
+                    }
+                    return Ok(CanceledTurn { invocation_id: id.clone(), cancellation, repeated: false });
+                }
+                Err(CommitError::InvocationConflict) if !self.time_left(budget).is_zero() => {}
+                Err(CommitError::Store(error)) => return Err(store_failed(error).of(id)),
+                Err(error) => return Err(TurnError::new(Category::ResumeInProgress, error.to_string()).of(id)),
+            }
+        }
+    }
+
+    async fn take_back(&self, record: &InvocationRecord) {
+        if let Some(registered) = subscription_of(record)
+            && let Err(error) = self.subscriptions().cancel(&registered).await
+        {
+            tracing::warn!(%error, invocation_id = %registered.invocation_id,
+                "a wake-up stays after a cancellation; it will find nothing to do");
+        }
+    }
+}
+
+/// The answer for an invocation that cannot be canceled any more.
+fn over(record: &InvocationRecord, generation: Option<u64>) -> Option<Result<CanceledTurn, TurnError>> {
+    let refuse = |message: &str| Some(Err(TurnError::new(Category::SuspensionRecordInvalid, message)));
+    match &record.status {
+        InvocationStatus::Canceled(cancellation) => Some(Ok(CanceledTurn {
+            invocation_id: record.paused.invocation_id.clone(),
+            cancellation: cancellation.clone(),
+            repeated: true,
+        })),
+        InvocationStatus::Completed { .. } => refuse("the invocation has completed; there is nothing to cancel"),
+        InvocationStatus::Errored(_) => refuse("the invocation has ended with an error; there is nothing to cancel"),
+        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
+            let other = generation.is_some_and(|meant| meant != record.paused.generation);
+            if other { refuse("the invocation is past the pause for which this address was given") } else { None }
+        }
+    }
+}
+
+fn cancel_write(id: &InvocationId, record: Option<&InvocationRecord>, cancellation: &Cancellation) -> InvocationWrite {
+    let cancellation = cancellation.clone();
+    match record {
+        Some(record) => InvocationWrite::Cancel { paused: Box::new(record.paused.clone()), cancellation },
+        None => InvocationWrite::Forestall { invocation_id: id.clone(), cancellation },
+    }
+}

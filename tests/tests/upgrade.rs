@@ -1,0 +1,101 @@
+//! Upgrades while invocations sleep: what a graph of another shape makes of a pause, and the report of it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, Upgrade, UpgradePolicy, suspend,
+};
+use dormouse_harness::{Bucket, Mode, Transmission, TurnOutcome};
+use dormouse_ports::{Category, InvocationStatus, Map, SignalDescriptor, StateStore};
+use dormouse_tests::{Stage, map};
+use serde_json::json;
+
+fn schema(version: &str) -> StateSchema {
+    StateSchema::new().with_version(version).field("x", Field::new(FieldType::Int, 0))
+}
+
+/// Sleeps at the node `ask` and goes on at `then`.
+fn graph(ask: &str, then: &str, version: &str) -> GraphBuilder {
+    GraphBuilder::new("g", schema(version))
+        .entry(ask)
+        .function(ask, |_| async { Err(suspend(SignalDescriptor::new("s")).await) })
+        .function(then, |_| async { Ok(Update::none()) })
+        .edge(ask, then)
+        .edge(then, END)
+}
+
+fn compiled(graph: GraphBuilder) -> Arc<CompiledGraph> {
+    Arc::new(graph.compile().unwrap())
+}
+
+async fn asleep() -> Stage {
+    let stage = Stage::default();
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph("ask", "old", "1"))]);
+    let start = Transmission { invocation_id: Some("i-1".into()), ..Transmission::start("g", Map::new()) };
+    assert!(matches!(worker.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    stage
+}
+
+/// What the report says of the one pause; a resume must agree.
+async fn told(stage: &Stage, graph: GraphBuilder) -> Result<Upgrade, (Category, Bucket, String)> {
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph)]);
+    let report = worker.migration_report(None).await.unwrap();
+    let [pause] = &report.pauses[..] else { panic!("{report:?}") };
+    assert_eq!((pause.invocation_id.as_str(), pause.generation, pause.graph.as_str()), ("i-1", 1, "g"));
+    let outcome = pause.outcome.clone().map_err(|error| (error.category, error.bucket, error.message));
+    if let Err((category, bucket, message)) = &outcome {
+        let turn = worker.turn(Transmission::callback("i-1", None, map(json!({ "x": 9 })))).await.outcome;
+        let TurnOutcome::Errored(error) = turn else { panic!("{turn:?}") };
+        assert_eq!((&error.category, &error.bucket, &error.message), (category, bucket, message));
+        let record = stage.store.load_invocation(&"i-1".into()).await.unwrap().unwrap();
+        assert_eq!(record.status, InvocationStatus::Suspended, "it sleeps on");
+    }
+    outcome
+}
+
+#[tokio::test]
+async fn by_default_a_pause_goes_on_in_another_shape_where_its_place_is_still_there() {
+    let stage = asleep().await;
+    assert_eq!(told(&stage, graph("ask", "old", "1")).await, Ok(Upgrade::Same));
+    assert_eq!(told(&stage, graph("ask", "new", "1")).await, Ok(Upgrade::Reshaped));
+    let to_two = graph("ask", "new", "2").migration("1", "2", Arc::new(Ok));
+    assert_eq!(told(&stage, to_two).await, Ok(Upgrade::Migrated { from: "1".to_owned() }));
+    let (category, _, message) = told(&stage, graph("question", "new", "1")).await.unwrap_err();
+    assert_eq!(category, Category::SuspensionRecordInvalid);
+    assert!(message.contains("`ask`"), "{message}");
+    let (category, _, message) = told(&stage, graph("ask", "new", "2")).await.unwrap_err();
+    assert_eq!(category, Category::SuspensionRecordInvalid, "{message}");
+}
+
+#[tokio::test]
+async fn a_pinned_pause_waits_for_the_shape_that_wrote_it() {
+    let stage = asleep().await;
+    let newer = graph("ask", "new", "1").upgrade(UpgradePolicy::Pin);
+    let (category, bucket, _) = told(&stage, newer).await.unwrap_err();
+    assert_eq!((category, bucket), (Category::SuspensionPinned, Bucket::RetryableTransient));
+    let older = graph("ask", "old", "1").upgrade(UpgradePolicy::Pin);
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(older)]);
+    let turn = worker.turn(Transmission::callback("i-1", None, map(json!({ "x": 9 })))).await.outcome;
+    assert!(matches!(&turn, TurnOutcome::Completed(done) if done.state["x"] == 9), "{turn:?}");
+    assert_eq!(worker.migration_report(None).await.unwrap().pauses, []);
+}
+
+#[tokio::test]
+async fn a_graph_may_refuse_pauses_of_another_shape() {
+    let stage = asleep().await;
+    let newer = graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse);
+    let (category, bucket, _) = told(&stage, newer).await.unwrap_err();
+    assert_eq!((category, bucket), (Category::SuspensionRecordInvalid, Bucket::UserCorrectable));
+    assert_eq!(told(&stage, graph("ask", "old", "1").upgrade(UpgradePolicy::Refuse)).await, Ok(Upgrade::Same));
+}
+
+#[tokio::test]
+async fn a_pause_whose_graph_is_gone_is_reported() {
+    let stage = asleep().await;
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, []);
+    let report = worker.migration_report(None).await.unwrap();
+    let outcome = report.pauses[0].outcome.as_ref().unwrap_err();
+    assert_eq!(outcome.category, Category::GraphUnknown);
+}
