@@ -20,19 +20,23 @@ use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_tests::lambda::{RuntimeApi, SECRET, http_event};
 use serde_json::{Value, json};
 
-/// A program, what it is asked, and whether that means one request to the store.
+/// A program, what it is asked, and the status that it has to answer with.
 struct Subject {
     label: &'static str,
     program: &'static str,
     zip: &'static str,
     event: Value,
+    status: Value,
 }
 
-#[derive(Default)]
-struct Measured {
-    times: Vec<Duration>,
+/// What one start took.
+struct Start {
+    /// From the start of the process to its first answer.
+    wall: Duration,
+    /// How much of it the process was on a processor, which says more where others want it as well.
+    busy: Duration,
     /// Peak resident memory in KB.
-    resident: Vec<u64>,
+    resident: u64,
 }
 
 /// What the others are compared with.
@@ -42,18 +46,18 @@ fn subjects() -> Vec<Subject> {
     let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1);
     let query = format!("token={token}");
     let status = http_event("GET", "/invocations/nobody", &query, &Value::Null);
-    let turn = json!({ "state": { "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" } });
-    let turn = http_event("POST", "/graphs/expense-approval/turns", "", &turn);
+    let message = json!({ "role": "user", "content": "please get an approval" });
+    let message = http_event("POST", "/chat/chat/sessions/s1/messages", "", &message);
     let callback = http_event("POST", "/callback/nobody", &query, &json!({}));
     let due = json!({ "dormouse_wakeup": { "invocation_id": "nobody", "generation": 1 } });
-    let subject = |label, program, zip, event| Subject { label, program, zip, event };
+    let subject = |label, program, zip, event, status| Subject { label, program, zip, event, status };
     vec![
-        subject("hello", "hello", "compare/hello", json!({})),
-        subject(COMPARED, "hello-dynamodb", "compare/hello-dynamodb", json!({})),
-        subject("inbound, one read", "dormouse-inbound", "inbound", status),
-        subject("inbound, turn that suspends", "dormouse-inbound", "inbound", turn),
-        subject("signal, one read", "dormouse-signal", "signal", callback),
-        subject("wakeup, one read", "dormouse-wakeup", "wakeup", due),
+        subject("hello", "hello", "compare/hello", json!({}), Value::Null),
+        subject(COMPARED, "hello-dynamodb", "compare/hello-dynamodb", json!({}), Value::Null),
+        subject("inbound, one read", "dormouse-inbound", "inbound", status, json!(404)),
+        subject("inbound, falls asleep", "dormouse-inbound", "inbound", message, json!(202)),
+        subject("signal, one read", "dormouse-signal", "signal", callback, json!(404)),
+        subject("wakeup, one read", "dormouse-wakeup", "wakeup", due, Value::Null),
     ]
 }
 
@@ -66,40 +70,45 @@ fn main() {
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
-        ensure_table(&store.client(), "dormouse").await.unwrap();
         let subjects = subjects();
-        let mut measured: Vec<Measured> = subjects.iter().map(|_| Measured::default()).collect();
+        let mut measured: Vec<Vec<Start>> = subjects.iter().map(|_| Vec::new()).collect();
+        // The first round only brings the files into memory.
         for round in 0..=rounds {
-            for (subject, measured) in subjects.iter().zip(&mut measured) {
-                let (time, resident) = start(&programs.join(subject.program), subject, &store.endpoint()).await;
-                // The first round only brings the files into memory.
+            let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+            ensure_table(&store.client(), "dormouse").await.unwrap();
+            for (subject, starts) in subjects.iter().zip(&mut measured) {
+                let start = start(&programs.join(subject.program), subject, &store.endpoint()).await;
                 if round > 0 {
-                    measured.times.push(time);
-                    measured.resident.push(resident);
+                    starts.push(start);
                 }
             }
         }
-        report(&subjects, &mut measured, &zips, rounds);
+        report(&subjects, &measured, &zips);
     });
 }
 
 /// Starts `program` and waits for its first answer.
-async fn start(program: &Path, subject: &Subject, endpoint: &str) -> (Duration, u64) {
+async fn start(program: &Path, subject: &Subject, endpoint: &str) -> Start {
     let api = RuntimeApi::start(Duration::from_secs(30)).await;
     let answer = api.deliver(subject.event.clone());
     let mut command = api.function(program, endpoint);
     let began = Instant::now();
     let mut process = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let answer = answer.await;
-    let took = began.elapsed();
-    let resident = resident(process.id());
+    let wall = began.elapsed();
+    let start = Start { wall, busy: busy(process.id()), resident: resident(process.id()) };
     process.kill().unwrap();
     process.wait().unwrap();
-    assert!(answer.is_ok(), "{}: {answer:?}", subject.label);
-    let status = answer.unwrap()["statusCode"].as_u64().unwrap_or(200);
-    assert!(status < 500, "{}: {status}", subject.label);
-    (took, resident)
+    let answer = answer.unwrap_or_else(|error| panic!("{}: {error}", subject.label));
+    assert_eq!(answer["statusCode"], subject.status, "{}: {answer}", subject.label);
+    start
+}
+
+/// How long the process, which has one thread, was on a processor.
+fn busy(process: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
 /// The most memory that the process ever held, in KB.
@@ -109,23 +118,26 @@ fn resident(process: u32) -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
 }
 
-fn report(subjects: &[Subject], measured: &mut [Measured], zips: &Path, rounds: usize) {
-    for one in measured.iter_mut() {
-        one.times.sort();
-        one.resident.sort_unstable();
-    }
-    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+/// The value that a share of `starts` does not exceed, in milliseconds.
+fn quantile(starts: &[Start], share: f64, of: impl Fn(&Start) -> Duration) -> f64 {
+    let mut values: Vec<Duration> = starts.iter().map(of).collect();
+    values.sort();
+    values[((values.len() - 1) as f64 * share) as usize].as_secs_f64() * 1000.0
+}
+
+fn report(subjects: &[Subject], measured: &[Vec<Start>], zips: &Path) {
     let compared = subjects.iter().position(|subject| subject.label == COMPARED).unwrap();
-    let base = milliseconds(measured[compared].times[rounds / 2]);
-    println!("{rounds} starts each, in turn; milliseconds from start to first answer");
-    println!("{:<28} {:>7} {:>7} {:>7} {:>9} {:>9}", "", "median", "p90", "ratio", "peak MB", "zip MB");
-    for (subject, one) in subjects.iter().zip(measured.iter()) {
-        let median = milliseconds(one.times[rounds / 2]);
-        let p90 = milliseconds(one.times[rounds * 9 / 10]);
-        let peak = one.resident[rounds / 2] as f64 / 1024.0;
-        let zip = std::fs::metadata(zips.join(format!("{}.zip", subject.zip))).map_or(0, |zip| zip.len());
-        let (ratio, zip) = (median / base, zip as f64 / 1e6);
-        println!("{:<28} {median:>7.2} {p90:>7.2} {ratio:>7.2} {peak:>9.1} {zip:>9.2}", subject.label);
+    let base = quantile(&measured[compared], 0.5, |start| start.wall);
+    println!("{} starts each, in turn; milliseconds from start to first answer", measured[0].len());
+    let head = ["median", "p90", "ratio", "busy", "peak MB", "zip MB"];
+    println!("{:<24}{}", "", head.map(|word| format!("{word:>9}")).concat());
+    for (subject, starts) in subjects.iter().zip(measured) {
+        let (median, p90) = (quantile(starts, 0.5, |start| start.wall), quantile(starts, 0.9, |start| start.wall));
+        let busy = quantile(starts, 0.5, |start| start.busy);
+        let peak = starts.iter().map(|start| start.resident).max().unwrap_or_default() as f64 / 1024.0;
+        let zip = std::fs::metadata(zips.join(format!("{}.zip", subject.zip))).map_or(0, |zip| zip.len()) as f64 / 1e6;
+        let ratio = median / base;
+        println!("{:<24}{median:>9.2}{p90:>9.2}{ratio:>9.2}{busy:>9.2}{peak:>9.1}{zip:>9.2}", subject.label);
     }
     println!("goals: ratio at most 0.50, at most 20 MB resident, at most 6 MB zipped");
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalState,
-    Subscription, Upkeep,
+    Upkeep,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::signal::store_failed;
+use crate::harness::subscription_failed;
+use crate::signal::{store_failed, subscription_to};
 use crate::{Harness, Transmission, TurnError, TurnOutcome};
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
@@ -243,7 +244,8 @@ impl Harness {
                 None => Ok(Some("another worker was faster".to_owned())),
             },
             Finding::Overdue => {
-                let due = Transmission::due(paused.invocation_id.clone(), paused.generation);
+                let due_at = paused.wake.due.as_ref().map(|due| due.at);
+                let due = Transmission::due(paused.invocation_id.clone(), paused.generation, due_at);
                 said(self.turn(due).await.outcome).map(Some)
             }
             Finding::SignalParked => self.hand_over(paused).await.map(Some),
@@ -259,14 +261,8 @@ impl Harness {
     }
 
     async fn register_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
-        let subscription = Subscription {
-            invocation_id: paused.invocation_id.clone(),
-            generation: paused.generation,
-            descriptor: paused.descriptor.clone(),
-            wake: paused.wake.clone(),
-        };
-        let subscribed = self.subscriptions().subscribe(&subscription).await;
-        subscribed.map_err(|error| TurnError::new(Category::HarnessSignalSubscriptionFailed, error.to_string()))?;
+        let subscribed = self.subscriptions().subscribe(&subscription_to(paused)).await;
+        subscribed.map_err(subscription_failed)?;
         let row = Upkeep::Registered(dormouse_ports::PendingRow::of(paused));
         self.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;
         Ok("the wake-up is registered".to_owned())
@@ -321,6 +317,7 @@ fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
                 DueAction::Resume(payload) if *payload == Map::new() => "it goes on by itself",
                 DueAction::Resume(_) => "it goes on with a default answer",
                 DueAction::Fail => "it ends as timed out",
+                DueAction::Announce(_) => "somebody is told that it still waits",
             };
             sentence.push_str(&format!("; at {} {what}", due.at));
         }

@@ -15,6 +15,7 @@
 mod bucket;
 pub mod chat;
 mod config;
+mod deadline;
 pub mod doctor;
 mod fresh;
 mod harness;

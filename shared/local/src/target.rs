@@ -140,9 +140,9 @@ fn harness(
     subscriptions: Arc<dyn SignalSubscriptions>,
 ) -> Result<Harness, EngineError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let graphs = dormouse_app::registry(bus, clock.clone())?;
+    let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
     let engine = engine(Arc::new(store), clock);
-    Ok(Harness::new(engine, graphs, subscriptions, HarnessConfig::new(Mode::Sessioned)))
+    Ok(Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned)))
 }
 
 fn access(endpoint: Option<String>) -> Result<Access, TargetError> {

@@ -24,10 +24,11 @@ async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), "dormouse", StoreConfig::default()));
     let clock = Arc::new(SystemClock::default());
     let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
-    let graphs = dormouse_app::registry(Arc::new(MemoryBus::default()), clock.clone()).unwrap();
+    let bus = Arc::new(MemoryBus::default());
+    let graphs = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
     let engine = Engine::new(Ports { store: store.clone(), clock, ids, spawner, planner });
     let config = HarnessConfig::new(Mode::Sessioned);
-    let harness = Harness::new(engine, graphs, Arc::new(MemorySubscriptions::default()), config);
+    let harness = Harness::new(engine, graphs, Arc::new(MemorySubscriptions::default()), bus, config);
     let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });
     let start = Transmission::start("expense-approval", state.as_object().unwrap().clone());
     let start = Transmission { invocation_id: Some("ada".into()), session_id: Some("s".into()), ..start };

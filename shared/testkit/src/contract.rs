@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod claim;
+mod deadline;
 mod finish;
 mod growing;
 mod large;
@@ -147,6 +148,15 @@ checks! {
         a_lost_wait_is_written_again_where_its_place_is_free,
         what_was_parked_is_listed_until_it_is_removed,
         a_position_is_kept_for_each_lane,
+    ],
+    deadline: [
+        a_passed_deadline_moves_the_row,
+        a_deadline_passes_once,
+        a_repeated_advance_succeeds,
+        a_claimed_pause_keeps_its_deadline,
+        an_end_that_missed_a_deadline_is_refused,
+        what_is_left_of_the_deadlines_survives_a_claim,
+        the_next_pause_begins_its_own_deadlines,
     ],
     growing: [
         a_list_grows_save_by_save,

@@ -72,6 +72,10 @@ impl Clients {
             let (invocation, address) = (told.invocation.to_owned(), told.status.to_owned());
             self.wish(later(chance), Wish::Status { invocation, address });
         }
+        if told.graph == "ladder" && chance.u8(..4) > 0 {
+            // Most people let a deadline pass.
+            return;
+        }
         let by_signal = told.graph != "again";
         match chance.u8(..100) {
             0..40 => self.call_back(told, later(chance)),

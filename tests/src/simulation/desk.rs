@@ -291,6 +291,9 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::Fail { paused, failure, .. } => {
             format!("{}#{} fails: {}", paused.invocation_id, paused.generation, failure.category)
         }
+        InvocationWrite::Advance { paused, wake } => {
+            format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())
+        }
         InvocationWrite::Release { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} gives its claim back")
         }

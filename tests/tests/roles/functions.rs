@@ -71,7 +71,7 @@ fn app(config: &Config) -> App {
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let shipped = dormouse_app::registry(bus.clone(), clock.clone()).expect("graphs");
     let graphs = GraphRegistry::new(
-        shipped.iter().cloned().chain([Arc::new(errand(bus.clone(), true)), Arc::new(errand(bus, false))]),
+        shipped.iter().cloned().chain([Arc::new(errand(bus.clone(), true)), Arc::new(errand(bus.clone(), false))]),
     );
     let ports = Ports {
         store: Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default())),
@@ -95,6 +95,7 @@ fn app(config: &Config) -> App {
         engine: Engine::new(ports),
         graphs,
         subscriptions: Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock)),
+        bus,
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: None,

@@ -42,6 +42,9 @@ pub(super) fn client(roots: Roots) -> SharedHttpClient {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+    use aws_sdk_dynamodb::error::SdkError;
+    use aws_smithy_types::retry::RetryConfig;
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
     use sha2::{Digest, Sha256};
@@ -68,6 +71,24 @@ mod tests {
             })
             .collect();
         assert_eq!(prints, FINGERPRINTS);
+    }
+
+    /// The client reads the roots when it connects for the first time, and panics over what it cannot read.
+    #[tokio::test]
+    async fn the_roots_can_be_read() {
+        for roots in [Roots::Amazon, Roots::System] {
+            let nobody =
+                std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("an address");
+            let config = aws_sdk_dynamodb::Config::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new("us-east-1"))
+                .credentials_provider(Credentials::new("a", "b", None, None, "test"))
+                .endpoint_url(format!("https://{nobody}"))
+                .retry_config(RetryConfig::disabled())
+                .http_client(client(roots));
+            let answer = aws_sdk_dynamodb::Client::from_conf(config.build()).list_tables().send().await;
+            assert!(matches!(answer, Err(SdkError::DispatchFailure(_))), "{answer:?}");
+        }
     }
 
     #[test]
