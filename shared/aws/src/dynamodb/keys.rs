@@ -211,8 +211,6 @@ fn instant(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::InvocationId;
-
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
