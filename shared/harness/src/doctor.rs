@@ -317,7 +317,9 @@ fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
                 DueAction::Resume(payload) if *payload == Map::new() => "it goes on by itself",
                 DueAction::Resume(_) => "it goes on with a default answer",
                 DueAction::Fail => "it ends as timed out",
-                DueAction::Announce(_) => "somebody is told that it still waits",
+                DueAction::Announce(told) => {
+                    &format!("its deadline passes and `{}` is told on the bus", told.step.as_str())
+                }
             };
             sentence.push_str(&format!("; at {} {what}", due.at));
         }

@@ -32,13 +32,7 @@ fn fail(paused: &PausedInvocation) -> InvocationWrite {
 }
 
 fn row(generation: u64, seconds: i64) -> PendingRow {
-    PendingRow {
-        invocation_id: "i1".into(),
-        generation,
-        due_at: Some(at(seconds)),
-        since: Some(at(0)),
-        registered: false,
-    }
+    PendingRow { due_at: Some(at(seconds)), ..PendingRow::of(&ladder("i1", generation, "s1")) }
 }
 
 fn is_conflict(result: &Result<(), CommitError>) -> bool {
