@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalState,
-    Subscription, Upkeep,
+    Upkeep,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::signal::store_failed;
+use crate::harness::subscription_failed;
+use crate::signal::{store_failed, subscription_to};
 use crate::{Harness, Transmission, TurnError, TurnOutcome};
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
@@ -269,14 +270,8 @@ impl Harness {
     }
 
     async fn register_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
-        let subscription = Subscription {
-            invocation_id: paused.invocation_id.clone(),
-            generation: paused.generation,
-            descriptor: paused.descriptor.clone(),
-            wake: paused.wake.clone(),
-        };
-        let subscribed = self.subscriptions().subscribe(&subscription).await;
-        subscribed.map_err(|error| TurnError::new(Category::HarnessSignalSubscriptionFailed, error.to_string()))?;
+        let subscribed = self.subscriptions().subscribe(&subscription_to(paused)).await;
+        subscribed.map_err(subscription_failed)?;
         let row = Upkeep::Registered(dormouse_ports::PendingRow::of(paused));
         self.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;
         Ok("the wake-up is registered".to_owned())

@@ -7,13 +7,11 @@
 
 use std::time::Duration;
 
-use dormouse_ports::{
-    Category, Glance, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Subscription, Upkeep,
-    WakePlan,
-};
+use dormouse_ports::{Glance, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Upkeep, WakePlan};
 use jiff::Timestamp;
 
-use crate::signal::store_failed;
+use crate::harness::subscription_failed;
+use crate::signal::{store_failed, subscription_to};
 use crate::{Bucket, Harness, Transmission, TurnError, TurnOutcome};
 
 /// What is left of the time of a sweep when it begins no more rows: enough to write down where it stopped.
@@ -259,16 +257,8 @@ impl Harness {
             return Ok(());
         }
         if paused.wake != WakePlan::default() {
-            let subscription = Subscription {
-                invocation_id: paused.invocation_id,
-                generation: paused.generation,
-                descriptor: paused.descriptor,
-                wake: paused.wake,
-            };
-            self.subscriptions()
-                .subscribe(&subscription)
-                .await
-                .map_err(|error| TurnError::new(Category::HarnessSignalSubscriptionFailed, error.to_string()))?;
+            let subscribed = self.subscriptions().subscribe(&subscription_to(&paused)).await;
+            subscribed.map_err(subscription_failed)?;
             summary.registered += 1;
         }
         self.engine().ports().store.upkeep(&Upkeep::Registered(row.clone())).await.map_err(store_failed)

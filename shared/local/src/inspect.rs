@@ -160,7 +160,6 @@ async fn show(opened: &Opened, id: &InvocationId, json: bool) -> Result<Ending, 
     let printer = Printer::new(json);
     match opened.store().load_invocation(id).await? {
         None => not_found(&printer, id),
-        Some(record) if json => printer.json(&print::invocation(&record)).map(|()| Ending::Fine).map_err(Into::into),
         Some(record) => printer.fields(&print::invocation(&record)).map(|()| Ending::Fine).map_err(Into::into),
     }
 }
@@ -188,11 +187,7 @@ async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Resu
         }
         TurnOutcome::Errored(error) => return Err((*error).into()),
     };
-    if json {
-        printer.json(&told)?
-    } else {
-        printer.fields(&told)?
-    }
+    printer.fields(&told)?;
     Ok(Ending::Fine)
 }
 
@@ -203,11 +198,7 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
         Err(error) => Err(error.into()),
         Ok(diagnosis) => {
             let report = treat(opened, diagnosis, repair).await;
-            if json {
-                printer.json(&report)?
-            } else {
-                printer.report(&report)?
-            }
+            printer.report(&report)?;
             Ok(if is_trouble(&report) { Ending::Trouble } else { Ending::Fine })
         }
     }

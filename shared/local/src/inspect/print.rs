@@ -74,12 +74,13 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
 /// Writes to the standard output, with colours only where a terminal shows them.
 #[derive(Debug)]
 pub(crate) struct Printer {
+    json: bool,
     coloured: bool,
 }
 
 impl Printer {
     pub(crate) fn new(json: bool) -> Self {
-        Self { coloured: !json && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+        Self { json, coloured: !json && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
     }
 
     pub(crate) fn json(&self, value: &Value) -> io::Result<()> {
@@ -106,8 +107,11 @@ impl Printer {
         lines[1..].iter().try_for_each(|line| self.line(line))
     }
 
-    /// The fields of an object, one a line.
+    /// The fields of an object: one a line, or the object itself for scripts.
     pub(crate) fn fields(&self, value: &Value) -> io::Result<()> {
+        if self.json {
+            return self.json(value);
+        }
         let Some(fields) = value.as_object() else { return self.line(&value.to_string()) };
         let fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
         let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
@@ -119,6 +123,9 @@ impl Printer {
 
     /// What the doctor says of one invocation.
     pub(crate) fn report(&self, report: &Value) -> io::Result<()> {
+        if self.json {
+            return self.json(report);
+        }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let head = format!("{} ({})", text(&report["invocation_id"]), text(&report["graph"]));
         self.line(&self.paint(BOLD, &head))?;

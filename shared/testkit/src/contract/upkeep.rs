@@ -1,5 +1,6 @@
 use dormouse_ports::{
-    BufferedSignal, Glance, InvocationId, Map, ParkedRow, PendingRow, SignalState, Standing, StoreError, Upkeep,
+    BufferedSignal, Glance, InvocationId, InvocationStatus, Map, ParkedRow, PendingRow, SignalState, Standing,
+    StoreError, Upkeep,
 };
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
@@ -12,10 +13,10 @@ pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
     for id in ["asleep", "claimed", "ended"] {
         sleep(&store, &pause(id, 1, id)).await;
     }
-    let until = match claimed(&store, "claimed", "worker").await.status {
-        dormouse_ports::InvocationStatus::Resuming(claim) => claim.until,
-        other => panic!("{other:?}"),
+    let InvocationStatus::Resuming(claim) = claimed(&store, "claimed", "worker").await.status else {
+        panic!("it was claimed");
     };
+    let until = claim.until;
     let record = claimed(&store, "ended", "worker").await;
     let end = commit("end", None, Some(complete(&record.paused, "worker", Map::new())));
     store.commit(&end).await.expect("it completes");
@@ -33,7 +34,7 @@ pub(super) async fn a_registered_row_says_so(store: Store) {
     let row = PendingRow::of(&paused);
     assert!(!row.registered);
     do_it(&store, Upkeep::Registered(PendingRow { generation: 2, ..row.clone() })).await;
-    assert_eq!(all_pending(&store, None).await, [row.clone()], "another pause");
+    assert_eq!(all_pending(&store, None).await, std::slice::from_ref(&row), "another pause");
     do_it(&store, Upkeep::Registered(row.clone())).await;
     assert_eq!(all_pending(&store, None).await, [PendingRow { registered: true, ..row }]);
 }
