@@ -74,7 +74,7 @@ impl<'c> Bench<'c> {
             round: Arc::default(),
             checkpointer: checkpointer.map(watched),
             earlier: Vec::new(),
-            capture: Capture::of(case.observers()),
+            capture: Capture::of(case.observers(), &case.detached),
         }
     }
 

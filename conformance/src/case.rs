@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dormouse_otel::Detached;
 use dormouse_ports::{InvocationId, Map, SessionId};
 use serde_json::Value;
 
@@ -30,6 +31,7 @@ pub(crate) struct CaseSpec {
     /// As `wants_events`, of spans and log records.
     wants_spans: bool,
     observers: Vec<ObserverSpec>,
+    pub(crate) detached: Detached,
     pub(crate) plan: Plan,
     /// What is expected of the case as a whole, beside what its invocations expect.
     pub(crate) expectations: Expectations<Evidence>,
@@ -95,6 +97,8 @@ impl CaseSpec {
         let observers = case.list("observers")?.into_iter();
         let observers = observers.map(|(at, observer)| ObserverSpec::read(Directives::new(at, observer)?));
         let observers = observers.collect::<Result<Vec<_>, _>>()?;
+        let mut names = |key| case.texts(key).map(|names| names.unwrap_or_default().into_iter().collect());
+        let detached = Detached { subgraphs: names("detached_subgraphs")?, fan_outs: names("detached_fan_outs")? };
         let (plan, expectations) = plan(&mut case)?;
         case.done()?;
         let whole = Value::Object(map.clone());
@@ -109,6 +113,7 @@ impl CaseSpec {
             wants_events,
             wants_spans,
             observers,
+            detached,
             plan,
             expectations,
             session_ids,
@@ -159,7 +164,7 @@ const EVENT_KEYS: &[&str] = &[
 ];
 
 /// Assertions that need an observer that makes spans.
-const SPAN_KEYS: &[&str] = &["otel_spans", "span_tree", "log_records", "no_spans_emitted"];
+const SPAN_KEYS: &[&str] = &["otel_spans", "span_tree", "log_records", "no_spans_emitted", "traces", "parent_trace"];
 
 /// Whether one of `keys` stands anywhere in `value`.
 fn names_any(value: &Value, keys: &[&str]) -> bool {

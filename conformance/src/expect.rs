@@ -14,6 +14,7 @@ mod records;
 mod runs;
 mod sessions;
 mod spans;
+mod traces;
 pub(crate) mod turns;
 
 use serde_json::Value;
@@ -138,7 +139,8 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         return Some(Box::new(move |expected, seen| sessions::entry_field(&field, expected, seen)));
     }
     if let Some(name) = key.strip_prefix(INVARIANTS) {
-        return runs::invariant(name).map(|check| Box::new(check) as Check<Evidence>);
+        let check = runs::invariant(name).or_else(|| traces::invariant(name));
+        return check.map(|check| Box::new(check) as Check<Evidence>);
     }
     let has_own_check = ["trace_records", "session_records", "log_records"].contains(&key);
     if key.ends_with("_records") && !has_own_check {
@@ -200,6 +202,9 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
         "drain_summary" => observers::drain_summary,
         "otel_spans" => spans::by_observer,
         "span_tree" => spans::all,
+        "traces" => traces::all,
+        "parent_trace" => traces::parent,
+        "detached_trace_count" => traces::detached_count,
         "no_spans_emitted" => spans::none,
         "no_edge_spans" => spans::no_edges,
         "log_records" => logs::all,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use dormouse_otel::{LogRecord, SpanObserver, Telemetry};
+use dormouse_otel::{Detached, LogRecord, SpanObserver, Telemetry};
 use indexmap::IndexMap;
 use opentelemetry_sdk::trace::SpanData;
 use tracing::Dispatch;
@@ -31,9 +31,10 @@ pub(crate) struct Captured {
 }
 
 impl Capture {
-    /// Providers for those of the observers that make spans.
-    pub(crate) fn of(observers: impl Iterator<Item = ObserverSpec>) -> Self {
-        let named = |observer: ObserverSpec| Some((observer.span_maker()?.to_owned(), Telemetry::in_memory()));
+    /// Providers for those of the observers that make spans, with what is `detached` in traces of its own.
+    pub(crate) fn of(observers: impl Iterator<Item = ObserverSpec>, detached: &Detached) -> Self {
+        let telemetry = || Telemetry::in_memory().detaching(detached.clone());
+        let named = |observer: ObserverSpec| Some((observer.span_maker()?.to_owned(), telemetry()));
         let providers: IndexMap<String, Telemetry> = observers.filter_map(named).collect();
         let bridge = |telemetry: &Telemetry| Dispatch::new(tracing_subscriber::registry().with(telemetry.log_bridge()));
         let logs = providers.first().map(|(_, telemetry)| bridge(telemetry));

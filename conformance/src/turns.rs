@@ -9,7 +9,7 @@ use dormouse_harness::{
     TurnTracer,
 };
 use dormouse_ports::{Category, ClaimRequest, Map, SignalSubscriptions};
-use dormouse_testkit::{MemorySubscriptions, SubscriptionCall};
+use dormouse_testkit::{MemoryBus, MemorySubscriptions, SubscriptionCall};
 use serde_json::Value;
 
 use crate::Failure;
@@ -55,7 +55,8 @@ impl HarnessSpec {
         let config = HarnessConfig { early_signals, turn_tracer, ..defaults };
         let registry = GraphRegistry::new([compiled.built.graph.clone()]);
         let coordinator: Arc<dyn SignalSubscriptions> = subscriptions.clone();
-        (Harness::new(compiled.engine.clone(), registry, coordinator, config), subscriptions)
+        let bus = Arc::new(MemoryBus::default());
+        (Harness::new(compiled.engine.clone(), registry, coordinator, bus, config), subscriptions)
     }
 }
 

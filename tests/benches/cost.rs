@@ -24,7 +24,7 @@ use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Commit, GrowingLists, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
 };
-use dormouse_testkit::{MemorySubscriptions, TokioSpawner};
+use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -143,7 +143,13 @@ impl Bench {
         });
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let config = HarnessConfig::new(Mode::Sessioned);
-        let harness = Harness::new(engine, GraphRegistry::new([Arc::new(graph())]), subscriptions, config);
+        let harness = Harness::new(
+            engine,
+            GraphRegistry::new([Arc::new(graph())]),
+            subscriptions,
+            Arc::new(MemoryBus::default()),
+            config,
+        );
         Self { _embedded: embedded, harness, meter }
     }
 

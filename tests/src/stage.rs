@@ -16,7 +16,7 @@ pub struct Stage {
     pub clock: Arc<ManualClock>,
     /// What was registered outside.
     pub subscriptions: Arc<MemorySubscriptions>,
-    /// What was announced outside.
+    /// What nodes and the harness announced outside.
     pub bus: Arc<MemoryBus>,
     ids: Arc<CountingIds>,
 }
@@ -59,7 +59,8 @@ impl Stage {
         graphs: impl IntoIterator<Item = Arc<CompiledGraph>>,
     ) -> Harness {
         let registry = GraphRegistry::new(graphs);
-        Harness::new(self.engine_on(store), registry, self.subscriptions.clone(), HarnessConfig::new(mode))
+        let (subscriptions, bus) = (self.subscriptions.clone(), self.bus.clone());
+        Harness::new(self.engine_on(store), registry, subscriptions, bus, HarnessConfig::new(mode))
     }
 
     /// A worker that serves the graphs that ship.
@@ -69,7 +70,7 @@ impl Stage {
     pub fn shipped_on(&self, store: Arc<dyn StateStore>, mode: Mode) -> Result<Harness, EngineError> {
         let graphs = dormouse_app::registry(self.bus.clone(), self.clock.clone())?;
         let config = HarnessConfig::new(mode);
-        Ok(Harness::new(self.engine_on(store), graphs, self.subscriptions.clone(), config))
+        Ok(Harness::new(self.engine_on(store), graphs, self.subscriptions.clone(), self.bus.clone(), config))
     }
 
     /// Lets so much time pass that every lease and claim of a dead worker is over.

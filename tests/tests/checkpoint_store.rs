@@ -25,6 +25,7 @@ fn record(second: i64, words: usize) -> CheckpointRecord {
         fan_out_progress: Vec::new(),
         last_saved_at: Timestamp::from_second(second).unwrap(),
         schema_version: String::new(),
+        session_version: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
@@ -38,6 +39,11 @@ fn approval_too_late() -> Vec<Step> {
     vec![approval().swap_remove(0), Step::Sweep(4 * 24 * 3600)]
 }
 
+fn approval_deadline_by_deadline() -> Vec<Step> {
+    let day = || Step::Sweep(24 * 3600 + 60);
+    vec![approval().swap_remove(0), day(), day(), day()]
+}
+
 fn early_signal() -> Vec<Step> {
     let export = map(json!({ "dataset": "orders" }));
     let done = map(json!({ "status": "succeeded", "url": "s3://b/k" }));
@@ -61,14 +67,28 @@ struct Ending {
     story: Story,
     field: &'static str,
     value: Value,
+    /// The deadlines that were announced on the way, each once or more often.
+    announced: &'static [&'static str],
 }
 
-fn endings() -> [Ending; 4] {
+fn endings() -> [Ending; 5] {
+    let deadlines = &["i-1/1/0", "i-1/1/1"];
     [
-        Ending { story: approval, field: "result", value: json!("EUR 1200.00 paid to Ada, approved by Grace") },
-        Ending { story: approval_too_late, field: "decision", value: json!("timed_out") },
-        Ending { story: early_signal, field: "result", value: json!("orders is exported: s3://b/k") },
-        Ending { story: reminder, field: "text", value: json!("wake up") },
+        Ending {
+            story: approval,
+            field: "result",
+            value: json!("EUR 1200.00 paid to Ada, approved by Grace"),
+            announced: &[],
+        },
+        Ending { story: approval_too_late, field: "decision", value: json!("timed_out"), announced: deadlines },
+        Ending {
+            story: approval_deadline_by_deadline,
+            field: "decision",
+            value: json!("timed_out"),
+            announced: deadlines,
+        },
+        Ending { story: early_signal, field: "result", value: json!("orders is exported: s3://b/k"), announced: &[] },
+        Ending { story: reminder, field: "text", value: json!("wake up"), announced: &[] },
     ]
 }
 
@@ -141,6 +161,9 @@ async fn check(stage: &Stage, ending: &Ending) {
         panic!("the story did not end: {:?}", worker.look_up(&"i-1".into()).await);
     };
     assert_eq!(turn.state.get(ending.field), Some(&ending.value));
+    let events = stage.bus.events();
+    let told = events.iter().filter_map(|event| event.detail.get("id")?.as_str().map(str::to_owned));
+    assert_eq!(told.collect::<BTreeSet<_>>(), ending.announced.iter().map(ToString::to_string).collect());
     let again = worker.turn(Transmission::callback("i-1", None, Map::new())).await.outcome;
     assert!(matches!(again, TurnOutcome::Completed(again) if again.repeated && again.state == turn.state));
     let summary = worker.sweep(SweepScope::Everything).await.unwrap();

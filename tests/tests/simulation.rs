@@ -9,29 +9,29 @@ use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation}
 /// How many seeds every change has to stand.
 const SEEDS: u64 = 300;
 /// How many seeds may go by until a planted bug shows.
-const UNTIL_FOUND: u64 = 200;
+const UNTIL_FOUND: u64 = 1_000;
 
-/// Runs `seeds` on all cores.
-fn run(seeds: u64) -> Vec<Report> {
-    let (next, reports) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+/// What `work` makes of each number below `count`, in no particular order.
+fn on_all_cores<T: Send>(count: u64, work: impl Fn(&Simulation, u64) -> T + Sync) -> Vec<T> {
+    let (next, results) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let simulation = Simulation::default();
-                while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
-                    let report = simulation.run(seed, &Options::default());
-                    reports.lock().expect("a lock").push(report);
+                while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < count) {
+                    let result = work(&simulation, number);
+                    results.lock().expect("a lock").push(result);
                 }
             });
         }
     });
-    reports.into_inner().expect("a lock")
+    results.into_inner().expect("a lock")
 }
 
 #[test]
 fn every_invariant_holds_on_every_seed() {
-    let reports = run(SEEDS);
+    let reports: Vec<Report> = on_all_cores(SEEDS, |simulation, seed| simulation.run(seed, &Options::default()));
     assert_eq!(reports.len() as u64, SEEDS);
     if let Some(report) = reports.iter().filter(|report| report.violation.is_some()).min_by_key(|report| report.seed) {
         let replayed = Simulation::default().run(report.seed, &Options { readable: true, ..Options::default() });
@@ -62,11 +62,12 @@ fn a_seed_repeats_itself() {
 
 #[test]
 fn every_planted_bug_is_found() {
-    let simulation = Simulation::default();
-    for bug in PlantedBug::ALL {
+    let missed: Vec<_> = on_all_cores(PlantedBug::ALL.len() as u64, |simulation, number| {
+        let bug = PlantedBug::ALL[usize::try_from(number).expect("a small number")];
         let options = Options { planted: Some(bug), ..Options::default() };
-        let found =
-            (0..UNTIL_FOUND).map(|seed| simulation.run(seed, &options)).find(|report| report.violation.is_some());
-        assert!(found.is_some(), "{UNTIL_FOUND} seeds did not find {bug}");
-    }
+        let found = (0..UNTIL_FOUND).any(|seed| simulation.run(seed, &options).violation.is_some());
+        (!found).then_some(bug)
+    });
+    let missed: Vec<_> = missed.into_iter().flatten().collect();
+    assert!(missed.is_empty(), "{UNTIL_FOUND} seeds did not find {missed:?}");
 }

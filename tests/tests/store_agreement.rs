@@ -217,8 +217,8 @@ impl History {
     /// Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
     /// neighbours, so that waits collide.
     fn pause(&mut self, number: u64, generation: u64) -> PausedInvocation {
-        let due = Due { at: Timestamp::constant(1_900_000_000, 0), action: DueAction::Fail };
-        let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), event: None };
+        let due = Due::first(Timestamp::constant(1_900_000_000, 0), DueAction::Fail);
+        let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), ..WakePlan::default() };
         PausedInvocation {
             invocation_id: format!("i{number}").into(),
             correlation_id: "c".to_owned(),
@@ -236,12 +236,14 @@ impl History {
             step: 1,
             suspended_step: 0,
             attempt_index: 0,
+            outer_attempts: Vec::new(),
             schema_version: String::new(),
             session_version: None,
             metadata: Map::new(),
             carried: Map::new(),
             trace_context: None,
             suspended_at: self.now,
+            resolution: None,
         }
     }
 

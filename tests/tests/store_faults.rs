@@ -54,12 +54,14 @@ fn pause(id: &str) -> PausedInvocation {
         step: 1,
         suspended_step: 0,
         attempt_index: 0,
+        outer_attempts: Vec::new(),
         schema_version: String::new(),
         session_version: None,
         metadata: Map::new(),
         carried: Map::new(),
         trace_context: None,
         suspended_at: at(0),
+        resolution: None,
     }
 }
 

@@ -106,7 +106,7 @@ fn subscriptions(service: &Service) -> AwsSubscriptions {
 
 fn timed() -> Subscription {
     let at = Timestamp::constant(1_800_000_100, 0);
-    let wake = WakePlan { due: Some(Due { at, action: DueAction::Fail }), event: None };
+    let wake = WakePlan { due: Some(Due::first(at, DueAction::Fail)), ..WakePlan::default() };
     Subscription { invocation_id: "i1".into(), generation: 2, descriptor: SignalDescriptor::new("s1"), wake }
 }
 
@@ -114,7 +114,7 @@ fn awaiting(job: &str) -> Subscription {
     let pattern = json!({"source": ["jobs"], "detail": {"job": [job]}});
     let wait =
         EventWait { pattern: pattern.as_object().cloned().unwrap_or_default(), correlation: "$.detail.job".to_owned() };
-    let wake = WakePlan { due: None, event: Some(wait) };
+    let wake = WakePlan { event: Some(wait), ..WakePlan::default() };
     Subscription { invocation_id: "i1".into(), generation: 2, descriptor: SignalDescriptor::new(job), wake }
 }
 
@@ -130,7 +130,8 @@ async fn a_due_time_becomes_one_entry() {
     assert!(asked[0].0.contains("/schedules/dormouse-"), "{}", asked[0].0);
     assert_eq!(asked[0].1["ScheduleExpression"], "at(2027-01-15T08:01:40)");
     assert_eq!(asked[0].1["ActionAfterCompletion"], "DELETE");
-    let input = json!({"dormouse_wakeup": {"invocation_id": "i1", "generation": 2}}).to_string();
+    let input = json!({"dormouse_wakeup": {"invocation_id": "i1", "generation": 2, "due_at": "2027-01-15T08:01:40Z"}})
+        .to_string();
     assert_eq!(asked[0].1["Target"]["Input"], input);
 }
 

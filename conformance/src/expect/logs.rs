@@ -42,7 +42,7 @@ fn one(wanted: &Value, record: &LogRecord, seen: &Evidence) -> Result<(), Failur
     wanted.done()
 }
 
-fn map((record, _): &LogRecord) -> Map {
+pub(super) fn map((record, _): &LogRecord) -> Map {
     let own = record.attributes_iter().map(|(key, value)| (key.to_string(), json(value)));
     let mut all: Map = own.collect();
     if let Some(context) = record.trace_context() {

@@ -39,12 +39,12 @@ pub(super) fn no_edges(expected: &Value, seen: &Evidence) -> Result<(), Failure>
     if expected.as_bool() == Some(others == 0) { Ok(()) } else { Err(differs("no span of an edge", others)) }
 }
 
-fn first(seen: &Evidence) -> Result<&Vec<SpanData>, Failure> {
+pub(super) fn first(seen: &Evidence) -> Result<&Vec<SpanData>, Failure> {
     let first = seen.captured.spans.first().map(|(_, spans)| spans);
     first.ok_or_else(|| Failure::invalid("no observer makes spans"))
 }
 
-const INVOCATION: &str = "openarmature.invocation";
+pub(super) const INVOCATION: &str = "openarmature.invocation";
 
 fn trees(expected: &Value, spans: &[SpanData], seen: &Evidence) -> Result<(), Failure> {
     let expected = expected.as_array().map_or(std::slice::from_ref(expected), Vec::as_slice);
@@ -54,7 +54,12 @@ fn trees(expected: &Value, spans: &[SpanData], seen: &Evidence) -> Result<(), Fa
     let named = |name: &str| expected.iter().any(|tree| tree.get("name").and_then(Value::as_str) == Some(name));
     let turns: Vec<_> = roots.extract_if(.., |root| root.name != INVOCATION && !named(&root.name)).collect();
     roots.extend(turns.into_iter().flat_map(|turn| children(spans, turn)));
-    assign(expected, &roots, &Tracer { spans, seen })
+    assign(expected, &roots, &Tracer { spans, seen, in_full: true })
+}
+
+/// Each of `expected` is one of `roots`. Children that are not named may be there too, unless none shall be.
+pub(super) fn some_of(expected: &[Value], roots: &[&SpanData], seen: &Evidence) -> Result<(), Failure> {
+    assign(expected, roots, &Tracer { spans: first(seen)?, seen, in_full: false })
 }
 
 /// Whether the assertion `key` wants an invocation span that says that the invocation failed.
@@ -65,6 +70,8 @@ pub(super) fn tell_of_failure(key: &str, expected: &Value) -> bool {
         ("otel_spans", Value::Object(observers)) => observers.values().any(|trees| tell_of_failure("span_tree", trees)),
         ("span_tree", Value::Array(trees)) => trees.iter().any(failed),
         ("span_tree", tree) => failed(tree),
+        ("traces", Value::Array(traces)) => traces.iter().any(|trace| tell_of_failure("parent_trace", trace)),
+        ("parent_trace", trace) => trace.get("span_tree").is_some_and(|tree| tell_of_failure("span_tree", tree)),
         _ => false,
     }
 }
@@ -73,15 +80,19 @@ pub(super) fn tell_of_failure(key: &str, expected: &Value) -> bool {
 struct Tracer<'s> {
     spans: &'s [SpanData],
     seen: &'s Evidence,
+    /// Whether all children are named.
+    in_full: bool,
 }
 
 fn children<'s>(spans: &'s [SpanData], of: &SpanData) -> Vec<&'s SpanData> {
     spans.iter().filter(|span| span.parent_span_id == of.span_context.span_id()).collect()
 }
 
-/// Finds for each of `expected` a span of its own among `actual`, so that none is left. Siblings have no order.
+/// Finds for each of `expected` a span of its own among `actual`. Siblings have no order; whether one may be left is
+/// for the tracer to say.
 fn assign(expected: &[Value], actual: &[&SpanData], tracer: &Tracer<'_>) -> Result<(), Failure> {
-    if expected.len() != actual.len() {
+    let fits = if tracer.in_full { expected.len() == actual.len() } else { expected.len() <= actual.len() };
+    if !fits {
         return Err(differs(format!("{} spans", expected.len()), shapes(actual, tracer.spans)));
     }
     let Some((wanted, rest)) = expected.split_first() else { return Ok(()) };
@@ -127,7 +138,8 @@ fn tree(expected: &Value, span: &SpanData, tracer: &Tracer<'_>) -> Result<(), Fa
     }
     if wanted.given("children").is_some() {
         let expected: Vec<Value> = wanted.list("children")?.into_iter().map(|(_, child)| child.clone()).collect();
-        assign(&expected, &children(tracer.spans, span), tracer).map_err(told)?;
+        let tracer = Tracer { in_full: tracer.in_full || expected.is_empty(), ..*tracer };
+        assign(&expected, &children(tracer.spans, span), &tracer).map_err(told)?;
     }
     wanted.done()
 }

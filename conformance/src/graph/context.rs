@@ -1,6 +1,7 @@
 //! What a fixture's node logs, and what it does with the metadata of its invocation (observability §3.4, §7).
 
-use dormouse_engine::{NodeError, State, augment_metadata};
+use async_trait::async_trait;
+use dormouse_engine::{Middleware, Next, NodeError, State, Update, augment_metadata};
 use dormouse_ports::Map;
 use serde_json::Value;
 
@@ -42,6 +43,14 @@ impl LogSpec {
             tracing::Level::DEBUG => tracing::debug!(target: NODE_LOG, "{message}"),
             tracing::Level::TRACE => tracing::trace!(target: NODE_LOG, "{message}"),
         }
+    }
+}
+
+#[async_trait]
+impl Middleware for LogSpec {
+    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
+        self.emit();
+        next.run(state).await
     }
 }
 

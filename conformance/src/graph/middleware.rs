@@ -13,6 +13,7 @@ use self::canonical::{Isolation, Retries, Timed};
 use self::log::Logging;
 use self::mocks::{Recording, Replacing};
 use super::Stage;
+use super::context::LogSpec;
 use super::raised::Raised;
 use crate::Failure;
 use crate::directives::Directives;
@@ -21,6 +22,8 @@ use crate::directives::Directives;
 #[derive(Clone, Debug)]
 pub(super) enum Layer {
     Log(Logging),
+    /// Makes a log record before it calls on.
+    Tell(LogSpec),
     Record(Recording),
     /// Returns an update instead of calling on, or instead of an error.
     Replace(Replacing),
@@ -72,6 +75,7 @@ impl Layer {
     pub(super) fn middleware(&self, stage: &Stage) -> Arc<dyn Middleware> {
         match self {
             Self::Log(log) => log.middleware(stage),
+            Self::Tell(log) => Arc::new(log.clone()),
             Self::Record(record) => record.middleware(stage),
             Self::Replace(replace) => replace.middleware(),
             Self::Raise(error) => mocks::raising(error.clone()),

@@ -2,6 +2,7 @@ use dormouse_engine::Projection;
 
 use super::action::{Actions, SuspendSpec};
 use super::branches::BranchesSpec;
+use super::context::LogSpec;
 use super::fan_out::{FanOutSpec, pairs};
 use super::middleware::Layer;
 use crate::Failure;
@@ -41,6 +42,10 @@ impl NodeSpec {
             layers.extend(actions.layers());
             Work::Actions(actions)
         };
+        // An action logs for itself, in its turn.
+        if let (false, Some(log)) = (matches!(work, Work::Actions(_)), node.given("emits_log")) {
+            layers.push(Layer::Tell(LogSpec::read("emits_log", log)?));
+        }
         node.done()?;
         Ok(Self { work, layers })
     }

@@ -1,9 +1,9 @@
-//! *Expense approval*: waits for a person, with a deadline.
+//! *Expense approval*: waits for a person, with a ladder of deadlines.
 
 use dormouse_engine::{CompiledGraph, END, EngineError, NodeError, Target, TypedGraph, Update, suspend};
 use dormouse_ports::{Category, SignalDescriptor};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::invocation_id;
 
@@ -37,8 +37,13 @@ pub struct Expense {
     pub amount_cents: u64,
     /// What for.
     pub purpose: String,
-    /// How long a decision may take, as an ISO-8601 duration; three days when empty.
+    /// How long a decision may take, as an ISO-8601 duration. When empty: three days, with a reminder after one day and
+    /// an escalation after two.
     pub decide_within: String,
+    /// When to remind whoever was asked, as an ISO-8601 duration; never when empty and `decide_within` is given.
+    pub remind_after: String,
+    /// When to tell whoever is responsible; as `remind_after`.
+    pub escalate_after: String,
     /// The decision: what the awaited signal carries.
     pub decision: Decision,
     /// Who decided; the signal may carry it.
@@ -77,11 +82,22 @@ fn check(expense: &Expense) -> Result<Update, NodeError> {
 }
 
 fn wait_for_decision(expense: &Expense) -> Result<SignalDescriptor, NodeError> {
-    let within = if expense.decide_within.is_empty() { "P3D" } else { &expense.decide_within };
     Ok(SignalDescriptor::new(format!("expense-{}", invocation_id()?))
         .with("kind", "approval")
         .with("description", format!("{} asks for {} for {}", expense.employee, euros(expense), expense.purpose))
-        .with("timeout", json!({ "after": within, "then": { "resume": { "decision": Decision::TimedOut } } })))
+        .with("deadlines", deadlines(expense)))
+}
+
+fn deadlines(expense: &Expense) -> Value {
+    let is_usual = expense.decide_within.is_empty();
+    let or_usual = |given: &str, usual: &str| if given.is_empty() && is_usual { usual } else { given }.to_owned();
+    let (remind, escalate) = (or_usual(&expense.remind_after, "P1D"), or_usual(&expense.escalate_after, "P2D"));
+    let end = or_usual(&expense.decide_within, "P3D");
+    let reminder = (!remind.is_empty()).then(|| json!({ "after": remind, "do": "remind" }));
+    let escalation =
+        (!escalate.is_empty()).then(|| json!({ "after": escalate, "do": "escalate", "to": "head of finance" }));
+    let end = json!({ "after": end, "then": { "resume": { "decision": Decision::TimedOut } } });
+    reminder.into_iter().chain(escalation).chain([end]).collect()
 }
 
 fn verdict(expense: &Expense) -> String {

@@ -79,10 +79,12 @@ where
         let message = answer.message().unwrap_or("no message");
         return (kind_of(code, status), format!("{action} on {resource}: {code}: {message}"));
     }
-    let kind = match error {
-        SdkError::ConstructionFailure(_) => Kind::Refused,
-        SdkError::DispatchFailure(failure) if failure.is_user() => Kind::Denied,
-        _ => Kind::Passing,
+    let is_ours = matches!(error, SdkError::ConstructionFailure(_));
+    let is_forbidden = matches!(error, SdkError::DispatchFailure(failure) if failure.is_user());
+    let kind = match (is_ours, is_forbidden) {
+        (true, _) => Kind::Refused,
+        (_, true) => Kind::Denied,
+        (false, false) => Kind::Passing,
     };
     (kind, format!("{action} on {resource}: {}", reasons(error)))
 }

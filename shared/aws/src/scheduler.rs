@@ -1,4 +1,4 @@
-//! One-shot entries of EventBridge Scheduler, one for each pause that falls due.
+//! One-shot entries of EventBridge Scheduler: one at a time for each pause that falls due.
 
 use aws_sdk_scheduler::Client;
 use aws_sdk_scheduler::config::http::HttpResponse;
@@ -7,7 +7,7 @@ use aws_sdk_scheduler::operation::create_schedule::CreateScheduleInput;
 use aws_sdk_scheduler::types::{
     ActionAfterCompletion, DeadLetterConfig, FlexibleTimeWindow, FlexibleTimeWindowMode, Target,
 };
-use dormouse_ports::{InvocationId, SubscriptionError};
+use dormouse_ports::{Due, InvocationId, SubscriptionError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -30,20 +30,34 @@ pub struct SchedulerConfig {
 /// How far ahead an entry must lie: the service refuses instants that have passed.
 const AHEAD: SignedDuration = SignedDuration::from_secs(5);
 
-/// The entry's name says whose it is: making it again finds it there.
-pub(crate) fn schedule_name(invocation: &InvocationId, generation: u64) -> String {
-    derived(&[invocation.as_str(), &generation.to_string()])
+/// A deadline of pause `generation` of `invocation`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline<'a> {
+    pub(crate) invocation: &'a InvocationId,
+    pub(crate) generation: u64,
+    pub(crate) due: &'a Due,
 }
 
-/// Makes sure that pause `generation` of `invocation` is woken at `at`.
+impl Deadline<'_> {
+    /// The entry's name says whose it is: making it again finds it there. Deadlines that follow the first one have
+    /// names of their own, because an entry that has fired may be there for a moment still.
+    fn schedule_name(self) -> String {
+        let (invocation, generation) = (self.invocation.as_str(), self.generation.to_string());
+        match self.due.rung {
+            0 => derived(&[invocation, &generation]),
+            rung => derived(&[invocation, &generation, &rung.to_string()]),
+        }
+    }
+}
+
+/// Makes sure that a pause is woken at its deadline.
 pub(crate) async fn schedule(
     client: &Client,
     config: &SchedulerConfig,
-    (invocation, generation): (&InvocationId, u64),
-    at: Timestamp,
+    deadline: Deadline<'_>,
     now: Timestamp,
 ) -> Result<(), SubscriptionError> {
-    let input = entry(config, invocation, generation, expression(at, now))?;
+    let input = entry(config, deadline, expression(deadline.due.at, now))?;
     let request = client.create_schedule().set_name(input.name).set_group_name(input.group_name);
     let request = request.set_schedule_expression(input.schedule_expression).set_target(input.target);
     let request = request.set_schedule_expression_timezone(input.schedule_expression_timezone);
@@ -59,10 +73,9 @@ pub(crate) async fn schedule(
 pub(crate) async fn unschedule(
     client: &Client,
     config: &SchedulerConfig,
-    invocation: &InvocationId,
-    generation: u64,
+    deadline: Deadline<'_>,
 ) -> Result<(), SubscriptionError> {
-    let request = client.delete_schedule().name(schedule_name(invocation, generation));
+    let request = client.delete_schedule().name(deadline.schedule_name());
     match request.group_name(&config.group_name).send().await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some("ResourceNotFoundException") => Ok(()),
@@ -72,11 +85,12 @@ pub(crate) async fn unschedule(
 
 fn entry(
     config: &SchedulerConfig,
-    invocation: &InvocationId,
-    generation: u64,
+    deadline: Deadline<'_>,
     expression: String,
 ) -> Result<CreateScheduleInput, SubscriptionError> {
-    let input = json!({"dormouse_wakeup": {"invocation_id": invocation, "generation": generation}});
+    let Deadline { invocation, generation, due } = deadline;
+    let wakeup = json!({"invocation_id": invocation, "generation": generation, "due_at": due.at});
+    let input = json!({"dormouse_wakeup": wakeup});
     let letters = config.dead_letter_arn.as_ref().map(|arn| DeadLetterConfig::builder().arn(arn).build());
     let target = Target::builder()
         .arn(&config.wakeup_function_arn)
@@ -87,7 +101,7 @@ fn entry(
         .map_err(malformed)?;
     let window = FlexibleTimeWindow::builder().mode(FlexibleTimeWindowMode::Off).build().map_err(malformed)?;
     CreateScheduleInput::builder()
-        .name(schedule_name(invocation, generation))
+        .name(deadline.schedule_name())
         .group_name(&config.group_name)
         .schedule_expression(expression)
         .schedule_expression_timezone("UTC")
@@ -124,10 +138,16 @@ where
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::DueAction;
+
     use super::*;
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("an instant")
+    }
+
+    fn due(rung: u32) -> Due {
+        Due { rung, ..Due::first(at("2027-01-01T00:00:00.000000005Z"), DueAction::Fail) }
     }
 
     fn config() -> SchedulerConfig {
@@ -149,21 +169,30 @@ mod tests {
 
     #[test]
     fn an_entry_fires_once_and_says_whom_to_wake() {
-        let entry = entry(&config(), &"i\"1".into(), 3, "at(2027-01-01T00:00:00)".to_owned()).expect("an entry");
-        assert_eq!(entry.name(), Some(schedule_name(&"i\"1".into(), 3).as_str()));
+        let (invocation, due) = ("i\"1".into(), due(0));
+        let deadline = Deadline { invocation: &invocation, generation: 3, due: &due };
+        let entry = entry(&config(), deadline, "at(2027-01-01T00:00:00)".to_owned()).expect("an entry");
+        assert_eq!(entry.name(), Some(deadline.schedule_name().as_str()));
         assert_eq!(entry.action_after_completion(), Some(&ActionAfterCompletion::Delete));
         assert_eq!(entry.group_name(), Some("dormouse"));
         assert_eq!(entry.flexible_time_window().map(|window| window.mode().clone()), Some(FlexibleTimeWindowMode::Off));
         let target = entry.target().expect("a target");
         assert_eq!((target.arn(), target.role_arn()), ("arn:wakeup", "arn:role"));
         assert_eq!(target.dead_letter_config().and_then(DeadLetterConfig::arn), Some("arn:letters"));
-        assert_eq!(target.input(), Some(r#"{"dormouse_wakeup":{"invocation_id":"i\"1","generation":3}}"#));
+        let input =
+            r#"{"dormouse_wakeup":{"invocation_id":"i\"1","generation":3,"due_at":"2027-01-01T00:00:00.000000005Z"}}"#;
+        assert_eq!(target.input(), Some(input));
     }
 
     #[test]
-    fn every_pause_has_a_name_of_its_own() {
-        assert_ne!(schedule_name(&"i1".into(), 1), schedule_name(&"i1".into(), 2));
-        assert_ne!(schedule_name(&"i1".into(), 11), schedule_name(&"i11".into(), 1));
-        assert!(schedule_name(&"a very long / strange id".repeat(20).into(), 1).len() <= 64);
+    fn every_deadline_has_a_name_of_its_own() {
+        let name = |invocation: &str, generation, rung| {
+            Deadline { invocation: &invocation.into(), generation, due: &due(rung) }.schedule_name()
+        };
+        assert_ne!(name("i1", 1, 0), name("i1", 2, 0));
+        assert_ne!(name("i1", 11, 0), name("i11", 1, 0));
+        assert_ne!(name("i1", 1, 0), name("i1", 1, 1));
+        assert_ne!(name("i1", 1, 1), name("i1", 1, 2));
+        assert!(name(&"a very long / strange id".repeat(20), 1, 9).len() <= 64);
     }
 }

@@ -6,7 +6,7 @@ use dormouse_ports::{Clock, SignalSubscriptions, Subscription, SubscriptionError
 
 use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
-use crate::scheduler::{self, SchedulerConfig};
+use crate::scheduler::{self, Deadline, SchedulerConfig};
 
 /// The [`SignalSubscriptions`] on AWS: a due time becomes an entry of the scheduler, an awaited event a shared rule.
 ///
@@ -43,19 +43,22 @@ impl SignalSubscriptions for AwsSubscriptions {
         if let Some(wait) = &subscription.wake.event {
             self.rules.ensure(wait, &subscription.descriptor.signal_id).await?;
         }
-        if let Some(due) = &subscription.wake.due {
-            let pause = (&subscription.invocation_id, subscription.generation);
-            scheduler::schedule(&self.scheduler, &self.schedules, pause, due.at, self.clock.now()).await?;
+        match deadline(subscription) {
+            Some(next) => scheduler::schedule(&self.scheduler, &self.schedules, next, self.clock.now()).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Rules stay: others may wait for the same shape of event.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
-        if subscription.wake.due.is_none() {
-            return Ok(());
+        match deadline(subscription) {
+            Some(next) => scheduler::unschedule(&self.scheduler, &self.schedules, next).await,
+            None => Ok(()),
         }
-        let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
-        scheduler::unschedule(&self.scheduler, &self.schedules, invocation, generation).await
     }
+}
+
+fn deadline(subscription: &Subscription) -> Option<Deadline<'_>> {
+    let Subscription { invocation_id: invocation, generation, wake, .. } = subscription;
+    wake.due.as_ref().map(|due| Deadline { invocation, generation: *generation, due })
 }

@@ -15,6 +15,7 @@ use dormouse_ports::{InvocationId, Map, SessionId};
 use futures::future::BoxFuture;
 use tracing::Instrument;
 
+use crate::observe::Origin;
 use crate::run::{Attempts, Body};
 
 /// What every part of an invocation may know of it.
@@ -90,6 +91,12 @@ impl View {
 /// that nobody observes.
 pub fn position() -> Option<Arc<Position>> {
     look(|scope| scope.body.as_ref()?.position.clone()).flatten()
+}
+
+/// The innermost node around this place, with everything that was entered on the way there; `None` outside of nodes,
+/// and in invocations that nobody observes.
+pub fn origin() -> Option<Origin> {
+    look(|scope| scope.attempts.as_ref()?.origin(scope.attempt_index)).flatten()
 }
 
 /// The span that surrounds this place from outside of any invocation, as [`in_trace`] has said.

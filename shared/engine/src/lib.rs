@@ -52,7 +52,7 @@ mod observe;
 mod run;
 mod state;
 
-pub use ambient::{Identity, Position, current, in_trace, position, surrounding_trace};
+pub use ambient::{Identity, Position, current, in_trace, origin, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
 pub use graph::{
     Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
@@ -61,9 +61,9 @@ pub use graph::{
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd, InvocationResult,
-    InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
-    ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, Subgraphs, drain_current_events,
+    CheckpointSaved, DrainSummary, EmptyPhases, Entry, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd,
+    InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
+    ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
 };
 pub use run::{
     AfterError, BatchedSaves, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports, Resume, Suspended,

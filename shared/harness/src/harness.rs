@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended};
 use dormouse_ports::{
-    Category, GrowingLists, InvocationId, InvocationWrite, PausedInvocation, SignalSubscriptions, Subscription,
-    SubscriptionError,
+    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, PausedInvocation,
+    SignalSubscriptions, Subscription, SubscriptionError,
 };
 use futures::future::{Either, select};
 use jiff::Timestamp;
@@ -24,6 +24,7 @@ struct Parts {
     engine: Engine,
     graphs: GraphRegistry,
     subscriptions: Arc<dyn SignalSubscriptions>,
+    bus: Arc<dyn EventBus>,
     config: HarnessConfig,
     listeners: Listeners,
 }
@@ -35,15 +36,16 @@ impl fmt::Debug for Harness {
 }
 
 impl Harness {
-    /// A harness for `graphs` that registers wake-ups with `subscriptions`.
+    /// A harness for `graphs` that registers wake-ups with `subscriptions` and announces passed deadlines on `bus`.
     pub fn new(
         engine: Engine,
         graphs: GraphRegistry,
         subscriptions: Arc<dyn SignalSubscriptions>,
+        bus: Arc<dyn EventBus>,
         config: HarnessConfig,
     ) -> Self {
         let listeners = Listeners::default();
-        Self(Arc::new(Parts { engine, graphs, subscriptions, config, listeners }))
+        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners }))
     }
 
     /// The graphs that it can run.
@@ -67,6 +69,10 @@ impl Harness {
 
     pub(crate) fn subscriptions(&self) -> &dyn SignalSubscriptions {
         &*self.0.subscriptions
+    }
+
+    pub(crate) fn bus(&self) -> &dyn EventBus {
+        &*self.0.bus
     }
 
     /// Serves one transmission from its classification to its outcome (harness §3 to §5). It never waits for a
@@ -147,6 +153,7 @@ impl Harness {
                 graph: graph.name().to_owned(),
                 state: done.state.to_map(),
                 carried: done.carried,
+                resolution: done.resolution,
                 repeated: false,
             })))),
             Outcome::Suspended(mut pause) => match pause.arrived.take() {
@@ -188,15 +195,16 @@ impl Harness {
     pub(crate) async fn fail_unclaimed(&self, paused: PausedInvocation, error: &TurnError) -> Result<(), String> {
         let failure =
             dormouse_ports::FailureRecord { category: error.category.clone(), message: error.message.clone() };
-        self.commit(InvocationWrite::Fail { paused: Box::new(paused), owner: None, failure }).await
+        let write = InvocationWrite::Fail { paused: Box::new(paused), owner: None, failure };
+        self.commit(write).await.map_err(|error| error.to_string())
     }
 
     /// Commits a change of an invocation that concerns no session.
-    pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), String> {
+    pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), CommitError> {
         let ports = self.engine().ports();
         let (id, now, growing) = (ports.ids.fresh(), ports.clock.now(), GrowingLists::default());
         let commit = dormouse_ports::Commit { id, now, session: None, invocation: Some(write), growing };
-        ports.store.commit(&commit).await.map_err(|error| error.to_string())
+        ports.store.commit(&commit).await
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -232,7 +240,7 @@ fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
     }
 }
 
-fn subscription_failed(error: SubscriptionError) -> TurnError {
+pub(crate) fn subscription_failed(error: SubscriptionError) -> TurnError {
     let bucket = match &error {
         SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
         SubscriptionError::Denied(_) => Bucket::SessionTerminating,

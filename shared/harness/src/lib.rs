@@ -15,6 +15,7 @@
 mod bucket;
 pub mod chat;
 mod config;
+mod deadline;
 mod fresh;
 mod harness;
 mod outbound;

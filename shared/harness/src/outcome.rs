@@ -1,5 +1,7 @@
 use dormouse_engine::EngineError;
-use dormouse_ports::{Category, FailureRecord, InvocationId, Map, SessionId, SignalDescriptor, SignalId, WakePlan};
+use dormouse_ports::{
+    Category, FailureRecord, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
+};
 use jiff::Timestamp;
 
 use crate::{Bucket, DispatchPath, bucket_of};
@@ -49,6 +51,8 @@ pub struct CompletedTurn {
     pub state: Map,
     /// What the caller of the first turn gave along.
     pub carried: Map,
+    /// By what its last pause ended; `None` when it never slept, or ended before this was kept.
+    pub resolution: Option<Resolution>,
     /// Whether this answer was given before, to another delivery.
     pub repeated: bool,
 }

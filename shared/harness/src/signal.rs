@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, DueAction, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalId, SignalState, StoreError, Subscription,
+    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, InvocationId, InvocationRecord,
+    InvocationStatus, InvocationWrite, Map, PausedInvocation, RESOLUTION, SignalId, SignalState, StoreError,
+    Subscription,
 };
-use jiff::Timestamp;
 
 use crate::harness::{Budget, Settled};
 use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Transmission, Trigger, TurnError, TurnOutcome};
@@ -16,21 +16,25 @@ use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Transmission, Trigger
 const MOST_CONTINUATIONS: usize = 16;
 
 /// A delivery that found its invocation.
-struct Delivery {
-    invocation_id: InvocationId,
-    generation: Option<u64>,
-    payload: Map,
-    budget: Budget,
+pub(crate) struct Delivery {
+    pub(crate) invocation_id: InvocationId,
+    pub(crate) generation: Option<u64>,
+    pub(crate) payload: Map,
+    pub(crate) budget: Budget,
     /// Who triggered it: a person waits for an answer, a timer comes again.
-    trigger: Trigger,
+    pub(crate) trigger: Trigger,
 }
 
 impl Harness {
     pub(crate) async fn resume(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
         let budget = self.budget(&transmission);
-        let payload = transmission.signal_payload.unwrap_or_default();
+        let mut payload = transmission.signal_payload.unwrap_or_default();
+        // A signal cannot say that time decided.
+        payload.shift_remove(RESOLUTION);
         match (transmission.trigger, transmission.invocation_id, transmission.signal_id) {
-            (Trigger::Due, Some(id), _) => self.fall_due(id, transmission.generation, budget).await,
+            (Trigger::Due, Some(id), _) => {
+                self.fall_due(id, transmission.generation, transmission.due_at, budget).await
+            }
             (Trigger::Signal, Some(invocation_id), _) => {
                 let (generation, trigger) = (transmission.generation, Trigger::Signal);
                 self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await
@@ -79,46 +83,8 @@ impl Harness {
         }
     }
 
-    /// What a pause that fell due asks for.
-    async fn fall_due(
-        &self,
-        invocation_id: InvocationId,
-        generation: Option<u64>,
-        budget: Budget,
-    ) -> Result<TurnOutcome, TurnError> {
-        let stale = TurnOutcome::Stale { invocation_id: invocation_id.clone() };
-        let Some(record) = self.load_invocation(&invocation_id).await? else { return Ok(stale) };
-        let paused = &record.paused;
-        let is_over = matches!(record.status, InvocationStatus::Completed { .. } | InvocationStatus::Errored(_));
-        let due = paused.wake.due.clone().filter(|_| !is_over);
-        let Some(due) = due.filter(|_| generation.is_none_or(|meant| meant == paused.generation)) else {
-            return Ok(stale);
-        };
-        match due.action {
-            DueAction::Resume(payload) => {
-                let (generation, trigger) = (Some(paused.generation), Trigger::Due);
-                self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await
-            }
-            DueAction::Fail => self.time_out(*record, due.at).await,
-        }
-    }
-
-    /// Ends a pause for which no signal came in time. One that was accepted in time stands, even if its worker died.
-    async fn time_out(&self, record: InvocationRecord, due_at: Timestamp) -> Result<TurnOutcome, TurnError> {
-        let id = record.paused.invocation_id.clone();
-        let in_progress = |reason: &str| TurnError::new(Category::ResumeInProgress, reason).of(&id);
-        if matches!(record.status, InvocationStatus::Resuming(_)) {
-            let taken = self.take_over(&record).await?;
-            return taken.ok_or_else(|| in_progress("a signal that came in time is being delivered"));
-        }
-        let message = format!("no signal `{}` came until {due_at}", record.paused.descriptor.signal_id);
-        let error = TurnError::new(Category::SuspensionTimedOut, message).of(&id);
-        self.fail_unclaimed(record.paused, &error).await.map_err(|reason| in_progress(&reason))?;
-        Err(error)
-    }
-
     /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
-    async fn deliver(&self, delivery: Delivery) -> Result<TurnOutcome, TurnError> {
+    pub(crate) async fn deliver(&self, delivery: Delivery) -> Result<TurnOutcome, TurnError> {
         let id = delivery.invocation_id.clone();
         loop {
             let lease = self.lease(delivery.budget);
@@ -244,8 +210,8 @@ impl Harness {
             generation: record.paused.generation,
             owner: claim.owner.clone(),
         };
-        if let Err(reason) = self.commit(write).await {
-            tracing::warn!(%reason, "a claim was not given back; it ends by itself");
+        if let Err(error) = self.commit(write).await {
+            tracing::warn!(%error, "a claim was not given back; it ends by itself");
         }
     }
 
@@ -294,6 +260,7 @@ impl Harness {
                 graph: paused.graph,
                 state,
                 carried: paused.carried,
+                resolution: paused.resolution,
                 repeated: true,
             })),
             InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),
@@ -333,7 +300,7 @@ fn may_try_again(error: &EngineError) -> bool {
     error.is_transient() || crate::bucket_of(error.derived_category()) == Bucket::RetryableTransient
 }
 
-fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
+pub(crate) fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
     SuspendedTurn {
         suspending_node: paused.namespace.first().map(ToString::to_string).unwrap_or_default(),
         state: paused.outermost_state().clone(),
@@ -351,12 +318,17 @@ fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
 /// What the pause of `record` had registered, where it had.
 fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
     let paused = &record.paused;
-    (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| Subscription {
+    (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| subscription_to(paused))
+}
+
+/// What wakes `paused`.
+pub(crate) fn subscription_to(paused: &PausedInvocation) -> Subscription {
+    Subscription {
         invocation_id: paused.invocation_id.clone(),
         generation: paused.generation,
         descriptor: paused.descriptor.clone(),
         wake: paused.wake.clone(),
-    })
+    }
 }
 
 pub(crate) fn store_failed(error: StoreError) -> TurnError {

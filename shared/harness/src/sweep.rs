@@ -87,7 +87,11 @@ impl Harness {
 
     async fn sweep_row(&self, row: &PendingRow, summary: &mut SweepSummary) -> Result<Swept, TurnError> {
         if row.due_at.is_some_and(|at| at <= self.now()) {
-            return match self.turn(Transmission::due(row.invocation_id.clone(), row.generation)).await.outcome {
+            return match self
+                .turn(Transmission::due(row.invocation_id.clone(), row.generation, row.due_at))
+                .await
+                .outcome
+            {
                 TurnOutcome::Errored(error) if error.bucket == crate::Bucket::RetryableTransient => Err(*error),
                 TurnOutcome::Completed(_)
                 | TurnOutcome::Suspended(_)

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use dormouse_engine::EngineError;
 use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalId};
+use jiff::Timestamp;
 
 use crate::Mode;
 
@@ -47,6 +48,8 @@ pub struct Transmission {
     pub signal_payload: Option<Map>,
     /// What made a signal arrive.
     pub trigger: Trigger,
+    /// Of a pause that fell due: which of its deadlines is meant, by its instant; whichever is next when absent.
+    pub due_at: Option<Timestamp>,
     /// Used verbatim for a fresh turn.
     pub correlation_id: Option<String>,
     /// Travels to every observer and backend.
@@ -82,13 +85,14 @@ impl Transmission {
         }
     }
 
-    /// A pause that fell due.
-    pub fn due(invocation_id: impl Into<InvocationId>, generation: u64) -> Self {
+    /// A pause that fell due at `due_at`.
+    pub fn due(invocation_id: impl Into<InvocationId>, generation: u64, due_at: Option<Timestamp>) -> Self {
         Self {
             intent: Some(Intent::SignalResume),
             invocation_id: Some(invocation_id.into()),
             generation: Some(generation),
             trigger: Trigger::Due,
+            due_at,
             ..Self::default()
         }
     }

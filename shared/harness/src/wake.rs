@@ -6,11 +6,19 @@
 //! | `wake_after` | an ISO-8601 duration, `PT10M` or `P3D` | resume that much later |
 //! | `wake_payload` | a mapping | what a wake-up lays over the state; nothing when absent |
 //! | `timeout` | `{"after": duration}` or `{"at": instant}`, and `"then": {"resume": payload}` or `"then": "fail"` | what happens when no signal comes until then |
+//! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"` or `"escalate"`, and `to` (a name; optional for `remind`), are told on the bus; the last step, and only it, has a `then` as of `timeout` |
 //! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload |
 //!
-//! Days count 24 hours; months and years have no fixed length and are refused.
+//! What `resume` holds is laid over the state together with `"dormouse_resolution": "timed_out"`, where the graph declares
+//! a field of that name: a default that says no can be told from somebody who says no (`"signalled"`). A passed step of the
+//! ladder is an event of source `dormouse` and detail-type `Dormouse Deadline`; its detail has `id` (the same however
+//! often it is told), `invocation_id`, `graph`, `signal_id`, `generation`, `rung`, `do`, `to` and `due_at`.
+//!
+//! Instants count from the beginning of the pause. Days count 24 hours; months and years have no fixed length and are refused.
 
-use dormouse_ports::{Due, DueAction, EventWait, Map, SignalDescriptor, WakePlan, WakePlanner};
+mod ladder;
+
+use dormouse_ports::{Due, DueAction, EventWait, Map, Resolution, SignalDescriptor, WakePlan, WakePlanner};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde_json::Value;
 
@@ -22,11 +30,13 @@ impl WakePlanner for DescriptorWakes {
     fn plan(&self, descriptor: &SignalDescriptor, now: Timestamp) -> Result<WakePlan, String> {
         let empty = Map::new();
         let metadata = descriptor.metadata.as_ref().unwrap_or(&empty);
-        let due = match (wake(metadata, now)?, timeout(metadata, now)?) {
-            (Some(_), Some(_)) => return Err("give a wake-up or a `timeout`, not both".to_owned()),
-            (wake, timeout) => wake.or(timeout),
-        };
-        Ok(WakePlan { due, event: event(metadata)? })
+        let (wake, timeout) = (wake(metadata, now)?, timeout(metadata, now)?);
+        let ladder = ladder::read(metadata, now)?;
+        if usize::from(wake.is_some()) + usize::from(timeout.is_some()) + usize::from(!ladder.is_empty()) > 1 {
+            return Err("give a wake-up, a `timeout` or `deadlines`, not both".to_owned());
+        }
+        let mut dues = wake.into_iter().chain(timeout).chain(ladder);
+        Ok(WakePlan { due: dues.next(), later: dues.collect(), event: event(metadata)? })
     }
 }
 
@@ -42,20 +52,31 @@ fn wake(metadata: &Map, now: Timestamp) -> Result<Option<Due>, String> {
         Some(Value::Object(payload)) => payload.clone(),
         Some(_) => return Err("`wake_payload` must be a mapping".to_owned()),
     };
-    Ok(Some(Due { at, action: DueAction::Resume(payload) }))
+    Ok(Some(Due::first(at, DueAction::Resume(Resolution::Woken.mark(payload)))))
 }
 
 fn timeout(metadata: &Map, now: Timestamp) -> Result<Option<Due>, String> {
     let Some(timeout) = metadata.get("timeout") else { return Ok(None) };
-    let at = match (timeout.get("at"), timeout.get("after")) {
-        (Some(at), None) => instant("timeout.at", at)?,
-        (None, Some(after)) => later("timeout.after", after, now)?,
-        (Some(_), Some(_)) | (None, None) => return Err("`timeout` needs either `at` or `after`".to_owned()),
-    };
-    let then = timeout.get("then").cloned().unwrap_or(Value::Null);
-    let action = serde_json::from_value::<DueAction>(then)
-        .map_err(|_| "`timeout.then` must be {\"resume\": payload} or \"fail\"".to_owned())?;
-    Ok(Some(Due { at, action }))
+    let at = moment("timeout", timeout, now)?;
+    Ok(Some(Due::first(at, ending("timeout", timeout.get("then"))?)))
+}
+
+/// The instant that `at` or `after` of the value under `key` gives.
+fn moment(key: &str, value: &Value, now: Timestamp) -> Result<Timestamp, String> {
+    match (value.get("at"), value.get("after")) {
+        (Some(at), None) => instant(&format!("{key}.at"), at),
+        (None, Some(after)) => later(&format!("{key}.after"), after, now),
+        (Some(_), Some(_)) | (None, None) => Err(format!("`{key}` needs either `at` or `after`")),
+    }
+}
+
+/// What `then` of the value under `key` does when no signal came in time.
+fn ending(key: &str, then: Option<&Value>) -> Result<DueAction, String> {
+    match (then.and_then(|then| then.get("resume")), then.and_then(Value::as_str)) {
+        (Some(Value::Object(payload)), None) => Ok(DueAction::Resume(Resolution::TimedOut.mark(payload.clone()))),
+        (None, Some("fail")) => Ok(DueAction::Fail),
+        _ => Err(format!("`{key}.then` must be {{\"resume\": payload}} or \"fail\"")),
+    }
 }
 
 fn event(metadata: &Map) -> Result<Option<EventWait>, String> {
@@ -88,11 +109,15 @@ fn later(key: &str, value: &Value, now: Timestamp) -> Result<Timestamp, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_ports::{Announcement, Escalation};
     use serde_json::json;
 
+    fn object(value: Value) -> Map {
+        value.as_object().unwrap().clone()
+    }
+
     fn plan(metadata: Value) -> Result<WakePlan, String> {
-        let Value::Object(metadata) = metadata else { return Err("a mapping".to_owned()) };
-        let descriptor = SignalDescriptor { signal_id: "s".into(), metadata: Some(metadata) };
+        let descriptor = SignalDescriptor { signal_id: "s".into(), metadata: Some(object(metadata)) };
         DescriptorWakes.plan(&descriptor, "2026-01-01T00:00:00Z".parse().map_err(|_| "now")?)
     }
 
@@ -100,13 +125,52 @@ mod tests {
     fn a_duration_is_resolved_to_an_instant() {
         let due = plan(json!({ "wake_after": "P1DT30M", "wake_payload": { "awake": true } })).unwrap().due.unwrap();
         assert_eq!(due.at.to_string(), "2026-01-02T00:30:00Z");
-        assert_eq!(due.action, DueAction::Resume(json!({ "awake": true }).as_object().unwrap().clone()));
+        assert_eq!(due.action, DueAction::Resume(Resolution::Woken.mark(object(json!({ "awake": true })))));
     }
 
     #[test]
     fn a_timeout_says_what_happens_then() {
         let due = plan(json!({ "timeout": { "at": "2026-02-01T00:00:00Z", "then": "fail" } })).unwrap().due.unwrap();
         assert_eq!((due.at.to_string().as_str(), due.action), ("2026-02-01T00:00:00Z", DueAction::Fail));
+    }
+
+    #[test]
+    fn a_ladder_is_resolved_step_by_step() {
+        let plan = plan(json!({ "deadlines": [
+            { "after": "P1D", "do": "remind" },
+            { "at": "2026-01-03T00:00:00Z", "do": "escalate", "to": "the board" },
+            { "after": "P3D", "then": { "resume": { "decision": "denied" } } },
+        ] }))
+        .unwrap();
+        let announce = |step, to: Option<&str>| DueAction::Announce(Announcement { step, to: to.map(str::to_owned) });
+        let denied = Resolution::TimedOut.mark(object(json!({ "decision": "denied" })));
+        let expected = [
+            ("2026-01-02T00:00:00Z", announce(Escalation::Remind, None)),
+            ("2026-01-03T00:00:00Z", announce(Escalation::Escalate, Some("the board"))),
+            ("2026-01-04T00:00:00Z", DueAction::Resume(denied)),
+        ];
+        let mut rest = Some(plan);
+        for (rung, (at, action)) in (0..).zip(expected) {
+            let due = Due { at: at.parse().unwrap(), action, rung };
+            assert_eq!(rest.as_ref().and_then(|plan| plan.due.clone()), Some(due));
+            rest = rest.and_then(|plan| plan.advanced());
+        }
+        assert_eq!(rest, None, "nothing comes after the last one");
+    }
+
+    #[test]
+    fn a_plan_survives_its_record() {
+        let plan = plan(json!({ "deadlines": [
+            { "after": "P1D", "do": "reassign", "to": "Grace" },
+            { "after": "P2D", "then": "fail" },
+        ] }))
+        .unwrap();
+        let written = serde_json::to_value(&plan).unwrap();
+        assert_eq!(written["due"]["action"], json!({ "announce": { "do": "reassign", "to": "Grace" } }));
+        assert_eq!(serde_json::from_value::<WakePlan>(written).unwrap(), plan);
+        let before = json!({ "due": { "at": "2026-01-02T00:00:00Z", "action": "fail" } });
+        let before: WakePlan = serde_json::from_value(before).unwrap();
+        assert_eq!((before.rung(), before.later), (0, Vec::new()), "records from before there were ladders");
     }
 
     #[test]
@@ -125,6 +189,37 @@ mod tests {
             (json!({ "timeout": { "then": "fail" } }), "timeout"),
             (json!({ "timeout": { "after": "PT1S" } }), "timeout.then"),
             (json!({ "wake_after": "PT1S", "timeout": { "after": "PT1S", "then": "fail" } }), "not both"),
+            (json!({ "deadlines": {} }), "`deadlines`"),
+            (json!({ "deadlines": [] }), "`deadlines`"),
+            (json!({ "deadlines": vec![json!({}); 11] }), "`deadlines`"),
+            (json!({ "deadlines": [1] }), "`deadlines[0]`"),
+            (json!({ "deadlines": [{ "then": "fail" }] }), "`deadlines[0]`"),
+            (json!({ "deadlines": [{ "after": "P1D" }] }), "`deadlines[0].then`"),
+            (json!({ "deadlines": [{ "after": "P1D", "then": "resume" }] }), "`deadlines[0].then`"),
+            (json!({ "deadlines": [{ "after": "P1D", "do": "remind" }] }), "`deadlines[0].then`"),
+            (json!({ "deadlines": [{ "after": "P1D", "do": "remind", "then": "fail" }] }), "`deadlines[0]`"),
+            (json!({ "deadlines": [{ "after": "P1D", "then": "fail", "too": 1 }] }), "`deadlines[0].too`"),
+            (
+                json!({ "deadlines": [{ "after": "P1D", "then": "fail" }, { "after": "P2D", "then": "fail" }] }),
+                "`deadlines[0].do`",
+            ),
+            (
+                json!({ "deadlines": [{ "after": "P1D", "do": "ask" }, { "after": "P2D", "then": "fail" }] }),
+                "`deadlines[0].do`",
+            ),
+            (
+                json!({ "deadlines": [{ "after": "P1D", "do": "escalate" }, { "after": "P2D", "then": "fail" }] }),
+                "`deadlines[0].to`",
+            ),
+            (
+                json!({ "deadlines": [{ "after": "P1D", "do": "remind", "to": 1 }, { "after": "P2D", "then": "fail" }] }),
+                "`deadlines[0].to`",
+            ),
+            (
+                json!({ "deadlines": [{ "after": "P2D", "do": "remind" }, { "after": "P2D", "then": "fail" }] }),
+                "`deadlines[1]`",
+            ),
+            (json!({ "wake_after": "PT1S", "deadlines": [{ "after": "P2D", "then": "fail" }] }), "not both"),
             (json!({ "event": { "pattern": {}, "correlation": "$.detail.id" } }), "event.pattern"),
             (json!({ "event": { "pattern": { "source": ["a"] }, "correlation": "detail.id" } }), "event.correlation"),
         ] {

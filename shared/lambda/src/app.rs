@@ -6,7 +6,7 @@ use dormouse_aws::{BearerKey, CallbackSigner};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases, in_trace};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, SweepSummary, TurnError, TurnTracer};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Category, SignalSubscriptions};
+use dormouse_ports::{Category, EventBus, SignalSubscriptions};
 use futures::future::{Either, select};
 use serde_json::Value;
 use tracing::Instrument;
@@ -26,6 +26,8 @@ pub struct Parts {
     pub graphs: GraphRegistry,
     /// Registers wake-ups.
     pub subscriptions: Arc<dyn SignalSubscriptions>,
+    /// Hears of deadlines that have passed.
+    pub bus: Arc<dyn EventBus>,
     /// Signs and checks the tokens in callback addresses.
     pub callbacks: CallbackSigner,
     /// What a sender of `POST /signals/{signal_id}` must present.
@@ -95,7 +97,7 @@ impl fmt::Debug for App {
 impl App {
     /// Serves the graphs of `parts`: those that persist sessions in sessioned mode, the others in stateless mode.
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, graphs, subscriptions, callbacks, signal_key, base_url, limits, telemetry } = parts;
+        let Parts { engine, graphs, subscriptions, bus, callbacks, signal_key, base_url, limits, telemetry } = parts;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
             graph.attach_observer(Arc::new(telemetry.observer()), Phases::default());
         }
@@ -107,7 +109,7 @@ impl App {
                 turn_tracer: turn_tracer(),
                 ..HarnessConfig::new(mode)
             };
-            Harness::new(engine.clone(), graphs.clone(), subscriptions.clone(), config)
+            Harness::new(engine.clone(), graphs.clone(), subscriptions.clone(), bus.clone(), config)
         };
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
         let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));

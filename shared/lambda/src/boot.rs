@@ -35,7 +35,7 @@ pub fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
-    let graphs = dormouse_app::registry(bus, clock.clone())?;
+    let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
     let ports = Ports {
         store: Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default())),
         clock: clock.clone(),
@@ -59,6 +59,7 @@ pub fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
         engine: Engine::new(ports),
         graphs,
         subscriptions: Arc::new(subscriptions),
+        bus,
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: config.base_url,

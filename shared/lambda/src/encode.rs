@@ -124,6 +124,7 @@ fn completed(done: &CompletedTurn) -> Value {
         "session_id": done.session_id,
         "graph": done.graph,
         "state": done.state,
+        "resolution": done.resolution,
         "repeated": done.repeated,
     })
 }

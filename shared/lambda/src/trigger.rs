@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use dormouse_harness::{Bucket, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome};
 use dormouse_ports::{Category, Map};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ pub enum TriggerError {
 
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\"}} or an event of source `dormouse` and \
     detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
-const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\"}} or \
+const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
     {\"dormouse_sweep\":\"due\"|\"everything\"}";
 
 /// A signal that came as an event.
@@ -67,7 +68,7 @@ struct BusEvent {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) enum Wakeup {
     #[serde(rename = "dormouse_wakeup")]
-    Due { invocation_id: String, generation: u64 },
+    Due { invocation_id: String, generation: u64, due_at: Option<Timestamp> },
     #[serde(rename = "dormouse_sweep")]
     Sweep(Scope),
 }
@@ -118,8 +119,8 @@ impl App {
 
     pub(crate) async fn woken(&self, wakeup: Wakeup, left: Option<Duration>) -> Result<Value, TriggerError> {
         match wakeup {
-            Wakeup::Due { invocation_id, generation } => {
-                let due = Transmission::due(invocation_id, generation);
+            Wakeup::Due { invocation_id, generation, due_at } => {
+                let due = Transmission::due(invocation_id, generation, due_at);
                 self.triggered(Transmission { time_left: left, ..due }).await
             }
             Wakeup::Sweep(scope) => {
@@ -218,7 +219,11 @@ mod tests {
     fn the_scheduler_wakes_and_sweeps() {
         let due = wakeup(read(include_str!("../tests/events/scheduler-wakeup.json"))).expect("a wake-up");
         let invocation_id = "0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11".to_owned();
-        assert_eq!(due, Wakeup::Due { invocation_id, generation: 2 });
+        let due_at = Some(Timestamp::constant(1_798_794_000, 0));
+        assert_eq!(due, Wakeup::Due { invocation_id: invocation_id.clone(), generation: 2, due_at });
+        let before = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 2 } });
+        let due = wakeup(before).expect("an entry from before a pause had several deadlines");
+        assert_eq!(due, Wakeup::Due { invocation_id, generation: 2, due_at: None });
         let sweep = wakeup(read(include_str!("../tests/events/scheduler-sweep.json"))).expect("a sweep");
         assert_eq!(sweep, Wakeup::Sweep(Scope::Everything));
     }

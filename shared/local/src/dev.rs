@@ -99,6 +99,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         engine: engine(state, clock.clone()),
         graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
         subscriptions: Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone())),
+        bus: Arc::new(bus.clone()),
         callbacks: CallbackSigner::new(CallbackSecret::new(folder.secret("callback-secret")?)),
         signal_key: BearerKey::new(&key),
         base_url: Some(address.clone()),

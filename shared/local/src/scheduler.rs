@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::{Clock, InvocationId};
+use dormouse_ports::{Clock, Due, InvocationId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -41,6 +41,9 @@ struct Entry {
     at: Timestamp,
     invocation_id: InvocationId,
     generation: u64,
+    /// Which deadline of the pause it is.
+    #[serde(default)]
+    rung: u32,
 }
 
 impl std::fmt::Debug for LocalScheduler {
@@ -60,16 +63,11 @@ impl LocalScheduler {
         Ok(Self(Arc::new(Inner { spool, agenda: Mutex::new(agenda), changed: Notify::new(), clock })))
     }
 
-    /// Makes sure that pause `generation` of `invocation_id` is woken at `at`. When it returns, the entry is on the
-    /// disk.
-    pub(crate) async fn schedule(
-        &self,
-        invocation_id: &InvocationId,
-        generation: u64,
-        at: Timestamp,
-    ) -> io::Result<()> {
-        let name = entry_name(invocation_id, generation);
-        let entry = Entry { at, invocation_id: invocation_id.clone(), generation };
+    /// Makes sure that pause `generation` of `invocation_id` is woken when it falls due. When it returns, the entry is on
+    /// the disk.
+    pub(crate) async fn schedule(&self, invocation_id: &InvocationId, generation: u64, due: &Due) -> io::Result<()> {
+        let entry = Entry { at: due.at, invocation_id: invocation_id.clone(), generation, rung: due.rung };
+        let name = entry.name();
         if self.agenda().entries.get(&name) == Some(&entry) {
             return Ok(());
         }
@@ -80,8 +78,9 @@ impl LocalScheduler {
     }
 
     /// Removes the entry; it may have fired.
-    pub(crate) async fn cancel(&self, invocation_id: &InvocationId, generation: u64) -> io::Result<()> {
-        let name = entry_name(invocation_id, generation);
+    pub(crate) async fn cancel(&self, invocation_id: &InvocationId, generation: u64, due: &Due) -> io::Result<()> {
+        let entry = Entry { at: due.at, invocation_id: invocation_id.clone(), generation, rung: due.rung };
+        let name = entry.name();
         self.agenda().remove(&name);
         self.0.spool.remove(&name).await
     }
@@ -103,7 +102,8 @@ impl LocalScheduler {
     }
 
     async fn fire(&self, name: &str, entry: Entry, courier: &Courier) {
-        let wakeup = json!({ "invocation_id": entry.invocation_id, "generation": entry.generation });
+        let Entry { at, invocation_id, generation, .. } = &entry;
+        let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
         let settled = match courier.carry(&Errand::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
             Carried::Interrupted => return,
             Carried::Delivered => self.0.spool.remove(name).await,
@@ -148,9 +148,15 @@ impl Agenda {
     }
 }
 
-/// The entry's name says whose it is: making it again finds it there.
-fn entry_name(invocation_id: &InvocationId, generation: u64) -> String {
-    name_of(&[invocation_id.as_str(), &generation.to_string()])
+impl Entry {
+    /// Says whose it is: making it again finds it there.
+    fn name(&self) -> String {
+        let (invocation, generation) = (self.invocation_id.as_str(), self.generation.to_string());
+        match self.rung {
+            0 => name_of(&[invocation, &generation]),
+            rung => name_of(&[invocation, &generation, &rung.to_string()]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +164,7 @@ mod tests {
     use std::path::Path;
 
     use dormouse_aws::SystemClock;
+    use dormouse_ports::DueAction;
     use jiff::SignedDuration;
 
     use super::*;
@@ -167,6 +174,10 @@ mod tests {
 
     fn open(folder: &Path) -> LocalScheduler {
         LocalScheduler::open(folder.to_owned(), Arc::new(SystemClock::default())).expect("a scheduler")
+    }
+
+    fn due(at: Timestamp) -> Due {
+        Due::first(at, DueAction::Fail)
     }
 
     fn kept(folder: &Path) -> usize {
@@ -185,13 +196,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let past = Timestamp::now() - SignedDuration::from_secs(60);
         let future = Timestamp::now() + SignedDuration::from_hours(1);
-        open(folder.path()).schedule(&"i/1".into(), 2, past).await.expect("it is kept");
-        open(folder.path()).schedule(&"later".into(), 1, future).await.expect("it is kept");
+        open(folder.path()).schedule(&"i/1".into(), 2, &due(past)).await.expect("it is kept");
+        open(folder.path()).schedule(&"later".into(), 1, &due(future)).await.expect("it is kept");
 
         let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
         functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
         tokio::spawn(open(folder.path()).run(courier(&functions, &lifetime)));
-        let wakeup = json!({"dormouse_wakeup": {"invocation_id": "i/1", "generation": 2}});
+        let wakeup = json!({"dormouse_wakeup": {"invocation_id": "i/1", "generation": 2, "due_at": past}});
         assert_eq!(fired(&functions, folder.path(), 1).await, [wakeup]);
     }
 
@@ -202,13 +213,13 @@ mod tests {
         let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
         let soon = Timestamp::now() + SignedDuration::from_millis(300);
         for name in ["cancelled", "kept"] {
-            scheduler.schedule(&name.into(), 1, soon).await.expect("it is kept");
+            scheduler.schedule(&name.into(), 1, &due(soon)).await.expect("it is kept");
         }
-        scheduler.schedule(&"kept".into(), 1, soon).await.expect("again is harmless");
-        scheduler.cancel(&"cancelled".into(), 1).await.expect("it goes");
-        scheduler.cancel(&"unknown".into(), 1).await.expect("it may be gone");
+        scheduler.schedule(&"kept".into(), 1, &due(soon)).await.expect("again is harmless");
+        scheduler.cancel(&"cancelled".into(), 1, &due(soon)).await.expect("it goes");
+        scheduler.cancel(&"unknown".into(), 1, &due(soon)).await.expect("it may be gone");
         tokio::spawn(scheduler.run(courier(&functions, &lifetime)));
         let taken = fired(&functions, folder.path(), 0).await;
-        assert_eq!(taken, [json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1}})]);
+        assert_eq!(taken, [json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}})]);
     }
 }

@@ -29,17 +29,16 @@ impl SignalSubscriptions for LocalSubscriptions {
         }
         if let Some(due) = &subscription.wake.due {
             let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
-            self.scheduler.schedule(invocation, generation, due.at).await.map_err(unavailable)?;
+            self.scheduler.schedule(invocation, generation, due).await.map_err(unavailable)?;
         }
         Ok(())
     }
 
     /// Rules stay: others may wait for the same shape of event.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
-        if subscription.wake.due.is_none() {
-            return Ok(());
-        }
-        self.scheduler.cancel(&subscription.invocation_id, subscription.generation).await.map_err(unavailable)
+        let Some(due) = &subscription.wake.due else { return Ok(()) };
+        let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
+        self.scheduler.cancel(invocation, generation, due).await.map_err(unavailable)
     }
 }
 

@@ -68,9 +68,8 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
 }
 
 /// What the span of a subgraph, a fan-out instance or a branch carries besides (§5.3, §5.4, §5.7).
-///
-/// `subgraph` is the name of the graph that was entered.
-pub(crate) fn entered(entered: &Entered, subgraph: Option<&str>) -> Vec<KeyValue> {
+pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
+    let subgraph = entered.entry.graph.as_deref().map_or("", |graph| &*graph.name);
     let node = entered.node.to_string();
     match (entered.fan_out_index, &entered.branch) {
         (Some(index), _) => {
@@ -82,7 +81,7 @@ pub(crate) fn entered(entered: &Entered, subgraph: Option<&str>) -> Vec<KeyValue
         ],
         (None, None) => vec![
             KeyValue::new("openarmature.node.name", node),
-            KeyValue::new("openarmature.subgraph.name", subgraph.unwrap_or_default().to_owned()),
+            KeyValue::new("openarmature.subgraph.name", subgraph.to_owned()),
         ],
     }
 }

@@ -1,5 +1,6 @@
 //! Log records and whose they are (observability §7).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::Identity;
@@ -9,16 +10,19 @@ use opentelemetry::{Array, InstrumentationScope, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord};
 
-use crate::{attributes, trace};
+use crate::place::Place;
+use crate::{Detached, attributes, trace};
 
 /// Gives each record of an invocation its ids and its place in the trace. It must stand before whoever keeps records.
 #[derive(Debug)]
-pub(crate) struct Correlation;
+pub(crate) struct Correlation {
+    pub(crate) detached: Arc<Detached>,
+}
 
 impl LogProcessor for Correlation {
     fn emit(&self, record: &mut SdkLogRecord, _scope: &InstrumentationScope) {
         let identity = dormouse_engine::current();
-        if let Some(span) = active_span(identity.as_deref()) {
+        if let Some(span) = self.active_span(identity.as_deref()) {
             record.set_trace_context(span.trace_id(), span.span_id(), Some(span.trace_flags()));
         }
         let Some(identity) = identity else { return };
@@ -37,16 +41,23 @@ impl LogProcessor for Correlation {
     }
 }
 
-/// The span of the node that runs here; between nodes the invocation span; outside of invocations what surrounds.
-fn active_span(identity: Option<&Identity>) -> Option<SpanContext> {
-    let Some(identity) = identity else {
-        return dormouse_engine::surrounding_trace().and_then(|context| trace::parse(&context));
-    };
-    let root = identity.trace_context.as_deref().and_then(trace::parse)?;
-    Some(match dormouse_engine::position() {
-        Some(at) => trace::of_node(&root, &at.namespace, at.step, at.attempt_index),
-        None => root,
-    })
+impl Correlation {
+    /// The span of the node that runs here; between nodes the invocation span; outside of invocations what surrounds.
+    fn active_span(&self, identity: Option<&Identity>) -> Option<SpanContext> {
+        let Some(identity) = identity else {
+            return dormouse_engine::surrounding_trace().and_then(|context| trace::parse(&context));
+        };
+        let call = identity.trace_context.as_deref().and_then(trace::parse)?;
+        let place = dormouse_engine::origin().map(|origin| Place::of_origin(&origin));
+        let root = place.and_then(|place| self.detached.root_of(&call, &place)).unwrap_or_else(|| call.clone());
+        Some(match dormouse_engine::position() {
+            Some(at) => {
+                let node = trace::of_node(&call, &at.namespace, at.step, at.attempt_index);
+                trace::at(root.trace_id(), node.span_id(), root.trace_flags())
+            }
+            None => root,
+        })
+    }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is open, and has no more variants today")]

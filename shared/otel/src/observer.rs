@@ -29,19 +29,8 @@ impl fmt::Debug for SpanObserver {
 }
 
 impl SpanObserver {
-    pub(crate) fn new(tracer: SdkTracer) -> Self {
-        Self::with(tracer, Detached::default())
-    }
-
-    fn with(tracer: SdkTracer, detached: Detached) -> Self {
-        Self(Arc::new(Shared { tracer, detached: Arc::new(detached), running: Mutex::default() }))
-    }
-
-    /// An observer like this one that gives `detached` traces of their own. It knows none of the calls that this one
-    /// follows.
-    #[must_use]
-    pub fn detaching(&self, detached: Detached) -> Self {
-        Self::with(self.0.tracer.clone(), detached)
+    pub(crate) fn new(tracer: SdkTracer, detached: Arc<Detached>) -> Self {
+        Self(Arc::new(Shared { tracer, detached, running: Mutex::default() }))
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{NodeEvent, Origin};
+use dormouse_engine::{Entry, NodeEvent, Origin};
 
 /// A node on the way from the outermost graph inwards, and what was entered at it: an instance, a branch, or neither
 /// in a plain subgraph.
@@ -11,6 +11,8 @@ pub(crate) struct Entered {
     pub(crate) node: Arc<str>,
     pub(crate) fan_out_index: Option<u32>,
     pub(crate) branch: Option<Arc<str>>,
+    /// Into which graph, and when.
+    pub(crate) entry: Entry,
 }
 
 impl Entered {
@@ -31,27 +33,25 @@ pub(crate) enum Place {
 impl Place {
     /// The place of the node that `event` tells of.
     pub(crate) fn of_node(event: &NodeEvent) -> Self {
-        let containing = event.namespace.len().saturating_sub(1);
-        let around = event.namespace.iter().take(containing).enumerate().map(|(depth, node)| Entered {
-            node: node.clone(),
-            fan_out_index: event.fan_out_index_chain.get(depth).copied().flatten(),
-            branch: event.branch_name_chain.get(depth).cloned().flatten(),
-        });
-        Self::Node { around: around.collect(), name: event.node_name.clone(), attempt_index: event.attempt_index }
+        let around = way(&event.namespace, &event.fan_out_index_chain, &event.branch_name_chain, &event.entry_chain);
+        Self::Node { around, name: event.node_name.clone(), attempt_index: event.attempt_index }
     }
 
     /// The place of the work that `origin` tells of: a node, or the part of one that was entered.
     pub(crate) fn of_origin(origin: &Origin) -> Self {
-        let chains = origin.fan_out_index_chain.iter().zip(&origin.branch_name_chain);
-        let path = origin.namespace.iter().zip(chains).map(|(node, (index, branch))| Entered {
-            node: node.clone(),
-            fan_out_index: *index,
-            branch: branch.clone(),
-        });
-        let around: Vec<Entered> = path.collect();
+        let around =
+            way(&origin.namespace, &origin.fan_out_index_chain, &origin.branch_name_chain, &origin.entry_chain);
         match origin.namespace.get(around.len()) {
             Some(name) => Self::Node { around, name: name.clone(), attempt_index: origin.attempt_index },
             None => Self::Inside(around),
+        }
+    }
+
+    /// Everything that was entered up to here.
+    pub(crate) fn way(&self) -> &[Entered] {
+        match self {
+            Self::Node { around, .. } => around,
+            Self::Inside(path) => path,
         }
     }
 
@@ -65,11 +65,7 @@ impl Place {
 
     /// Whether a fan-out instance or a branch was entered on the way.
     pub(crate) fn is_in_a_part(&self) -> bool {
-        let path = match self {
-            Self::Node { around, .. } => around,
-            Self::Inside(path) => path,
-        };
-        !path.iter().all(Entered::is_plain)
+        !self.way().iter().all(Entered::is_plain)
     }
 
     /// What was entered on the way.
@@ -117,4 +113,21 @@ impl Place {
             (Self::Node { .. }, Self::Node { .. }) => false,
         }
     }
+}
+
+/// What the chains of an event tell of the way to it; as far as they go.
+fn way(
+    nodes: &[Arc<str>],
+    fan_out_indices: &[Option<u32>],
+    branches: &[Option<Arc<str>>],
+    entries: &[Entry],
+) -> Vec<Entered> {
+    let chains = nodes.iter().zip(fan_out_indices).zip(branches).zip(entries);
+    let entered = chains.map(|(((node, fan_out_index), branch), entry)| Entered {
+        node: node.clone(),
+        fan_out_index: *fan_out_index,
+        branch: branch.clone(),
+        entry: entry.clone(),
+    });
+    entered.collect()
 }

@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, SpanData};
 use crate::logs::Correlation;
 use crate::outbox::Outbox;
 use crate::trace::ChosenIds;
-use crate::{ExportError, SpanObserver, TurnSpans};
+use crate::{Detached, ExportError, SpanObserver, TurnSpans};
 
 /// A layer for `tracing-subscriber` that makes a log record of every event.
 pub type LogBridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
@@ -26,15 +26,21 @@ struct Parts {
     observer: SpanObserver,
     tracer: SdkTracer,
     logger: SdkLoggerProvider,
+    outboxes: Outboxes,
+    #[cfg(feature = "otlp")]
+    collector: Option<Arc<crate::otlp::Collector>>,
+}
+
+/// What waits to be sent.
+#[derive(Clone, Debug, Default)]
+struct Outboxes {
     spans: Outbox<SpanData>,
     logs: Outbox<LogRecord>,
-    #[cfg(feature = "otlp")]
-    collector: Option<crate::otlp::Collector>,
 }
 
 impl fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telemetry").field("spans", &self.0.spans).field("logs", &self.0.logs).finish_non_exhaustive()
+        f.debug_struct("Telemetry").field("outboxes", &self.0.outboxes).finish_non_exhaustive()
     }
 }
 
@@ -42,6 +48,8 @@ impl Telemetry {
     /// Keeps everything, for tests.
     pub fn in_memory() -> Self {
         Self::new(
+            Outboxes::default(),
+            Detached::default(),
             #[cfg(feature = "otlp")]
             None,
         )
@@ -54,26 +62,44 @@ impl Telemetry {
     /// When the address is none, or is not plain `http`: the collector runs beside the process.
     #[cfg(feature = "otlp")]
     pub fn otlp(endpoint: &str, service_name: &str) -> Result<Self, ExportError> {
-        Ok(Self::new(Some(crate::otlp::Collector::new(endpoint, service_name)?)))
+        let collector = Arc::new(crate::otlp::Collector::new(endpoint, service_name)?);
+        Ok(Self::new(Outboxes::default(), Detached::default(), Some(collector)))
     }
 
-    fn new(#[cfg(feature = "otlp")] collector: Option<crate::otlp::Collector>) -> Self {
-        let (spans, logs) = (Outbox::default(), Outbox::default());
+    /// As this, but what `detached` names gets traces of its own. Observer and log bridge must be taken from the same
+    /// one; what waits is shared with this one.
+    #[must_use]
+    pub fn detaching(&self, detached: Detached) -> Self {
+        Self::new(
+            self.0.outboxes.clone(),
+            detached,
+            #[cfg(feature = "otlp")]
+            self.0.collector.clone(),
+        )
+    }
+
+    fn new(
+        outboxes: Outboxes,
+        detached: Detached,
+        #[cfg(feature = "otlp")] collector: Option<Arc<crate::otlp::Collector>>,
+    ) -> Self {
+        let detached = Arc::new(detached);
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(spans.clone())
+            .with_span_processor(outboxes.spans.clone())
             .with_id_generator(ChosenIds::default())
             // Whether a trace is wanted is decided where it begins; what begins here is wanted.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
             .build();
-        let logger =
-            SdkLoggerProvider::builder().with_log_processor(Correlation).with_log_processor(logs.clone()).build();
+        let logger = SdkLoggerProvider::builder()
+            .with_log_processor(Correlation { detached: detached.clone() })
+            .with_log_processor(outboxes.logs.clone())
+            .build();
         let tracer = provider.tracer("dormouse");
         Self(Arc::new(Parts {
-            observer: SpanObserver::new(tracer.clone()),
+            observer: SpanObserver::new(tracer.clone(), detached),
             tracer,
             logger,
-            spans,
-            logs,
+            outboxes,
             #[cfg(feature = "otlp")]
             collector,
         }))
@@ -96,18 +122,18 @@ impl Telemetry {
 
     /// The spans that have ended and wait, in the order in which they ended.
     pub fn spans(&self) -> Vec<SpanData> {
-        self.0.spans.snapshot()
+        self.0.outboxes.spans.snapshot()
     }
 
     /// The log records that wait, in order.
     pub fn logs(&self) -> Vec<LogRecord> {
-        self.0.logs.snapshot()
+        self.0.outboxes.logs.snapshot()
     }
 
     /// Forgets what waits.
     pub fn clear(&self) {
-        self.0.spans.take();
-        self.0.logs.take();
+        self.0.outboxes.spans.take();
+        self.0.outboxes.logs.take();
     }
 
     /// Sends what waits. Without a collector it keeps waiting. The caller bounds the time; what is on its way when the
@@ -118,7 +144,7 @@ impl Telemetry {
     pub async fn flush(&self) -> Result<(), ExportError> {
         #[cfg(feature = "otlp")]
         if let Some(collector) = &self.0.collector {
-            return collector.send(self.0.spans.take(), self.0.logs.take()).await;
+            return collector.send(self.0.outboxes.spans.take(), self.0.outboxes.logs.take()).await;
         }
         Ok(())
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
+use crate::place::Entered;
+
 /// Writes `context` as a W3C `traceparent`.
 pub(crate) fn format(context: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8())
@@ -45,7 +47,21 @@ pub(crate) fn of_node(root: &SpanContext, namespace: &[Arc<str>], step: u64, att
     at(root.trace_id(), SpanId::from(hasher.finish().max(1)), root.trace_flags())
 }
 
-fn at(trace_id: TraceId, span_id: SpanId, flags: TraceFlags) -> SpanContext {
+/// The root of the trace that what was entered last on the way `way` has for itself, in the invocation of `root`.
+pub(crate) fn of_part(root: &SpanContext, way: &[Entered]) -> SpanContext {
+    let part = |number: u8| {
+        let mut hasher = DefaultHasher::new();
+        (root.trace_id().to_bytes(), root.span_id().to_bytes(), number).hash(&mut hasher);
+        for Entered { node, fan_out_index, branch, entry } in way {
+            (node, fan_out_index, branch, entry.step, entry.attempt_index).hash(&mut hasher);
+        }
+        hasher.finish().max(1)
+    };
+    let trace_id = u128::from(part(0)) << 64 | u128::from(part(1));
+    at(TraceId::from(trace_id), SpanId::from(part(2)), TraceFlags::SAMPLED)
+}
+
+pub(crate) fn at(trace_id: TraceId, span_id: SpanId, flags: TraceFlags) -> SpanContext {
     SpanContext::new(trace_id, span_id, flags, false, TraceState::default())
 }
 

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use dormouse_engine::{
     Identity, InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Phase,
-    Subgraphs,
 };
 use opentelemetry::trace::{Link, Span as _, SpanBuilder, SpanContext, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
@@ -31,8 +30,6 @@ pub(crate) struct Tree {
     everywhere: Vec<KeyValue>,
     /// Who saw the event before, when that is not the identity with which the call began.
     view: Option<Arc<Identity>>,
-    /// The graphs inside of the outermost one.
-    subgraphs: Arc<Subgraphs>,
     detached: Arc<Detached>,
     /// In the order in which they were opened: what contains comes before what is contained.
     open: Vec<Open>,
@@ -78,7 +75,6 @@ impl Tree {
             at,
             everywhere,
             view: None,
-            subgraphs: start.subgraphs.clone(),
             detached: detached.clone(),
             open: Vec::new(),
             used: BTreeSet::new(),
@@ -168,10 +164,9 @@ impl Tree {
         if self.open.iter().any(|open| open.place == place) {
             return;
         }
-        let subgraph = self.subgraphs.at(names(path)).cloned();
-        let own = attributes::entered(entered, subgraph.as_ref().map(|graph| &*graph.name));
-        match subgraph.filter(|graph| self.detached.holds(entered, graph)) {
-            Some(graph) => self.detach(place, entered, &graph, own, at),
+        let own = attributes::entered(entered);
+        match self.detached.begins(entered) {
+            Some(graph) => self.detach(place.clone(), entered, graph, own, at),
             None => {
                 let name = entered.branch.as_ref().unwrap_or(&entered.node);
                 self.open(place, name, trace::fresh(Some(&self.at)), own, at);
@@ -182,7 +177,7 @@ impl Tree {
     fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
         let mut own = attributes::node(event);
         if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
-            own.extend(path.last().map(|entered| attributes::entered(entered, None)).unwrap_or_default());
+            own.extend(path.last().map(|entered| attributes::entered(entered)).unwrap_or_default());
         }
         let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
         // A middleware that calls on twice makes two spans of one position.
@@ -298,11 +293,6 @@ fn fail(span: &mut Span, category: &str, error: &ObservedError, at: SystemTime) 
         KeyValue::new("exception.message", error.message.clone()),
     ];
     span.add_event_with_timestamp("exception", at, exception);
-}
-
-/// The way to a graph as [`Subgraphs`] spells it.
-fn names(path: &[Entered]) -> impl Iterator<Item = &Arc<str>> {
-    path.iter().flat_map(|entered| std::iter::once(&entered.node).chain(&entered.branch))
 }
 
 fn inside(parent: Option<&SpanContext>) -> Context {

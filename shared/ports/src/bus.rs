@@ -26,7 +26,7 @@ pub enum BusError {
     Rejected(String),
 }
 
-/// Where nodes announce facts to the outside.
+/// Where nodes and the harness announce facts to the outside.
 #[async_trait]
 pub trait EventBus: Send + Sync {
     /// Publishes `event` at least once.

@@ -87,6 +87,9 @@ pub struct CheckpointRecord {
     pub last_saved_at: Timestamp,
     /// Version of the declared schema of the outermost state; empty when none was declared.
     pub schema_version: String,
+    /// Version of the session record that the invocation had last read or written; absent without a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_version: Option<u64>,
 }
 
 impl CheckpointRecord {

@@ -10,8 +10,8 @@ use crate::{Category, InvocationId, Map, Owner, SessionId, SignalId, StoredList,
 pub struct SignalDescriptor {
     /// The correlation token, chosen by the node.
     pub signal_id: SignalId,
-    /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout` and `event` ask the
-    /// harness for a wake-up; all others are opaque.
+    /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines`
+    /// and `event` ask the harness for a wake-up; all others are opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map>,
 }
@@ -85,6 +85,10 @@ pub struct PausedInvocation {
     pub suspended_step: u64,
     /// Attempt index of the suspending node, kept when it runs again (suspension §3).
     pub attempt_index: u32,
+    /// Attempt indices of the subgraph nodes around it, outermost first: their retries count for themselves. In a record
+    /// that is older than this field all have `attempt_index`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outer_attempts: Vec<u32>,
     /// Schema version of the outermost state.
     pub schema_version: String,
     /// Version of the session record that holds what this pause holds: the one that was written together with it, or an
@@ -102,6 +106,52 @@ pub struct PausedInvocation {
     pub trace_context: Option<String>,
     /// When it went to sleep.
     pub suspended_at: Timestamp,
+    /// By what the pause ended; unknown while it sleeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<Resolution>,
+}
+
+/// The reserved key of a payload that says by what the pause ends. Only the harness sets it; a state field of this name
+/// receives it with every resumption, as a string.
+pub const RESOLUTION: &str = "dormouse_resolution";
+
+/// By what a pause ended. What time decided is never taken for what somebody decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// The awaited signal came.
+    Signalled,
+    /// The wake-up that the pause had asked for came.
+    Woken,
+    /// No signal came in time.
+    TimedOut,
+}
+
+impl Resolution {
+    /// The `snake_case` name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Signalled => "signalled",
+            Self::Woken => "woken",
+            Self::TimedOut => "timed_out",
+        }
+    }
+
+    /// What `payload` says under [`RESOLUTION`]. Whatever carries no such word is a signal.
+    pub fn of(payload: &Map) -> Self {
+        match payload.get(RESOLUTION).and_then(serde_json::Value::as_str) {
+            Some("timed_out") => Self::TimedOut,
+            Some("woken") => Self::Woken,
+            Some(_) | None => Self::Signalled,
+        }
+    }
+
+    /// Writes itself into `payload`.
+    #[must_use]
+    pub fn mark(self, mut payload: Map) -> Map {
+        payload.insert(RESOLUTION.to_owned(), self.as_str().into());
+        payload
+    }
 }
 
 impl PausedInvocation {

@@ -15,7 +15,7 @@
 //! | [`IdSource`] | random ids, from the host's source of randomness |
 //! | [`Spawner`] | to drive a future beside the request: observers are told that way |
 //! | [`SignalSubscriptions`] | an alarm at an instant, and a route for awaited events; both call back as a transmission of the harness |
-//! | [`EventBus`] | where nodes announce facts; only for graphs that do |
+//! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
 //!
@@ -53,7 +53,8 @@ pub use checkpoint::{
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, SignalDescriptor,
+    Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, RESOLUTION, Resolution,
+    SignalDescriptor,
 };
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
@@ -63,7 +64,8 @@ pub use store::{
     SessionSave, SessionWrite, StateStore, StoreError, SuspendFrom,
 };
 pub use subscription::{
-    Due, DueAction, EventWait, SignalSubscriptions, Subscription, SubscriptionError, WakePlan, WakePlanner,
+    Announcement, Due, DueAction, Escalation, EventWait, SignalSubscriptions, Subscription, SubscriptionError,
+    WakePlan, WakePlanner,
 };
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::{
     BufferOutcome, BufferedSignal, FailureRecord, GrowingLists, InvocationId, InvocationRecord, Lease, LeaseRequest,
     LoadedSession, Map, Owner, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -205,10 +206,18 @@ pub enum InvocationWrite {
     Fail {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
-        /// Who claimed it, or `None` to end an invocation that nobody has claimed.
+        /// Who claimed it, or `None` to end an invocation that nobody has claimed and whose next deadline is still
+        /// that of `paused`.
         owner: Option<Owner>,
         /// What happened.
         failure: FailureRecord,
+    },
+    /// A deadline that does not end the pause has passed: it sleeps on, nobody has claimed it, and its pending row moves.
+    Advance {
+        /// The pause as it was; the write fails unless its next deadline is still the same.
+        paused: Box<PausedInvocation>,
+        /// When and by what it wakes by itself from now on.
+        wake: WakePlan,
     },
     /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived.
     Release {

@@ -10,9 +10,26 @@ pub struct WakePlan {
     /// The instant at which something happens without a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Due>,
+    /// What happens after `due`, in the order of time, when `due` only announces something. The last one wakes or ends
+    /// the pause. Only `due` is registered outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<Due>,
     /// The event that carries the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<EventWait>,
+}
+
+impl WakePlan {
+    /// The position of what falls due next in the ladder of deadlines; 0 also when nothing does.
+    pub fn rung(&self) -> u32 {
+        self.due.as_ref().map_or(0, |due| due.rung)
+    }
+
+    /// The plan once `due` has been announced; `None` where nothing comes after it.
+    pub fn advanced(&self) -> Option<Self> {
+        let (next, later) = self.later.split_first()?;
+        Some(Self { due: Some(next.clone()), later: later.to_vec(), event: self.event.clone() })
+    }
 }
 
 /// Something that happens at an instant.
@@ -22,6 +39,21 @@ pub struct Due {
     pub at: Timestamp,
     /// What.
     pub action: DueAction,
+    /// Its position in the ladder of deadlines, from 0.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub rung: u32,
+}
+
+impl Due {
+    /// The only thing, or the first one, that happens by itself.
+    pub fn first(at: Timestamp, action: DueAction) -> Self {
+        Self { at, action, rung: 0 }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde takes")]
+fn is_first(rung: &u32) -> bool {
+    *rung == 0
 }
 
 /// What happens when a pause falls due.
@@ -32,6 +64,42 @@ pub enum DueAction {
     Resume(Map),
     /// The invocation ends with an error of category `suspension_timed_out`.
     Fail,
+    /// It is told on the bus, and the invocation sleeps on.
+    Announce(Announcement),
+}
+
+/// What is told on the bus when a deadline passes that does not end the pause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// What whoever listens is asked to do.
+    #[serde(rename = "do")]
+    pub step: Escalation,
+    /// Whom it concerns: a name that means something to the listener.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// What a deadline asks for that does not end the pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Escalation {
+    /// Tell whoever was asked once more.
+    Remind,
+    /// Ask somebody else.
+    Reassign,
+    /// Tell somebody above.
+    Escalate,
+}
+
+impl Escalation {
+    /// The `snake_case` name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Remind => "remind",
+            Self::Reassign => "reassign",
+            Self::Escalate => "escalate",
+        }
+    }
 }
 
 /// An event on the bus that carries the awaited signal.

@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod claim;
+mod deadline;
 mod finish;
 mod growing;
 mod large;
@@ -135,6 +136,15 @@ checks! {
         only_due_rows_are_listed,
         rows_may_end_while_they_are_listed,
         a_foreign_pending_cursor_is_refused,
+    ],
+    deadline: [
+        a_passed_deadline_moves_the_row,
+        a_deadline_passes_once,
+        a_repeated_advance_succeeds,
+        a_claimed_pause_keeps_its_deadline,
+        an_end_that_missed_a_deadline_is_refused,
+        what_is_left_of_the_deadlines_survives_a_claim,
+        the_next_pause_begins_its_own_deadlines,
     ],
     growing: [
         a_list_grows_save_by_save,

@@ -14,11 +14,14 @@ pub enum SubscriptionCall {
     Cancelled(Subscription),
 }
 
+/// The kind of an error and its sentence.
+type Fault = (fn(String) -> SubscriptionError, String);
+
 /// Subscriptions that wake nobody and keep what was asked of them, in order.
 #[derive(Debug, Default)]
 pub struct MemorySubscriptions {
     calls: Mutex<Vec<SubscriptionCall>>,
-    fault: Mutex<Option<(fn(String) -> SubscriptionError, String)>>,
+    fault: Mutex<Option<Fault>>,
 }
 
 impl MemorySubscriptions {

@@ -68,6 +68,7 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
             node_name: "classify".into(),
             step: 0,
             attempt_index: 0,
+            outer_attempts: Vec::new(),
             fan_out_index: None,
         }],
         step: 2,
@@ -79,5 +80,6 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
         carried: Map::new(),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         suspended_at: Timestamp::constant(1_800_000_000, 0),
+        resolution: None,
     }
 }

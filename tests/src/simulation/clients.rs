@@ -72,22 +72,26 @@ impl Clients {
             let (invocation, address) = (told.invocation.to_owned(), told.status.to_owned());
             self.wish(later(chance), Wish::Status { invocation, address });
         }
+        if told.graph == "ladder" && chance.u8(..4) > 0 {
+            // Most people let a deadline pass.
+            return;
+        }
         let by_signal = told.graph != "again";
         match chance.u8(..100) {
-            0..45 => self.call_back(told, later(chance)),
-            45..60 => {
+            0..40 => self.call_back(told, later(chance)),
+            40..52 => {
                 self.call_back(told, later(chance));
                 self.call_back(told, later(chance));
             }
-            60..72 if by_signal => {
+            52..64 if by_signal => {
                 let (signal_id, payload) = (told.signal_id.to_owned(), self.answer(told.graph));
                 self.wish(later(chance), Wish::Signal { signal_id, payload });
             }
-            72..84 if by_signal => {
+            64..76 if by_signal => {
                 let (signal_id, payload) = (told.signal_id.to_owned(), self.answer(told.graph));
                 self.wish(later(chance), Wish::Event { signal_id, payload });
             }
-            84..94 => {
+            76..92 => {
                 self.wish(later(chance), callback(told, misfit(told.graph), false));
                 self.call_back(told, later(chance));
             }

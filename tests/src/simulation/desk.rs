@@ -64,7 +64,12 @@ impl Desk {
             let mut world = self.world.lock();
             let world = &mut *world;
             let slow = world.weather.strikes(Fault::Slow, &mut world.chance);
-            let rest = Duration::from_millis(if slow { world.chance.u64(500..20_000) } else { 0 });
+            let rest = Duration::from_millis(match (slow, world.chance.bool()) {
+                (false, _) => 0,
+                (true, false) => world.chance.u64(500..20_000),
+                // About as long as a claim or a lease lasts, where it begins to matter.
+                (true, true) => world.chance.u64(8_000..12_000),
+            });
             world.tickets.push(Ticket {
                 process: self.process.unwrap_or(world.running),
                 operation,
@@ -255,6 +260,9 @@ fn about_commit(commit: &Commit) -> String {
         }
         InvocationWrite::Fail { paused, failure, .. } => {
             format!("{}#{} fails: {}", paused.invocation_id, paused.generation, failure.category)
+        }
+        InvocationWrite::Advance { paused, wake } => {
+            format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())
         }
         InvocationWrite::Release { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} gives its claim back")

@@ -32,6 +32,7 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
         }),
         pausing("lenient", desk, |name| wait(name).with("timeout", timeout(json!({ "resume": { "answer": "late" } })))),
         pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
+        pausing("ladder", desk, |name| wait(name).with("deadlines", ladder())),
         twice("twice", desk, |name, pause| wait(&format!("{name}-{pause}"))),
         twice("again", desk, |name, _| wait(name)),
         shaky(desk),
@@ -56,6 +57,14 @@ fn wait(name: &str) -> SignalDescriptor {
 
 fn timeout(then: Value) -> Value {
     json!({ "after": "PT2M", "then": then })
+}
+
+fn ladder() -> Value {
+    json!([
+        { "after": "PT10S", "do": "remind" },
+        { "after": "PT20S", "do": "reassign", "to": "Grace" },
+        { "after": "PT2M", "then": { "resume": { "answer": "nobody" } } },
+    ])
 }
 
 fn name() -> String {

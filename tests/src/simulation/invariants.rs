@@ -4,6 +4,7 @@
 use dormouse_ports::{
     ClaimOutcome, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, SignalState, SuspendFrom,
 };
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::witness::{Call, Changed, Sight, has_ended};
@@ -12,7 +13,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 12] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 13] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -20,6 +21,7 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 12] = [
     ("every wait has its pause", waits_have_pauses),
     ("a pause ends once", pauses_end_once),
     ("the end is the end", ends_stay),
+    ("deadlines pass one by one", deadlines_pass_in_order),
     ("one claim at a time", claims_exclude),
     ("the first payload stands", payloads_stand),
     ("one writer of a session", one_writer),
@@ -117,6 +119,31 @@ fn pauses_end_once(sight: &Sight<'_>) -> Result<(), String> {
     ensure(!(woke && asleep), || format!("{id} went on from pause {then} and nobody had claimed it"))
 }
 
+/// By how much the clocks of two processes may differ, and a little more.
+const SKEW: SignedDuration = SignedDuration::from_secs(5);
+
+/// Only while it sleeps, each once, and not before its time.
+fn deadlines_pass_in_order(sight: &Sight<'_>) -> Result<(), String> {
+    let (Call::Commit { commit, .. }, Some(Changed { before: Some(before), after: Some(after) })) =
+        (sight.call, &sight.invocation)
+    else {
+        return Ok(());
+    };
+    if before.paused.generation != after.paused.generation || before.paused.wake == after.paused.wake {
+        return Ok(());
+    }
+    let id = &after.paused.invocation_id;
+    let asleep = before.status == InvocationStatus::Suspended && after.status == InvocationStatus::Suspended;
+    let next = before.paused.wake.advanced();
+    ensure(asleep && next.as_ref() == Some(&after.paused.wake), || {
+        format!("the deadlines of {id} went from {:?} to {:?}", before.paused.wake, after.paused.wake)
+    })?;
+    let due = before.paused.wake.due.as_ref();
+    ensure(due.is_some_and(|due| due.at <= commit.now + SKEW), || {
+        format!("{due:?} of {id} has passed at {}", commit.now)
+    })
+}
+
 fn ends_stay(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before: Some(before), after }) = &sight.invocation else { return Ok(()) };
     ensure(!has_ended(before) || after.as_ref() == Some(before), || {
@@ -147,11 +174,11 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         InvocationWrite::Complete { owner, .. } | InvocationWrite::Release { owner, .. } => Some(owner),
         InvocationWrite::Fail { owner, .. } => owner.as_ref(),
         InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
-        InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. } => None,
+        InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. } | InvocationWrite::Advance { .. } => None,
     }
 }
 
-/// Also: a delivery that names a pause claims no other one.
+/// Also: a delivery that names a pause claims no other one, and who only takes over takes what was accepted.
 fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before, after: Some(after) }) = &sight.invocation else { return Ok(()) };
     let (id, generation) = (&after.paused.invocation_id, after.paused.generation);
@@ -160,6 +187,8 @@ fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
         ensure(meant.is_none_or(|meant| meant == generation), || {
             format!("a delivery for pause {meant:?} of {id} claimed pause {generation}")
         })?;
+        let taken = before.as_ref().is_some_and(|before| matches!(before.status, InvocationStatus::Resuming(_)));
+        ensure(request.payload.is_some() || taken, || format!("{id}#{generation} is to go on with nothing"))?;
     }
     let (Some(InvocationStatus::Resuming(first)), InvocationStatus::Resuming(second)) =
         (before.as_ref().map(|before| &before.status), &after.status)

@@ -48,6 +48,10 @@ pub enum PlantedBug {
     KeepRow,
     /// The signal of a pause stays awaited when an invocation ends with an error.
     KeepWait,
+    /// A deadline is passed without a look whether another worker passed it already.
+    DropRung,
+    /// That a deadline has passed is told to nobody.
+    LoseAnnouncement,
     /// A listing ends with its first page.
     FirstPageOnly,
     /// A subscription for an event makes no rule.
@@ -58,7 +62,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -74,6 +78,8 @@ impl PlantedBug {
         Self::ForgetRow,
         Self::KeepRow,
         Self::KeepWait,
+        Self::DropRung,
+        Self::LoseAnnouncement,
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::AcknowledgeFailure,
@@ -145,6 +151,13 @@ impl LyingStore {
         {
             *owner = claim.owner;
         }
+        if self.has(PlantedBug::DropRung)
+            && let Some(InvocationWrite::Advance { paused, wake }) = &mut commit.invocation
+            && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
+            && let Some(next) = record.paused.wake.advanced()
+        {
+            (**paused, *wake) = (record.paused, next);
+        }
         commit
     }
 
@@ -187,7 +200,9 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
             Some((paused.invocation_id.clone(), owner))
         }
-        InvocationWrite::Fail { owner: None, .. } | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. } => None,
+        InvocationWrite::Fail { owner: None, .. }
+        | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
+        | InvocationWrite::Advance { .. } => None,
     }
 }
 

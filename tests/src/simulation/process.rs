@@ -46,7 +46,8 @@ impl Process {
         let app = App::new(Parts {
             engine: Engine::new(ports),
             graphs,
-            subscriptions: desk,
+            subscriptions: desk.clone(),
+            bus: desk,
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             base_url: None,

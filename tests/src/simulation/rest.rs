@@ -22,10 +22,11 @@ pub(crate) struct Rest<'a> {
 type Holds = fn(&Rest<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 9] = [
+pub(crate) const AT_REST: [(&str, Holds); 10] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
+    ("a passed deadline was announced", passed_deadlines_were_announced),
     ("whoever sleeps can be woken", sleepers_can_be_woken),
     ("what goes on was told so", payloads_were_sent),
     ("an outcome holds the answer of every pause", outcomes_hold_answers),
@@ -58,11 +59,21 @@ fn nothing_is_overdue(rest: &Rest<'_>) -> Result<(), String> {
     })
 }
 
+fn passed_deadlines_were_announced(rest: &Rest<'_>) -> Result<(), String> {
+    rest.witness.pauses.iter().try_for_each(|((id, generation), pause)| {
+        let ids = (0..pause.wake.rung()).map(|rung| format!("{id}/{generation}/{rung}"));
+        match ids.into_iter().find(|id| !rest.services.announced.contains(id)) {
+            Some(missing) => Err(format!("deadline {missing} has passed, and nobody was told")),
+            None => Ok(()),
+        }
+    })
+}
+
 /// The sweep has registered what a crash had lost.
 fn sleepers_can_be_woken(rest: &Rest<'_>) -> Result<(), String> {
     each(rest, |id, record| {
         let paused = &record.paused;
-        let scheduled = || rest.services.schedules.contains_key(&(id.clone(), paused.generation));
+        let scheduled = || rest.services.schedules.contains_key(&(id.clone(), paused.generation, paused.wake.rung()));
         let timed = paused.wake.due.is_none() || scheduled();
         let routed = paused.wake.event.as_ref().is_none_or(|wait| rest.services.has_rule(wait));
         match has_ended(record) || (timed && routed) {
@@ -86,7 +97,7 @@ fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
             .filter(|carried| pause.is_some_and(|pause| pause.descriptor.signal_id == carried.signal_id));
         let due = pause.and_then(|pause| pause.wake.due.as_ref()).and_then(|due| match &due.action {
             DueAction::Resume(payload) => Some(payload),
-            DueAction::Fail => None,
+            DueAction::Fail | DueAction::Announce(_) => None,
         });
         let mut sent = by_address.into_iter().chain(by_signal).flatten().chain(due);
         let known = sent.any(|sent| sent == payload) || carried.map(|carried| &carried.payload).any(|p| p == payload);

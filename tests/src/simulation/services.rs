@@ -1,6 +1,6 @@
 //! The event bus and the scheduler, as EventBridge behaves: what was taken is delivered at least once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dormouse_ports::{Event, EventWait, InvocationId, Map, SignalId, Subscription};
@@ -43,8 +43,10 @@ pub(crate) struct Carried {
 /// The services and what they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
-    /// By name, as the scheduler does.
-    pub(crate) schedules: BTreeMap<(InvocationId, u64), Timestamp>,
+    /// By name, as the scheduler does: invocation, pause and deadline.
+    pub(crate) schedules: BTreeMap<(InvocationId, u64, u32), Timestamp>,
+    /// The ids of the passed deadlines that were announced.
+    pub(crate) announced: BTreeSet<String>,
     pub(crate) parcels: BTreeMap<u64, Parcel>,
     /// Signals that the bus took, to be compared with what became of them.
     pub(crate) carried: Vec<Carried>,
@@ -66,7 +68,7 @@ impl Services {
 
     pub(crate) fn subscribe(&mut self, subscription: &Subscription) {
         if let Some(due) = &subscription.wake.due {
-            self.schedules.insert((subscription.invocation_id.clone(), subscription.generation), due.at);
+            self.schedules.insert((subscription.invocation_id.clone(), subscription.generation, due.rung), due.at);
         }
         if let Some(wait) = &subscription.wake.event {
             self.awaited.push((wait.clone(), subscription.descriptor.signal_id.clone()));
@@ -81,13 +83,18 @@ impl Services {
     }
 
     pub(crate) fn cancel(&mut self, subscription: &Subscription) {
-        self.schedules.remove(&(subscription.invocation_id.clone(), subscription.generation));
+        let rung = subscription.wake.rung();
+        self.schedules.remove(&(subscription.invocation_id.clone(), subscription.generation, rung));
     }
 
     /// Takes `event` to whoever has a rule for it.
     pub(crate) fn publish(&mut self, event: Event) {
-        if event.detail_type == "Export Requested" {
-            self.jobs.push(event.detail.clone());
+        match event.detail_type.as_str() {
+            "Export Requested" => self.jobs.push(event.detail.clone()),
+            "Dormouse Deadline" if self.planted != Some(PlantedBug::LoseAnnouncement) => {
+                self.announced.extend(event.detail.get("id").and_then(Value::as_str).map(str::to_owned));
+            }
+            _ => {}
         }
         let signals = |wait: &EventWait| matches(wait, &event).then(|| correlated(wait, &event)).flatten();
         let routed: Vec<SignalId> = self.rules.iter().filter_map(signals).map(SignalId::from).collect();
@@ -124,9 +131,9 @@ impl Services {
 
     /// Turns schedules that fell due into parcels; those that `lost` names are forgotten.
     pub(crate) fn fire(&mut self, now: Timestamp, elapsed: Duration, mut lost: impl FnMut() -> bool) {
-        for ((id, generation), _) in self.schedules.extract_if(.., |_, at| *at <= now).collect::<Vec<_>>() {
+        for ((id, generation, _), at) in self.schedules.extract_if(.., |_, at| *at <= now).collect::<Vec<_>>() {
             if !lost() {
-                let wakeup = json!({ "invocation_id": id, "generation": generation });
+                let wakeup = json!({ "invocation_id": id, "generation": generation, "due_at": at });
                 self.keep(Function::Wakeup, json!({ "dormouse_wakeup": wakeup }), elapsed);
             }
         }

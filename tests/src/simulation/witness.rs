@@ -238,7 +238,8 @@ fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
         Call::Commit { commit, .. } => commit.invocation.as_ref().map(|write| match write {
             InvocationWrite::Suspend { paused, .. }
             | InvocationWrite::Complete { paused, .. }
-            | InvocationWrite::Fail { paused, .. } => &paused.invocation_id,
+            | InvocationWrite::Fail { paused, .. }
+            | InvocationWrite::Advance { paused, .. } => &paused.invocation_id,
             InvocationWrite::Release { invocation_id, .. } => invocation_id,
         }),
         Call::Lease { .. } | Call::Buffer { .. } => None,

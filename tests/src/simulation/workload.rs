@@ -89,11 +89,12 @@ fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest {
 }
 
 /// Graphs that always sleep, with the signals that can be told before they do.
-const SLEEPERS: [&str; 13] = [
+const SLEEPERS: [&str; 14] = [
     "ask",
     "nap",
     "lenient",
     "strict",
+    "ladder",
     "twice",
     "again",
     "shaky",

@@ -245,6 +245,7 @@ fn in_flight(world: &World, inner: Vec<FanOutProgress>) -> CheckpointRecord {
         fan_out_progress: [vec![outer], inner].concat(),
         last_saved_at: dormouse_ports::Clock::now(&*world.stage.clock),
         schema_version: String::new(),
+        session_version: None,
     }
 }
 

@@ -57,6 +57,7 @@ fn record(world: &World, version: &str, state: Value) -> CheckpointRecord {
         fan_out_progress: Vec::new(),
         last_saved_at: world.stage.clock.now(),
         schema_version: version.to_owned(),
+        session_version: None,
     }
 }
 

@@ -2,8 +2,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_engine::{
-    AfterError, END, GraphBuilder, Invocation, LeaseTerms, Middleware, Next, NodeError, NodeEvent, Observer, Outcome,
-    Phases, Projection, Resume, SessionPolicy, State, Target, Update, current, suspend,
+    AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, Middleware, Next,
+    NodeError, NodeEvent, Observer, Outcome, Phases, Projection, Resume, SessionConcurrency, SessionPolicy, State,
+    Target, Update, current, suspend,
 };
 use dormouse_ports::{Category, CheckpointFilter, Checkpointer, SaveSource, SignalDescriptor, StateStore};
 use dormouse_testkit::{CheckpointCall, Fault, FaultyCheckpointer};
@@ -70,6 +71,57 @@ impl Observer for Witness {
         let (id, correlation) = (identity.invocation_id.to_string(), identity.correlation_id.clone());
         self.0.lock().unwrap().push((id, correlation, event.node_name.to_string(), event.attempt_index));
         Ok(())
+    }
+}
+
+/// Notes node events and saves in the order in which it is told.
+#[derive(Default)]
+struct Clerk(Mutex<Vec<String>>, Mutex<Vec<CheckpointSaved>>);
+
+#[async_trait]
+impl Observer for Clerk {
+    async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError> {
+        self.0.lock().unwrap().push(format!("{} {}", event.phase.as_str(), event.node_name));
+        Ok(())
+    }
+
+    async fn observe_framework(&self, event: &FrameworkEvent) -> Result<(), NodeError> {
+        if let FrameworkEvent::CheckpointSaved(saved) = event {
+            self.0.lock().unwrap().push(format!("saved {}", saved.at.path.join("/")));
+            self.1.lock().unwrap().push(saved.clone());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn observers_are_told_of_saves_and_not_of_those_that_failed() {
+    let (world, clerk) = (World::default(), Arc::new(Clerk::default()));
+    let faulty = Arc::new(FaultyCheckpointer::broken_at(world.memory.clone(), 2, Fault::FailBefore));
+    let graph = compiled(
+        GraphBuilder::new("three", schema())
+            .entry("a")
+            .function("a", world.says("a"))
+            .function("b", world.says("b"))
+            .function("c", world.says("c"))
+            .edge("a", "b")
+            .edge("b", "c")
+            .edge("c", END)
+            .checkpointer(faulty),
+    );
+    let call = Invocation { observers: vec![(clerk.clone(), Phases::default())], ..first(json!({})) };
+    world.stage.engine().invoke(&graph, call).await.unwrap_err();
+    graph.drain(&*world.stage.clock, None).await;
+    let told = clerk.0.lock().unwrap().clone();
+    let node = |name: &str| [format!("started {name}"), format!("completed {name}")];
+    let saved = |name: &str| vec![format!("saved {name}")];
+    assert_eq!(told, [&node("a")[..], &saved("a"), &node("b"), &saved("b"), &node("c")].concat());
+    let (events, saves) = (clerk.1.lock().unwrap().clone(), world.memory.saves());
+    assert_eq!(events.len(), saves.len());
+    for (event, (record, source)) in events.iter().zip(&saves) {
+        let count = record.completed_positions.len();
+        assert_eq!((event.last_saved_at, event.source), (record.last_saved_at, *source));
+        assert_eq!((Some(&event.at), event.completed_node_count), (record.at.as_ref(), count));
     }
 }
 
@@ -274,6 +326,34 @@ async fn a_session_is_saved_at_the_end_of_a_resumed_invocation() {
     world.stage.engine().resume_checkpoint(&graph, &"first".into(), call).await.unwrap();
     let session = world.stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap();
     assert_eq!(session.state["log"], json!(["a", "b", "c"]));
+}
+
+#[tokio::test]
+async fn a_session_that_was_saved_since_is_undone_only_where_the_last_write_wins() {
+    for (concurrency, end) in [
+        (SessionConcurrency::LastWriteWins, Ok(json!(["a", "b", "c"]))),
+        (SessionConcurrency::Optimistic, Err(Category::SessionWriteConflict)),
+        (SessionConcurrency::Rebase, Err(Category::SessionWriteConflict)),
+    ] {
+        let world = World::default();
+        let policy = SessionPolicy::full_state().concurrency(concurrency);
+        let (graph, engine) = (world.graph(three(&world).sessions(policy)), world.stage.engine());
+        let in_session = |call: Invocation| Invocation { session_id: Some("s".into()), ..call };
+        engine.invoke(&graph, in_session(first(json!({})))).await.unwrap_err();
+        let other = Invocation { invocation_id: Some("other".into()), ..first(json!({})) };
+        engine.invoke(&graph, in_session(other)).await.unwrap();
+        world.ran();
+        let resumed = engine.resume_checkpoint(&graph, &"first".into(), in_session(Invocation::default())).await;
+        let resumed = resumed.map(|done| super::world::end(done)["log"].clone());
+        assert_eq!(resumed.map_err(|error| error.category().clone()), end, "{concurrency:?}");
+        assert_eq!(world.ran().is_empty(), end.is_err(), "{concurrency:?}");
+        let session = world.stage.store.load_session(&"s".into(), None).await.unwrap().record.unwrap();
+        assert_eq!(session.state["log"], json!(["a", "b", "c"]), "one turn's words");
+        if end.is_err() {
+            assert_eq!(session.version, 1);
+            engine.resume_checkpoint(&graph, &"first".into(), Invocation::default()).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

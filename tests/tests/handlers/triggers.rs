@@ -7,7 +7,7 @@ use dormouse_lambda::TriggerError;
 use dormouse_ports::{Category, InvocationStatus, StateStore};
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{World, path_of, refused};
 
 fn signal(id: &str, payload: &Value) -> Value {
     json!({ "dormouse_signal": { "signal_id": id, "payload": payload, "event_id": "e1" } })
@@ -97,4 +97,48 @@ async fn a_sweep_finds_what_the_scheduler_lost() {
     let late = world.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.expect("swept");
     assert_eq!((&late["examined"], &late["woken"]), (&json!(1), &json!(1)));
     assert!(!world.app.drain(None).await.timeout_reached);
+}
+
+#[tokio::test]
+async fn a_deadline_is_told_the_pause_shows_what_comes_next_and_the_answer_says_that_time_decided() {
+    let world = World::new();
+    let expense = json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" });
+    let asleep =
+        world.post("/graphs/expense-approval/turns", &json!({ "state": expense, "invocation_id": "e1" })).await.body;
+    assert_eq!((&asleep["wake"]["later"][0]["rung"], &asleep["wake"]["later"][1]["rung"]), (&json!(1), &json!(2)));
+    let wakeup =
+        |due_at: &Value| json!({ "dormouse_wakeup": { "invocation_id": "e1", "generation": 1, "due_at": due_at } });
+    let first = wakeup(&asleep["wake"]["due"]["at"]);
+    world.clock.advance(Duration::from_secs(24 * 3600));
+    for _ in 0..2 {
+        let told = world.app.wakeup(first.clone(), None).await.expect("acknowledged");
+        assert_eq!(told["status"], "suspended");
+    }
+    let steps: Vec<Value> = world.bus.events().iter().map(|event| event.detail["do"].clone()).collect();
+    assert_eq!(steps, ["remind"], "the first deadline passed once");
+
+    let shown = world.get(&path_of(&asleep["status_url"])).await.body;
+    assert_eq!(shown["wake"]["due"], asleep["wake"]["later"][0]);
+    world.clock.advance(Duration::from_secs(48 * 3600));
+    let told = world.app.wakeup(wakeup(&shown["wake"]["due"]["at"]), None).await.expect("acknowledged");
+    assert_eq!(told["status"], "completed", "the last deadline is over as well");
+    let shown = world.get(&path_of(&asleep["status_url"])).await.body;
+    assert_eq!((&shown["resolution"], &shown["state"]["decision"]), (&json!("timed_out"), &json!("timed_out")));
+    let late = world.post(&path_of(&asleep["callback_url"]), &json!({ "decision": "approved" })).await;
+    assert_eq!(
+        (late.status, &late.body["resolution"], &late.body["repeated"]),
+        (200, &json!("timed_out"), &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn a_ladder_that_goes_down_is_refused_by_name() {
+    let world = World::new();
+    let expense = json!({
+        "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe",
+        "decide_within": "P1D", "remind_after": "P2D",
+    });
+    let answer = world.post("/graphs/expense-approval/turns", &json!({ "state": expense })).await;
+    let sentence = refused(&answer, 422, &Category::HarnessSignalSubscriptionFailed);
+    assert!(sentence.contains("`deadlines[1]` must come later"), "{sentence}");
 }

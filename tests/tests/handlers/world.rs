@@ -33,6 +33,7 @@ pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) subscriptions: Arc<MemorySubscriptions>,
+    pub(crate) bus: Arc<MemoryBus>,
     /// How often an approval went on.
     pub(crate) continuations: Arc<AtomicUsize>,
     /// Whether going on fails because a provider is away.
@@ -44,7 +45,8 @@ impl World {
         let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let (continuations, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let shipped = dormouse_app::registry(Arc::new(MemoryBus::default()), clock.clone()).expect("graphs");
+        let bus = Arc::new(MemoryBus::default());
+        let shipped = dormouse_app::registry(bus.clone(), clock.clone()).expect("graphs");
         let approval = Arc::new(approval(continuations.clone(), broken.clone()));
         let ports = Ports {
             store: store.clone(),
@@ -57,13 +59,14 @@ impl World {
             engine: Engine::new(ports),
             graphs: GraphRegistry::new(shipped.iter().cloned().chain([approval, Arc::new(two_questions())])),
             subscriptions: subscriptions.clone(),
+            bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             base_url: Some("https://agents.example.com/".to_owned()),
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
             telemetry: None,
         });
-        Self { app, store, clock, subscriptions, continuations, broken }
+        Self { app, store, clock, subscriptions, bus, continuations, broken }
     }
 
     /// Everything that is stored, to compare.

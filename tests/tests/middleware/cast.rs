@@ -114,6 +114,7 @@ impl Observer for Recorder {
                 format!("isolated {} {}", event.event_name, event.origin.attempt_index)
             }
             FrameworkEvent::MetadataAugmented(event) => format!("augmented {}", Value::from(event.entries.clone())),
+            FrameworkEvent::CheckpointSaved(event) => format!("saved at {}", event.at.path.join("/")),
         });
         self.framework.lock().unwrap().push(event.clone());
         Ok(())

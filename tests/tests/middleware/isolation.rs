@@ -137,3 +137,13 @@ async fn a_panic_is_a_failure_like_any_other() {
     let link = Link { category: None, message: "the node panicked: a bug".into(), carrier: false };
     assert_eq!(isolated(&told).caught.chain, [link]);
 }
+
+#[tokio::test]
+async fn a_degraded_update_that_does_not_merge_fails_the_node_after_the_failure_was_told() {
+    let stage = Stage::default();
+    let unfit = FailureIsolation::with("e", Update::none().with("log", 1));
+    let graph = compiled(single(Flaky::raising([down("x")])).wrap("work", Arc::new(unfit)));
+    let (ended, told) = watched(&stage, &graph).await;
+    assert_eq!(ended.unwrap_err().category(), &Category::ReducerError);
+    assert_eq!(told.lines(), ["started work 0", "isolated e 0", "completed work 0 reducer_error"]);
+}

@@ -160,7 +160,7 @@ async fn what_an_instance_adds_stays_with_it() {
         .iter()
         .map(|event| match event {
             FrameworkEvent::MetadataAugmented(event) => event.origin.fan_out_index,
-            FrameworkEvent::FailureIsolated(event) => panic!("{event:?}"),
+            FrameworkEvent::FailureIsolated(_) | FrameworkEvent::CheckpointSaved(_) => panic!("{event:?}"),
         })
         .collect();
     assert_eq!(added, [Some(0), Some(1), Some(2)]);

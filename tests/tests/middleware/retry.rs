@@ -178,6 +178,66 @@ async fn a_pause_keeps_the_attempt_and_the_budget() {
     assert_eq!(told.lines(), expected);
 }
 
+/// Raises an outage in the runs of that number, and suspends in one of them.
+struct Script {
+    runs: AtomicUsize,
+    outages: &'static [usize],
+    pause: usize,
+}
+
+#[async_trait]
+impl Node for Script {
+    async fn run(&self, _: State) -> Result<Update, NodeError> {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        if run == self.pause {
+            return Err(suspend_and_rerun(SignalDescriptor::new("s")).await);
+        }
+        if self.outages.contains(&run) { Err(down("again")) } else { Ok(says("done")) }
+    }
+}
+
+/// Two attempts around the subgraph, two around its node: what `script` does before and after the pause.
+async fn in_both_retries(script: Script) -> (Vec<String>, Vec<String>) {
+    let stage = Stage::default();
+    let inner = compiled(single(script).wrap("work", Arc::new(retry(&stage, 2))));
+    let graph = GraphBuilder::new("outer", schema()).entry("in").subgraph("in", inner, Projection::by_name());
+    let graph = compiled(graph.wrap("in", Arc::new(retry(&stage, 2))).edge("in", END));
+    let (ended, before) = watched(&stage, &graph).await;
+    let Outcome::Suspended(pause) = ended.unwrap() else { panic!("it did not suspend") };
+    let after = Arc::new(Recorder::default());
+    let call = Resume {
+        payload: map(json!({})),
+        generation: None,
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        observers: vec![(after.clone(), Phases::default())],
+        after_error: |_| AfterError::End,
+    };
+    // How it ends shows in the events.
+    let _ = stage.engine().resume(&graph, &pause.invocation_id, call).await;
+    graph.drain(&*stage.clock, None).await;
+    (before.lines(), after.lines())
+}
+
+#[tokio::test]
+async fn after_a_pause_every_retry_goes_on_with_its_own_count() {
+    let failed =
+        |index: u32| [format!("started in/work {index}"), format!("completed in/work {index} provider_unavailable")];
+    let asked = |index: u32| [format!("started in/work {index}"), format!("suspended in/work {index}")];
+    let done = |index: u32| [format!("started in/work {index}"), format!("completed in/work {index} ok")];
+
+    // In the first outer and second inner attempt: the outer one has another left.
+    let script = Script { runs: AtomicUsize::new(0), outages: &[0, 2], pause: 1 };
+    let (before, after) = in_both_retries(script).await;
+    assert_eq!(before, [failed(0), asked(1)].concat());
+    assert_eq!(after, [failed(1), done(0)].concat());
+
+    // In the second outer and first inner attempt: once more inside, and no more outside.
+    let script = Script { runs: AtomicUsize::new(0), outages: &[0, 1, 3, 4, 5], pause: 2 };
+    let (before, after) = in_both_retries(script).await;
+    assert_eq!(before, [failed(0), failed(1), asked(0)].concat());
+    assert_eq!(after, [failed(0), failed(1)].concat());
+}
+
 /// Runs the node twice whatever happens, without counting.
 struct Twice;
 

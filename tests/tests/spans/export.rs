@@ -37,6 +37,7 @@ async fn a_turn_is_a_span_around_its_invocation_where_somebody_asks_for_it() {
         traced.stage.engine(),
         GraphRegistry::new([graph.clone()]),
         traced.stage.subscriptions.clone(),
+        traced.stage.bus.clone(),
         config,
     );
     let start = Transmission { session_id: Some("s-9".into()), ..Transmission::start("ask", map(json!({}))) };

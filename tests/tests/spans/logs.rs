@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::world::{Traced, compiled, line, text, with_inner};
-use dormouse_engine::{Invocation, SessionPolicy};
-use dormouse_otel::Telemetry;
+use crate::world::{Traced, compiled, line, says, schema, text, with_inner};
+use async_trait::async_trait;
+use dormouse_engine::{
+    END, FanOut, Field, FieldType, GraphBuilder, Invocation, Middleware, Next, NodeError, Projection, SessionPolicy,
+    State, StateSchema, Update,
+};
+use dormouse_otel::{Detached, Telemetry};
 use opentelemetry::trace::SpanId;
 use serde_json::{Value, json};
 use tracing::instrument::WithSubscriber;
@@ -40,6 +44,68 @@ async fn spans_and_log_records_name_the_session_and_each_other() {
         assert!(attributes.iter().any(|one| one.starts_with("openarmature.correlation_id=")), "{attributes:?}");
         assert!(attributes.iter().any(|one| one.starts_with("openarmature.invocation_id=")), "{attributes:?}");
     }
+}
+
+/// Logs before it calls on.
+struct Speaks;
+
+#[async_trait]
+impl Middleware for Speaks {
+    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
+        tracing::info!("node wrapper");
+        next.run(state).await
+    }
+}
+
+#[tokio::test]
+async fn log_records_from_inside_name_the_detached_trace_of_their_own_round_and_instance() {
+    let detached = Detached { subgraphs: ["inner".to_owned()].into(), fan_outs: ["each".to_owned()].into() };
+    let traced = Traced::detaching(detached);
+    let again = |state: &State| {
+        let said = state.get("log").and_then(Value::as_array);
+        let rounds = said.map_or(0, |said| said.iter().filter(|word| **word == "back").count());
+        Ok(if rounds < 2 { "sub".into() } else { END })
+    };
+    let inner = compiled(line("inner").wrap("b", Arc::new(Speaks)));
+    let worker = StateSchema::new().field("item", Field::new(FieldType::Int, 0));
+    let worker = GraphBuilder::new("worker", worker).entry("work");
+    let worker = worker.function("work", |_| async {
+        tracing::info!("node work");
+        Ok(Update::none())
+    });
+    let each = FanOut::over(compiled(worker.edge("work", END))).items("items", "item").collect("item", "log");
+    let graph = GraphBuilder::new("g", schema())
+        .entry("each")
+        .fan_out("each", each)
+        .subgraph("sub", inner, Projection::by_name())
+        .function("back", says("back"))
+        .edge("each", "sub")
+        .edge("sub", "back")
+        .route("back", again);
+    traced
+        .run(&compiled(graph), Invocation { correlation_id: Some("c".to_owned()), ..Invocation::default() })
+        .await
+        .unwrap();
+    assert_eq!(traced.trees().iter().filter(|tree| *tree == "invocation[inner[a b]]").count(), 2);
+    assert_eq!(traced.trees().iter().filter(|tree| *tree == "invocation[each[work]]").count(), 2);
+    let spans = traced.telemetry.spans();
+    let mut logs = logged(&traced.telemetry);
+    logs.retain(|log| log.0.contains("node "));
+    assert_eq!(logs.len(), 2 + 2 * 4);
+    let mut traces = std::collections::BTreeMap::<_, usize>::new();
+    for (body, trace, span_id, attributes) in logs {
+        let span = spans.iter().find(|span| span.span_context.span_id() == span_id);
+        let span = span.unwrap_or_else(|| panic!("{body} names no span"));
+        assert_eq!(span.span_context.trace_id().to_string(), trace, "{body}");
+        let expected = if body.contains("wrapper") { "openarmature.invocation".into() } else { span.name.clone() };
+        assert_eq!(span.name, expected, "{body}");
+        assert!(attributes.iter().any(|one| one == r#"openarmature.correlation_id=String(Owned("c"))"#));
+        *traces.entry(trace).or_default() += 1;
+    }
+    // Two instances, the call itself with `back` twice, and two rounds.
+    let mut counts: Vec<_> = traces.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 1, 2, 3, 3]);
 }
 
 #[tokio::test]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::world::{Traced, asks, attribute, compiled, fails, line, says, schema, text, with_inner};
 use async_trait::async_trait;
-use dormouse_engine::{END, GraphBuilder, Invocation, Middleware, Next, NodeError, State, Update};
+use dormouse_engine::{END, GraphBuilder, Invocation, Middleware, Next, NodeError, SessionPolicy, State, Update};
 use dormouse_otel::Detached;
 use dormouse_ports::Category;
+use dormouse_testkit::MemoryCheckpointer;
 use dormouse_tests::map;
 use opentelemetry::Value as Attribute;
 use opentelemetry::trace::Status;
@@ -149,4 +150,31 @@ async fn a_detached_subgraph_has_a_trace_of_its_own_and_a_link_leads_there() {
     assert_eq!(links, std::slice::from_ref(&own.span_context));
     let detached = ["long", "a", "b"].map(|name| traced.span(name).span_context.trace_id());
     assert_eq!(detached, [own.span_context.trace_id(); 3]);
+}
+
+#[tokio::test]
+async fn a_checkpoint_whose_session_does_not_open_shows_a_failed_invocation() {
+    let (traced, memory) = (Traced::new(), Arc::new(MemoryCheckpointer::default()));
+    let graph = |version: &str| {
+        let graph = GraphBuilder::new("g", schema().with_version(version)).entry("a").function("a", says("a"));
+        let graph = graph.edge("a", END).sessions(SessionPolicy::full_state());
+        compiled(graph.checkpointer(memory.clone()))
+    };
+    let call = |id: &str| Invocation {
+        invocation_id: Some(id.into()),
+        session_id: Some("s".into()),
+        observers: traced.observers(),
+        ..Invocation::default()
+    };
+    // A later version of the graph saved the session; nothing leads back from there.
+    traced.run(&graph("1"), Invocation { session_id: None, ..call("first") }).await.unwrap();
+    traced.run(&graph("2"), call("second")).await.unwrap();
+    traced.telemetry.clear();
+    let graph = graph("1");
+    let error = traced.stage.engine().resume_checkpoint(&graph, &"first".into(), call("ignored")).await.unwrap_err();
+    graph.drain(&*traced.stage.clock, None).await;
+    assert_eq!(traced.trees(), ["invocation!"]);
+    let span = traced.span("openarmature.invocation");
+    assert_eq!(text(&span, "openarmature.error.category"), error.category().as_str());
+    assert_eq!(error.category(), &Category::SessionStateMigrationMissing);
 }

@@ -21,7 +21,6 @@ use tracing_subscriber::layer::SubscriberExt;
 pub(crate) struct Traced {
     pub(crate) stage: Stage,
     pub(crate) telemetry: Telemetry,
-    detached: Detached,
 }
 
 impl Traced {
@@ -30,15 +29,15 @@ impl Traced {
     }
 
     pub(crate) fn on(telemetry: Telemetry) -> Self {
-        Self { stage: Stage::default(), telemetry, detached: Detached::default() }
+        Self { stage: Stage::default(), telemetry }
     }
 
     pub(crate) fn detaching(detached: Detached) -> Self {
-        Self { detached, ..Self::new() }
+        Self::on(Telemetry::in_memory().detaching(detached))
     }
 
     pub(crate) fn observers(&self) -> Vec<(Arc<dyn dormouse_engine::Observer>, Phases)> {
-        vec![(Arc::new(self.telemetry.observer().detaching(self.detached.clone())), Phases::default())]
+        vec![(Arc::new(self.telemetry.observer()), Phases::default())]
     }
 
     pub(crate) async fn run(

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, Map, Owner,
-    PausedInvocation, StoreError, SuspendFrom,
+    PausedInvocation, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -12,6 +12,7 @@ use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
     CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL,
+    WAKE,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -57,6 +58,9 @@ impl DynamoDbStateStore {
         let mut paused: PausedInvocation = self.body(item, PAUSE).await?;
         if let Some(state) = self.optional_body(item, PAUSE_STATE).await? {
             *outermost(&mut paused) = state;
+        }
+        if let Some(wake) = self.optional_body(item, WAKE).await? {
+            paused.wake = wake;
         }
         let mut status = self.status(item).await?;
         let stored = segments::referred(&home_of(&paused), item)?;
@@ -160,11 +164,36 @@ pub(super) fn end_write(
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match owner {
         Some(owner) => claimed(put, owner, paused.generation),
-        None => put
-            .when("phase = :suspended AND generation = :generation")
-            .with(":suspended", text_value(SUSPENDED))
-            .with(":generation", number_value(paused.generation)),
+        None => asleep(put, paused),
     })
+}
+
+/// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: what changed
+/// lies beside it.
+pub(super) fn advance_write(
+    encoder: &mut Encoder<'_>,
+    paused: &PausedInvocation,
+    wake: &WakePlan,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let change = "SET wake = :wake, rung = :next, commit_id = :commit";
+    let update = Write::update(&Key::invocation(&paused.invocation_id), change)
+        .with(":wake", encoder.body("the deadlines", wake)?)
+        .with(":next", number_value(wake.rung().into()))
+        .with(":commit", commit_id);
+    Ok(asleep(update, paused))
+}
+
+/// Only while nobody has claimed the pause, and its next deadline is still that of `paused`.
+fn asleep(write: Write, paused: &PausedInvocation) -> Write {
+    let write = write
+        .when("phase = :suspended AND generation = :generation")
+        .with(":suspended", text_value(SUSPENDED))
+        .with(":generation", number_value(paused.generation));
+    match paused.wake.rung() {
+        0 => write.when("attribute_not_exists(rung)"),
+        rung => write.when("rung = :rung").with(":rung", number_value(rung.into())),
+    }
 }
 
 /// Gives a claim back.

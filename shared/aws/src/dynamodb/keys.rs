@@ -24,6 +24,7 @@ pub(super) const PHASE: &str = "phase";
 pub(super) const GENERATION: &str = "generation";
 pub(super) const PAUSE: &str = "pause";
 pub(super) const PAUSE_STATE: &str = "pause_state";
+pub(super) const WAKE: &str = "wake";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
 pub(super) const CLAIM_UNTIL: &str = "claim_until";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";

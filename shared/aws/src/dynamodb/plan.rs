@@ -90,6 +90,15 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
                 self.leave(paused, None, delivered_until);
             }
+            InvocationWrite::Advance { paused, wake } => {
+                let change = invocation::advance_write(encoder, paused, wake, id)?;
+                self.change_invocation(&paused.invocation_id, change);
+                let moved = PausedInvocation { wake: wake.clone(), ..(**paused).clone() };
+                self.parts.push((Part::Unconditional, pending::row_write(&moved)));
+                if Key::pending(&moved) != Key::pending(paused) {
+                    self.parts.push((Part::Unconditional, pending::row_removal(paused)));
+                }
+            }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 let change = invocation::release_write(invocation_id, *generation, owner, id);
                 self.change_invocation(invocation_id, change);

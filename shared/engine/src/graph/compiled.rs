@@ -7,16 +7,16 @@ use indexmap::IndexMap;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::StateSchema;
 use crate::node::{Middleware, Node, Route};
-use crate::observe::{Deliveries, Observers, Subgraph, Subgraphs};
+use crate::observe::{Deliveries, Observers, Subgraph};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
-    name: Arc<str>,
+    /// What observers know of it.
+    shown: Arc<Subgraph>,
     digest: String,
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
-    subgraphs: Arc<Subgraphs>,
     sessions: Option<SessionPolicy>,
     checkpoints: Checkpoints,
     warnings: Vec<String>,
@@ -77,7 +77,7 @@ pub(crate) enum Edge {
 impl fmt::Debug for CompiledGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompiledGraph")
-            .field("name", &self.name)
+            .field("name", &self.shown.name)
             .field("nodes", &self.nodes.keys().collect::<Vec<_>>())
             .field("schema", &self.schema)
             .finish_non_exhaustive()
@@ -91,12 +91,12 @@ impl CompiledGraph {
         (sessions, checkpoints): (Option<SessionPolicy>, Checkpoints),
         warnings: Vec<String>,
     ) -> Self {
+        let entry_node = nodes.get_index(entry).map_or_else(|| "".into(), |(name, _)| name.clone());
         Self {
-            name,
+            shown: Arc::new(Subgraph { name, entry_node }),
             digest,
             schema,
             entry,
-            subgraphs: Arc::new(subgraphs(&nodes)),
             nodes,
             sessions,
             checkpoints,
@@ -108,7 +108,7 @@ impl CompiledGraph {
 
     /// The name under which it is registered.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.shown.name
     }
 
     /// Digest of its shape, in hexadecimal; stored with every pause.
@@ -159,16 +159,12 @@ impl CompiledGraph {
         }
     }
 
-    pub(crate) fn subgraphs(&self) -> &Arc<Subgraphs> {
-        &self.subgraphs
+    pub(crate) fn as_subgraph(&self) -> &Arc<Subgraph> {
+        &self.shown
     }
 
     pub(crate) fn entry(&self) -> usize {
         self.entry
-    }
-
-    pub(crate) fn entry_name(&self) -> Arc<str> {
-        self.node_at(self.entry).map_or_else(|| "".into(), |(name, _)| name.clone())
     }
 
     pub(crate) fn node_at(&self, index: usize) -> Option<(&Arc<str>, &CompiledNode)> {
@@ -178,25 +174,4 @@ impl CompiledGraph {
     pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.nodes.get_index_of(name)
     }
-}
-
-fn subgraphs(nodes: &IndexMap<Arc<str>, CompiledNode>) -> Subgraphs {
-    let mut all = Subgraphs::default();
-    for (name, node) in nodes {
-        let mut add = |path: &[Arc<str>], graph: &CompiledGraph| {
-            let (name, entry_node) = (graph.name.clone(), graph.entry_name());
-            all.add(path, Subgraph { name, entry_node }, &graph.subgraphs);
-        };
-        match &node.work {
-            Work::Node(_) => {}
-            Work::Subgraph { graph, .. } => add(std::slice::from_ref(name), graph),
-            Work::FanOut(fan_out) => add(std::slice::from_ref(name), &fan_out.graph),
-            Work::Branches(branches) => {
-                for (branch, within) in &branches.branches {
-                    within.graph.iter().for_each(|graph| add(&[name.clone(), branch.clone()], graph));
-                }
-            }
-        }
-    }
-    all
 }

@@ -93,6 +93,8 @@ pub struct NodeEvent {
     pub fan_out_index_chain: Vec<Option<u32>>,
     /// For each containing node, outermost first, the parallel branch entered there.
     pub branch_name_chain: Vec<Option<Arc<str>>>,
+    /// For each containing node, outermost first, what was entered there and when.
+    pub entry_chain: Vec<Entry>,
     /// What a fan-out node resolved; on its own events only.
     pub fan_out_config: Option<Arc<FanOutConfig>>,
     /// What a parallel-branches node resolved; on its own events only.
@@ -127,6 +129,27 @@ pub struct ParallelBranchesConfig {
     pub parent_node_name: Arc<str>,
 }
 
+/// One time that a graph was entered: a node in a loop enters the same graph again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The graph; absent in a branch that is a plain call.
+    pub graph: Option<Arc<Subgraph>>,
+    /// Position of the containing node in the order of executions. A subgraph node takes none itself: it has that of the
+    /// execution before which it was entered.
+    pub step: u64,
+    /// Which attempt at a node with concurrent parts; 0 in a plain subgraph, which goes on through all of them.
+    pub attempt_index: u32,
+}
+
+/// A graph inside of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subgraph {
+    /// The name under which it was compiled.
+    pub name: Arc<str>,
+    /// Name of its entry node.
+    pub entry_node: Arc<str>,
+}
+
 /// Where an event comes from: what tells the same node apart in different instances, branches and attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -142,6 +165,8 @@ pub struct Origin {
     pub fan_out_index_chain: Vec<Option<u32>>,
     /// For each containing node, outermost first, the parallel branch entered there.
     pub branch_name_chain: Vec<Option<Arc<str>>>,
+    /// For each containing node, outermost first, what was entered there and when.
+    pub entry_chain: Vec<Entry>,
 }
 
 impl NodeEvent {
@@ -154,6 +179,7 @@ impl NodeEvent {
             branch_name: self.branch_name.clone(),
             fan_out_index_chain: self.fan_out_index_chain.clone(),
             branch_name_chain: self.branch_name_chain.clone(),
+            entry_chain: self.entry_chain.clone(),
         }
     }
 }
@@ -186,6 +212,7 @@ impl fmt::Display for Event {
                 write!(f, "the isolated failure `{}`", event.event_name)
             }
             Self::Framework(FrameworkEvent::MetadataAugmented(_)) => f.write_str("an augmentation of metadata"),
+            Self::Framework(FrameworkEvent::CheckpointSaved(_)) => f.write_str("the save of a checkpoint"),
             Self::Ended(_) => f.write_str("the end of the call"),
         }
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use dormouse_ports::Map;
+use dormouse_ports::{Map, SavePoint, SaveSource};
+use jiff::Timestamp;
 
 use super::Origin;
 use crate::cause::Classification;
@@ -13,6 +14,8 @@ pub enum FrameworkEvent {
     FailureIsolated(FailureIsolated),
     /// Code of the invocation added metadata.
     MetadataAugmented(MetadataAugmented),
+    /// The checkpointer was given a record.
+    CheckpointSaved(CheckpointSaved),
 }
 
 /// A failure that [`FailureIsolation`](crate::middleware::FailureIsolation) caught (pipeline-utilities §6.3).
@@ -37,4 +40,17 @@ pub struct MetadataAugmented {
     pub entries: Map,
     /// The node in whose dispatch it was added, and the attempt.
     pub origin: Origin,
+}
+
+/// A save of progress that succeeded (pipeline-utilities §10.8). The invocation is the one around the observer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckpointSaved {
+    /// That of the record.
+    pub last_saved_at: Timestamp,
+    /// The node whose event caused the save.
+    pub at: SavePoint,
+    /// Where that node is among fan-outs.
+    pub source: SaveSource,
+    /// How many completed nodes the record names.
+    pub completed_node_count: usize,
 }

@@ -171,6 +171,11 @@ impl Attempts {
         self.announce(attempt_index, |origin| FrameworkEvent::MetadataAugmented(MetadataAugmented { entries, origin }));
     }
 
+    /// Where attempt `attempt_index` is, where anybody observes.
+    pub(crate) fn origin(&self, attempt_index: u32) -> Option<Origin> {
+        self.told.as_ref().map(|told| Origin { attempt_index, ..told.template.origin() })
+    }
+
     /// The queue of the invocation, where anybody observes.
     pub(crate) fn events(&self) -> Option<&Arc<EventQueue>> {
         self.told.as_ref().map(|told| &told.events)
@@ -195,9 +200,8 @@ impl Attempts {
     }
 
     fn announce(&self, attempt_index: u32, event: impl FnOnce(Origin) -> FrameworkEvent) {
-        if let Some(told) = &self.told {
-            let event = event(Origin { attempt_index, ..told.template.origin() });
-            told.events.dispatch(&told.observers, self.view.identity(), Event::Framework(event));
+        if let (Some(told), Some(origin)) = (&self.told, self.origin(attempt_index)) {
+            told.events.dispatch(&told.observers, self.view.identity(), Event::Framework(event(origin)));
         }
     }
 

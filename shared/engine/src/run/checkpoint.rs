@@ -17,6 +17,7 @@ use super::progress::{FanOutKey, Progress};
 use super::record::Run;
 use super::walk::Walk;
 use crate::graph::{CompiledNode, Work};
+use crate::observe::{CheckpointSaved, FrameworkEvent};
 use crate::{CompiledGraph, EngineError, State};
 
 /// Where and as what an invocation saves its progress.
@@ -60,7 +61,7 @@ impl Checkpoints {
         states: (Map, Vec<Map>),
         at: SavePoint,
         source: SaveSource,
-    ) -> Result<(), StoreError> {
+    ) -> Result<CheckpointSaved, StoreError> {
         let mut last = self.last.lock().await;
         let now = later(self.clock.now(), *last);
         *last = Some(now);
@@ -70,13 +71,16 @@ impl Checkpoints {
             graph: self.graph.clone(),
             state: states.0,
             parent_states: states.1,
-            at: Some(at),
+            at: Some(at.clone()),
             completed_positions: run.completed_positions(),
             fan_out_progress: run.with_positions(|positions| self.progress.snapshot(positions)),
             last_saved_at: now,
             schema_version: self.schema_version.clone(),
+            session_version: run.session.as_ref().map(|session| session.version()),
         };
-        self.backend.save(&record, source).await
+        self.backend.save(&record, source).await?;
+        let completed_node_count = record.completed_positions.len();
+        Ok(CheckpointSaved { last_saved_at: now, at, source, completed_node_count })
     }
 }
 
@@ -161,7 +165,10 @@ impl Walk<'_> {
         source: SaveSource,
     ) -> Result<(), StoreError> {
         let states = (state.to_map(), self.parents.iter().map(State::to_map).collect());
-        checkpoints.save(self.run, states, SavePoint { path: self.path_to(name), merged }, source).await
+        let at = SavePoint { path: self.path_to(name), merged };
+        let saved = checkpoints.save(self.run, states, at, source).await?;
+        self.announce(FrameworkEvent::CheckpointSaved(saved));
+        Ok(())
     }
 }
 

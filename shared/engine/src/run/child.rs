@@ -17,6 +17,7 @@ use super::{Attempts, Body};
 use crate::ambient::{self, Position, Scope, Scoped, View};
 use crate::graph::ErrorPolicy;
 use crate::node::{Chain, Middleware, Next, Node};
+use crate::observe::Entry;
 use crate::{CompiledGraph, NodeError, State, Update};
 
 /// What a part does.
@@ -97,18 +98,29 @@ impl Child<'_> {
     fn told(&self, step: u64) -> Option<Box<Told>> {
         let walk = self.dispatch.walk;
         let mut told = walk.told(self.dispatch.name, step)?;
-        let lineage = walk.lineage.inside(self.boundary.clone());
+        let graph = match &self.work {
+            PartWork::Graph { graph, .. } => Some(graph.as_subgraph().clone()),
+            PartWork::Call(_) => None,
+        };
+        let (step, attempt_index) = self.entered_at();
+        let lineage = walk.lineage.inside(self.boundary.clone(), Entry { graph, step, attempt_index });
         let template = &mut told.template;
         template.fan_out_index = lineage.fan_out_index();
         template.branch_name = lineage.branch_name();
         template.fan_out_index_chain = lineage.fan_out_indices();
         template.branch_name_chain = lineage.branch_names();
+        template.entry_chain = lineage.entries();
         if let (PartWork::Call(_), Boundary::Branch(name)) = (&self.work, &self.boundary) {
             template.node_name = name.clone();
             template.namespace.push(name.clone());
             template.parent_states.push(self.around.state.clone());
         }
         Some(told)
+    }
+
+    /// The step and the attempt of the node whose part it is.
+    fn entered_at(&self) -> (u64, u32) {
+        (self.dispatch.step, self.dispatch.attempts.last())
     }
 }
 
@@ -128,6 +140,7 @@ impl Running<'_> {
             descriptor,
             node_completed,
             attempt_index,
+            outer_attempts: Vec::new(),
             step,
             states,
             namespace,
@@ -174,8 +187,8 @@ impl Running<'_> {
     ) -> Result<Update, NodeError> {
         self.note_beginning();
         let Child { dispatch, around, boundary, no_suspension, .. } = self.child;
-        let (boundary, no_suspension) = (boundary.clone(), *no_suspension);
-        let inner = dispatch.walk.inside(Inside { graph, around, boundary, no_suspension });
+        let (boundary, entered_at, no_suspension) = (boundary.clone(), self.child.entered_at(), *no_suspension);
+        let inner = dispatch.walk.inside(Inside { graph, around, boundary, entered_at, no_suspension });
         let wish = match inner.walk_inside(state, From::Entry).await.map_err(NodeError::passing)? {
             Ok(End::Completed(end)) => return Ok(contribution(&end)),
             Ok(End::Paused(pause)) => Wish::Nested(pause),

@@ -120,7 +120,8 @@ impl<'d> Dispatch<'d> {
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
         let around = &self.walk.around(self.name, state);
-        let inside = Inside { graph, around, boundary: Boundary::Plain, no_suspension: None };
+        let (boundary, entered_at) = (Boundary::Plain, (self.step, 0));
+        let inside = Inside { graph, around, boundary, entered_at, no_suspension: None };
         let wish = match self.walk.inside(inside).walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
             Ok(End::Completed(end)) => return Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
             Ok(End::Paused(pause)) => Wish::Nested(pause),
@@ -164,6 +165,7 @@ impl ResumePoint {
             return None;
         }
         self.path.remove(0);
+        self.outer_attempts = self.outer_attempts.split_off(self.outer_attempts.len().min(1));
         let state = self.inner_states.remove(0);
         Some((state, From::Pause(self)))
     }

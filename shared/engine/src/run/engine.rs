@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, IdSource, InvocationId, InvocationRecord, InvocationStatus, Map,
-    Owner, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
+    Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
 };
 
 use super::record::Run;
@@ -137,6 +137,8 @@ pub struct Completed {
     pub state: State,
     /// What the caller gave along when the invocation began.
     pub carried: Map,
+    /// By what its last pause ended; `None` when it never slept.
+    pub resolution: Option<Resolution>,
 }
 
 /// The pause of an invocation (suspension §5).
@@ -225,8 +227,7 @@ impl Engine {
         InvocationStart {
             identity: identity.clone(),
             graph: graph.name().to_owned(),
-            entry_node: graph.entry_name(),
-            subgraphs: graph.subgraphs().clone(),
+            entry_node: graph.as_subgraph().entry_node.clone(),
             at: self.ports.clock.now(),
             surrounding_trace: ambient::surrounding_trace(),
             resumed,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, SessionWrite};
+use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, Resolution, SessionWrite};
 
 use super::engine::{Completed, Engine, LeaseTerms, Outcome};
 use super::pause::{self, Before};
@@ -32,7 +32,7 @@ pub(super) async fn fresh(
     lease: Option<LeaseTerms>,
 ) -> Result<Outcome, EngineError> {
     let ended = match ended {
-        Ok(End::Completed(state)) => save_at_end(run, &state).await.map(|()| completed(run, state, carried)),
+        Ok(End::Completed(state)) => save_at_end(run, &state).await.map(|()| completed(run, state, carried, None)),
         Ok(End::Paused(pause)) => {
             let before = Before { carried, claim: lease, previous: None };
             pause::persist(engine, graph, run, &pause, before).await.map(|s| Outcome::Suspended(Box::new(s)))
@@ -55,11 +55,12 @@ async fn save_at_end(run: &Run, state: &State) -> Result<(), EngineError> {
     session.commit(saved, true, |_| None).await.map(|_| ()).map_err(save_failed)
 }
 
-pub(super) fn completed(run: &Run, state: State, carried: Map) -> Outcome {
+pub(super) fn completed(run: &Run, state: State, carried: Map, resolution: Option<Resolution>) -> Outcome {
     Outcome::Completed(Completed {
         invocation_id: run.identity.invocation_id.clone(),
         correlation_id: run.identity.correlation_id.clone(),
         state,
         carried,
+        resolution,
     })
 }

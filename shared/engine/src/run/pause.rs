@@ -90,12 +90,14 @@ fn describe(
         step: run.next_step(),
         suspended_step: pause.step,
         attempt_index: pause.attempt_index,
+        outer_attempts: pause.outer_attempts.clone(),
         schema_version: graph.schema().version().to_owned(),
         session_version: None,
         metadata: run.view.identity().metadata.clone(),
         carried: before.carried.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
+        resolution: None,
     })
 }
 

@@ -11,11 +11,14 @@ use super::walk::Walk;
 use crate::{EngineError, State, Update};
 
 /// A pause to be persisted.
+#[derive(Clone)]
 pub(crate) struct Pause {
     pub(super) descriptor: SignalDescriptor,
     /// Whether execution goes on behind the node at `namespace`, or with it.
     pub(super) node_completed: bool,
     pub(super) attempt_index: u32,
+    /// Those of the subgraph nodes around it, outermost first.
+    pub(super) outer_attempts: Vec<u32>,
     pub(super) step: u64,
     /// States of all graphs that are resumed, outermost first.
     pub(super) states: Vec<State>,
@@ -89,7 +92,11 @@ impl Walk<'_> {
         state: &State,
     ) -> Result<Stop, EngineError> {
         match wish {
-            Wish::Nested(pause) => Ok(Stop::Pause(pause)),
+            Wish::Nested(pause) => {
+                let mut pause = Arc::unwrap_or_clone(pause);
+                pause.outer_attempts.insert(0, attempts.last());
+                Ok(Stop::Pause(Arc::new(pause)))
+            }
             Wish::Refused(refusal) => Ok(Stop::Refusal(refuse(name, attempts, &refusal, state))),
             Wish::Suspend { descriptor, node_completed } => {
                 let asked = Asked { descriptor, node_completed, asked_by: self.path_to(name) };
@@ -121,6 +128,7 @@ impl Walk<'_> {
             descriptor: asked.descriptor,
             node_completed: asked.node_completed,
             attempt_index,
+            outer_attempts: Vec::new(),
             step,
             states: self.parents.iter().chain([state]).cloned().collect(),
             namespace: self.path_to(name),

@@ -9,7 +9,7 @@ use super::checkpoint::Checkpoints;
 use super::engine::{Engine, Outcome};
 use super::session::SessionRun;
 use crate::ambient::{Identity, View};
-use crate::observe::{Attached, EventQueue, InvocationResult, InvocationStart, ObservedError, Registered};
+use crate::observe::{Attached, Entry, EventQueue, InvocationResult, InvocationStart, ObservedError, Registered};
 use crate::{CompiledGraph, EngineError};
 
 /// What all walks of an invocation share.
@@ -76,18 +76,22 @@ pub(crate) enum Boundary {
     Branch(Arc<str>),
 }
 
-/// The boundaries around a graph, outermost first; as many as its namespace has names.
+/// The boundaries around a graph and when they were crossed, outermost first; as many as its namespace has names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lineage(Arc<[Boundary]>);
+pub(crate) struct Lineage(Arc<[(Boundary, Entry)]>);
 
 impl Lineage {
-    pub(super) fn inside(&self, boundary: Boundary) -> Self {
-        Self(self.0.iter().cloned().chain([boundary]).collect())
+    pub(super) fn inside(&self, boundary: Boundary, entry: Entry) -> Self {
+        Self(self.0.iter().cloned().chain([(boundary, entry)]).collect())
+    }
+
+    fn boundaries(&self) -> impl DoubleEndedIterator<Item = &Boundary> {
+        self.0.iter().map(|(boundary, _)| boundary)
     }
 
     /// The boundary inside of the node at `depth` of the namespace.
     pub(super) fn at(&self, depth: usize) -> Option<&Boundary> {
-        self.0.get(depth)
+        self.0.get(depth).map(|(boundary, _)| boundary)
     }
 
     /// The fan-out instances around a graph at `namespace`, outermost first.
@@ -100,35 +104,39 @@ impl Lineage {
             }),
             Boundary::Plain | Boundary::Branch(_) => None,
         };
-        self.0.iter().take(namespace.len()).enumerate().filter_map(instance).collect()
+        self.boundaries().take(namespace.len()).enumerate().filter_map(instance).collect()
     }
 
     /// Whether the graph is the whole of a fan-out instance.
     pub(super) fn is_instance(&self) -> bool {
-        matches!(self.0.last(), Some(Boundary::Instance(_)))
+        matches!(self.0.last(), Some((Boundary::Instance(_), _)))
     }
 
     pub(super) fn fan_out_indices(&self) -> Vec<Option<u32>> {
-        self.0.iter().map(Boundary::instance).collect()
+        self.boundaries().map(Boundary::instance).collect()
     }
 
     pub(super) fn branch_names(&self) -> Vec<Option<Arc<str>>> {
-        self.0.iter().map(|boundary| boundary.branch().cloned()).collect()
+        self.boundaries().map(|boundary| boundary.branch().cloned()).collect()
+    }
+
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        self.0.iter().map(|(_, entry)| entry.clone()).collect()
     }
 
     /// The innermost fan-out instance.
     pub(super) fn fan_out_index(&self) -> Option<u32> {
-        self.0.iter().rev().find_map(Boundary::instance)
+        self.boundaries().rev().find_map(Boundary::instance)
     }
 
     /// Whether the graph is inside of any branch.
     pub(super) fn is_in_branch(&self) -> bool {
-        self.0.iter().any(|boundary| boundary.branch().is_some())
+        self.boundaries().any(|boundary| boundary.branch().is_some())
     }
 
     /// The innermost branch.
     pub(super) fn branch_name(&self) -> Option<Arc<str>> {
-        self.0.iter().rev().find_map(Boundary::branch).cloned()
+        self.boundaries().rev().find_map(Boundary::branch).cloned()
     }
 }
 

@@ -9,6 +9,7 @@ use dormouse_ports::{
 
 use super::engine::{Engine, Invocation, Outcome, is_transient, opened, registered};
 use super::record::Run;
+use super::session::SessionRun;
 use super::walk::{From, ResumePoint, Walk};
 use super::{finish, restore};
 use crate::ambient::{self, Identity};
@@ -40,7 +41,10 @@ impl Engine {
     /// ```
     ///
     /// At END the session is saved as by `invoke`. What another turn saved between the checkpoint and this call is
-    /// replaced then: a checkpoint does not know from which session it began.
+    /// replaced then where the last write wins. With any other [`SessionConcurrency`](crate::SessionConcurrency) nothing
+    /// runs and the call fails with `session_write_conflict`: a checkpoint holds no session to rebase from. Nor does it
+    /// tell whether it was a node of its own that saved the session and crashed before its checkpoint. Without a session
+    /// the call goes through.
     ///
     /// A pause is no checkpoint: an invocation that sleeps is continued by [`resume`](Self::resume) only (§10.15).
     ///
@@ -67,6 +71,7 @@ impl Engine {
         let start = Start::of(graph, record)?;
         let work = async {
             let (session, refused) = opened(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
+            let refused = refused.or_else(|| overtaken(session.as_deref()?, start.session_version?));
             let run = Run::begin(self, graph, beginning, session, observers).continuing(start.step, &start.history);
             if let Some(checkpoints) = &run.checkpoints {
                 checkpoints.progress.restore(start.progress);
@@ -101,6 +106,18 @@ async fn load(engine: &Engine, graph: &CompiledGraph, id: &InvocationId) -> Resu
     }
 }
 
+/// Why the invocation may not go on where the session was saved since.
+fn overtaken(session: &SessionRun, known: u64) -> Option<EngineError> {
+    session.is_ahead_of(known).then(|| {
+        let message = format!(
+            "the session is at version {}, the checkpoint was saved at version {known}; going on would undo what was \
+             saved since",
+            session.version()
+        );
+        EngineError::new(Category::SessionWriteConflict, message)
+    })
+}
+
 /// Where a recovered invocation begins.
 struct Start {
     outermost: State,
@@ -109,11 +126,12 @@ struct Start {
     history: Vec<NodePosition>,
     progress: Vec<FanOutProgress>,
     step: u64,
+    session_version: Option<u64>,
 }
 
 impl Start {
     fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
-        let point = save_point(&record)?;
+        let (point, session_version) = (save_point(&record)?, record.session_version);
         let (declared, version) = (graph.schema().version(), record.schema_version);
         let stored = record.parent_states.into_iter().chain([record.state]).collect();
         let mut stored = graph.migrations().migrate(Migrated::Checkpoint, stored, (&version, declared))?;
@@ -131,7 +149,7 @@ impl Start {
         }
         let outermost = states.remove(0);
         let from = point.map_or(From::Entry, |point| From::Pause(resume_point(point, states)));
-        Ok(Self { outermost, from, history, progress, step })
+        Ok(Self { outermost, from, history, progress, step, session_version })
     }
 }
 
@@ -185,7 +203,7 @@ fn is_within(entry: &FanOutProgress, path: &[Arc<str>]) -> bool {
 
 fn resume_point(point: SavePoint, inner_states: Vec<State>) -> ResumePoint {
     let (path, node_completed) = (point.path, point.merged);
-    ResumePoint { path, inner_states, node_completed, attempt_index: 0, step: None }
+    ResumePoint { path, inner_states, node_completed, attempt_index: 0, outer_attempts: Vec::new(), step: None }
 }
 
 fn unreadable(error: &StoreError) -> EngineError {

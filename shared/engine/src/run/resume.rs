@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation, StoredList,
+    Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation, Resolution,
+    StoredList,
 };
 
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, registered};
@@ -92,14 +93,17 @@ async fn go_on(
     }
 }
 
-/// The pause in the present schema version, and the states of all active graphs, outermost first, with the payload laid
+/// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first, with the payload laid
 /// over the innermost one.
 fn prepare(
     graph: &CompiledGraph,
     paused: &PausedInvocation,
     payload: Map,
 ) -> Result<(PausedInvocation, Vec<State>), EngineError> {
-    let paused = migrated(graph, paused)?;
+    let mut paused = migrated(graph, paused)?;
+    let resolution = Resolution::of(&payload);
+    let payload = resolution.mark(payload);
+    paused.resolution = Some(resolution);
     let innermost = innermost(graph, &paused)?;
     let mut state = paused.state.clone();
     state.extend(innermost.schema().only_declared(payload));
@@ -147,6 +151,7 @@ async fn continue_walk(
         inner_states: states,
         node_completed: paused.node_completed(),
         attempt_index: paused.attempt_index,
+        outer_attempts: paused.outer_attempts.clone(),
         step: Some(paused.suspended_step),
     };
     Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await
@@ -175,7 +180,7 @@ async fn complete(
         None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
     };
     written.map_err(|error| not_finished(run, error))?;
-    Ok(completed(run, state, paused.carried.clone()))
+    Ok(completed(run, state, paused.carried.clone(), paused.resolution))
 }
 
 fn not_finished(run: &Run, error: CommitError) -> EngineError {

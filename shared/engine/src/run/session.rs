@@ -92,6 +92,17 @@ impl SessionRun {
         initial_state(self.graph.schema(), self.lock().state.as_ref(), given)
     }
 
+    /// The version that was read or written last; 0 where there was none.
+    pub(super) fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// Whether going on from `version`, which an invocation knew before it crashed, would undo what others have saved
+    /// since. Where the last write wins it may.
+    pub(super) fn is_ahead_of(&self, version: u64) -> bool {
+        self.concurrency() != SessionConcurrency::LastWriteWins && self.version() != version
+    }
+
     /// The version that the record will have after the next save.
     pub(super) fn next_version(&self) -> u64 {
         self.lock().version + 1

@@ -13,7 +13,7 @@ use super::slot::{Ended, UntilSuspended};
 use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{NodeEvent, Phase, Registrations};
+use crate::observe::{Entry, Event, FrameworkEvent, NodeEvent, Phase, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -47,6 +47,8 @@ pub(crate) struct ResumePoint {
     pub(super) inner_states: Vec<State>,
     pub(super) node_completed: bool,
     pub(super) attempt_index: u32,
+    /// Of the nodes on the way, outermost first; `attempt_index` where absent.
+    pub(super) outer_attempts: Vec<u32>,
     /// The step under which the node runs again; a new one when absent.
     pub(super) step: Option<u64>,
 }
@@ -81,6 +83,8 @@ pub(super) struct Inside<'i> {
     pub(super) graph: &'i CompiledGraph,
     pub(super) around: &'i Around,
     pub(super) boundary: Boundary,
+    /// The step and the attempt of the node around it.
+    pub(super) entered_at: (u64, u32),
     pub(super) no_suspension: Option<&'static str>,
 }
 
@@ -99,11 +103,12 @@ impl<'r> Walk<'r> {
 
     /// A walk of a graph inside of a node of this one.
     pub(super) fn inside<'i>(&'i self, inside: Inside<'i>) -> Walk<'i> {
+        let (graph, (step, attempt_index)) = (Some(inside.graph.as_subgraph().clone()), inside.entered_at);
         Walk {
             run: self.run,
             graph: inside.graph,
             namespace: inside.around.namespace.clone(),
-            lineage: self.lineage.inside(inside.boundary),
+            lineage: self.lineage.inside(inside.boundary, Entry { graph, step, attempt_index }),
             parents: inside.around.parents.clone(),
             no_suspension: inside.no_suspension.or(self.no_suspension),
             observers: self.observers_inside(inside.graph),
@@ -284,6 +289,13 @@ impl<'r> Walk<'r> {
         Some(Box::new(Told::new(events.clone(), self.observers.clone(), self.event(name, step))))
     }
 
+    /// Tells what is no event of a node, where anybody observes.
+    pub(super) fn announce(&self, event: FrameworkEvent) {
+        if let Some(events) = self.run.events.as_ref().filter(|_| !self.observers.is_empty()) {
+            events.dispatch(&self.observers, self.run.view.identity(), Event::Framework(event));
+        }
+    }
+
     /// Path from the outermost graph to the node `name` of this one.
     pub(super) fn path_to(&self, name: &Arc<str>) -> Vec<Arc<str>> {
         self.namespace.iter().chain([name]).cloned().collect()
@@ -306,6 +318,7 @@ impl<'r> Walk<'r> {
             branch_name: self.lineage.branch_name(),
             fan_out_index_chain: self.lineage.fan_out_indices(),
             branch_name_chain: self.lineage.branch_names(),
+            entry_chain: self.lineage.entries(),
             fan_out_config: None,
             parallel_branches_config: None,
         }
@@ -322,7 +335,7 @@ fn again(index: usize, point: ResumePoint) -> Execution {
     Execution {
         index,
         step: point.step.filter(|_| !inside),
-        attempt_index: point.attempt_index,
+        attempt_index: point.outer_attempts.first().copied().filter(|_| inside).unwrap_or(point.attempt_index),
         resume: inside.then_some(point),
     }
 }

@@ -5,14 +5,14 @@ use std::time::SystemTime;
 
 use dormouse_engine::Subgraph;
 use opentelemetry::KeyValue;
-use opentelemetry::trace::Span as _;
+use opentelemetry::trace::{Span as _, SpanContext};
 
 use super::{Open, Tree};
 use crate::place::{Entered, Place};
 use crate::{attributes, trace};
 
-/// What gets a trace of its own: the span from which it was entered is linked to it (observability §4.4). Log records
-/// of its nodes name the trace of the call.
+/// What gets a trace of its own, which log records from inside name (observability §4.4, §7). The span from which it was
+/// entered is linked to it. What an edge function inside logs names the trace around.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detached {
     /// Subgraphs, by the name under which they were compiled.
@@ -22,12 +22,22 @@ pub struct Detached {
 }
 
 impl Detached {
-    pub(super) fn holds(&self, entered: &Entered, graph: &Subgraph) -> bool {
-        match (entered.fan_out_index, &entered.branch) {
+    /// The graph that begins a trace when it is so entered.
+    pub(super) fn begins<'e>(&self, entered: &'e Entered) -> Option<&'e Subgraph> {
+        let graph = entered.entry.graph.as_deref()?;
+        let begins = match (entered.fan_out_index, &entered.branch) {
             (Some(_), _) => self.fan_outs.contains(&*entered.node),
             (None, Some(_)) => false,
             (None, None) => self.subgraphs.contains(&*graph.name),
-        }
+        };
+        begins.then_some(graph)
+    }
+
+    /// The root of the trace in which `place` is, where that is not the one of the call, whose root is `root`.
+    pub(crate) fn root_of(&self, root: &SpanContext, place: &Place) -> Option<SpanContext> {
+        let way = place.way();
+        let innermost = way.iter().rposition(|entered| self.begins(entered).is_some())?;
+        Some(trace::of_part(root, &way[..=innermost]))
     }
 }
 
@@ -42,7 +52,10 @@ impl Tree {
         own: Vec<KeyValue>,
         at: SystemTime,
     ) {
-        let ids = trace::fresh(None);
+        let mut ids = trace::of_part(&self.at, place.way());
+        if !self.used.insert(ids.span_id().to_bytes()) {
+            ids = trace::fresh(None);
+        }
         let attributes = attributes::invocation(&self.identity, &graph.entry_node);
         let root = self.span("openarmature.invocation", &ids, None, attributes, at);
         let link = root.span_context().clone();

@@ -27,6 +27,7 @@ fn record(id: &str, now: Timestamp) -> CheckpointRecord {
         fan_out_progress: vec![progress()],
         last_saved_at: now,
         schema_version: "2".to_owned(),
+        session_version: Some(3),
     }
 }
 

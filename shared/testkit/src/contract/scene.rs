@@ -60,12 +60,14 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         step: 4,
         suspended_step: 3,
         attempt_index: 1,
+        outer_attempts: vec![2],
         schema_version: "2".to_owned(),
         session_version: Some(7),
         metadata: map(json!({"tenant": "acme", "n": 2.0})),
         carried: map(json!({"baseline": 3})),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         suspended_at: at(0),
+        resolution: None,
     }
 }
 
@@ -82,7 +84,7 @@ pub(super) fn position() -> NodePosition {
 
 /// `paused` with a due time.
 pub(super) fn due(mut paused: PausedInvocation, instant: Timestamp) -> PausedInvocation {
-    paused.wake = WakePlan { due: Some(Due { at: instant, action: DueAction::Fail }), event: None };
+    paused.wake = WakePlan { due: Some(Due::first(instant, DueAction::Fail)), ..WakePlan::default() };
     paused
 }
 

@@ -1,6 +1,6 @@
 use dormouse_ports::{
     Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Map,
-    Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom,
+    Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -39,8 +39,11 @@ impl Tables {
             InvocationWrite::Complete { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
             }
-            InvocationWrite::Fail { paused, owner, .. } => {
-                self.check_pause(&paused.invocation_id, paused.generation, owner.as_ref())
+            InvocationWrite::Fail { paused, owner: Some(owner), .. } => {
+                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
+            }
+            InvocationWrite::Fail { paused, owner: None, .. } | InvocationWrite::Advance { paused, .. } => {
+                self.check_asleep(paused)
             }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
@@ -67,6 +70,14 @@ impl Tables {
         if holds { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
+    /// Nobody has claimed the pause, and its next deadline is still that of `paused`.
+    fn check_asleep(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
+        self.check_pause(&paused.invocation_id, paused.generation, None)?;
+        let record = self.invocations.get(&paused.invocation_id);
+        let same = record.is_some_and(|record| record.paused.wake.rung() == paused.wake.rung());
+        if same { Ok(()) } else { Err(CommitError::InvocationConflict) }
+    }
+
     fn apply(&mut self, commit: &Commit) {
         if let Some(write) = &commit.session {
             session::apply(self.sessions.entry(write.session_id.to_string()).or_default(), write, commit.now);
@@ -75,6 +86,7 @@ impl Tables {
             Some(InvocationWrite::Suspend { paused, from, claim }) => self.suspend(paused, from, claim.clone()),
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
+            Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Release { invocation_id, .. }) => self.release(invocation_id),
             None => {}
         }
@@ -88,12 +100,7 @@ impl Tables {
             paused.descriptor.signal_id.clone(),
             SignalState::Waiting { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
         );
-        let row = PendingRow {
-            invocation_id: paused.invocation_id.clone(),
-            generation: paused.generation,
-            due_at: paused.wake.due.as_ref().map(|due| due.at),
-        };
-        self.pending.insert(pending_key(paused), row);
+        self.add_row(paused);
         let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
         self.put(paused.clone(), status);
     }
@@ -106,6 +113,24 @@ impl Tables {
     fn fail(&mut self, paused: &PausedInvocation, failure: &FailureRecord) {
         self.end_wait(paused);
         self.put(stripped(paused), InvocationStatus::Errored(failure.clone()));
+    }
+
+    fn advance(&mut self, paused: &PausedInvocation, wake: &WakePlan) {
+        self.pending.remove(&pending_key(paused));
+        if let Some(record) = self.invocations.get_mut(&paused.invocation_id) {
+            record.paused.wake = wake.clone();
+            let moved = record.paused.clone();
+            self.add_row(&moved);
+        }
+    }
+
+    fn add_row(&mut self, paused: &PausedInvocation) {
+        let row = PendingRow {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            due_at: paused.wake.due.as_ref().map(|due| due.at),
+        };
+        self.pending.insert(pending_key(paused), row);
     }
 
     fn release(&mut self, id: &InvocationId) {

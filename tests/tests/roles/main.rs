@@ -1,0 +1,255 @@
+//! The roles of the template grant what the functions use, and the functions use what the roles grant.
+//!
+//! Each function runs behind a gate that judges its requests by its role, conditions included: one request too many is
+//! denied and fails the test, and so does a grant that the scenes never use.
+#![expect(clippy::unwrap_used, reason = "a test may end where it stands")]
+
+mod functions;
+mod gate;
+mod metrics;
+mod policy;
+mod template;
+
+use std::time::Duration;
+
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Map, StateStore};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::functions::Function;
+use crate::template::Template;
+
+/// What the roles grant to services that act for a function: no line of ours asks for it.
+const FOR_SERVICES: &[(&str, &str)] = &[
+    ("sqs:SendMessage", "Lambda puts events aside on which the function failed"),
+    ("logs:CreateLogStream", "Lambda writes what the function prints"),
+    ("logs:PutLogEvents", "the same"),
+    ("xray:PutTraceSegments", "Lambda traces invocations"),
+    ("xray:PutTelemetryRecords", "the same"),
+];
+
+/// Calls in `shared/aws` that no function makes.
+const OUTSIDE: &[(&str, &str)] = &[
+    ("create_table", "local mode and tests; in an account the template makes the table"),
+    ("describe_table", "the same"),
+    ("update_time_to_live", "the same"),
+    ("scan", "listings of sessions and checkpoints are for tools, no route offers them"),
+];
+
+struct Scene {
+    store: EmbeddedDynamoDb,
+    inbound: Function,
+    signal: Function,
+    wakeup: Function,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let (template, store) = (Template::read(), EmbeddedDynamoDb::start(&Place::Memory).await.unwrap());
+        ensure_table(&store.client(), "dormouse").await.unwrap();
+        let [inbound, signal, wakeup] = ["Inbound", "Signal", "Wakeup"].map(|name| {
+            let (template, endpoint) = (&template, store.endpoint());
+            async move { Function::start(template, name, endpoint).await }
+        });
+        Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, store }
+    }
+
+    /// Begins an errand in the session `session`, with a state that needs a blob.
+    async fn errand(&self, session: &str, id: Option<&str>, within: &str) -> Value {
+        let state = json!({ "note": noise(), "within": within });
+        self.begin("errand", &json!({ "state": state, "session_id": session, "invocation_id": id })).await
+    }
+
+    /// Begins an errand without a session, with a list that is kept in pieces.
+    async fn lone_errand(&self, within: &str) -> Value {
+        let state = json!({ "note": noise(), "within": within, "log": [noise()] });
+        self.begin("lone-errand", &json!({ "state": state })).await
+    }
+
+    async fn begin(&self, graph: &str, turn: &Value) -> Value {
+        let answer = self.inbound.post(&format!("/graphs/{graph}/turns"), turn).await;
+        assert_eq!((answer.status, &answer.body["status"]), (202, &json!("suspended")), "{}", answer.body);
+        answer.body
+    }
+
+    fn functions(&self) -> [(&'static str, &Function); 3] {
+        [("inbound", &self.inbound), ("signal", &self.signal), ("wakeup", &self.wakeup)]
+    }
+}
+
+/// Text that cannot be made small.
+fn noise() -> String {
+    (0..200).map(|_| dormouse_ports::IdSource::fresh(&dormouse_aws::RandomIds)).collect()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_grant_what_is_used_and_what_is_granted_is_used() {
+    let scene = Scene::set().await;
+    requests(&scene).await;
+    signals(&scene).await;
+    times(&scene).await;
+    let mut unused = Vec::new();
+    for (name, function) in scene.functions() {
+        assert_eq!(function.gate.denied(), [], "{name} asks for what its role does not grant");
+        let grants = function.gate.unused();
+        let grants = grants.iter().filter(|grant| !FOR_SERVICES.iter().any(|(action, _)| *action == grant.action()));
+        unused.extend(grants.map(|grant| format!("{name}: {grant}")));
+    }
+    assert!(unused.is_empty(), "granted and never used:\n  {}", unused.join("\n  "));
+}
+
+/// What inbound serves.
+async fn requests(scene: &Scene) {
+    for asleep in [scene.errand("s1", None, "PT1H").await, scene.lone_errand("PT1H").await] {
+        let status = scene.inbound.get(text(&asleep, "status_url")).await;
+        assert_eq!((status.status, &status.body["status"]), (200, &json!("suspended")), "{}", status.body);
+    }
+    let job = scene.inbound.post("/graphs/export-job/turns", &json!({ "state": { "dataset": "orders" } })).await;
+    assert_eq!(job.status, 202, "{}", job.body);
+    // A signal that comes before its wait: the turn goes on at once, to its next wait.
+    let early = scene.signal.post("/signals/ask-early", &json!({})).await;
+    assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);
+    let went_on = scene.errand("s2", Some("early"), "PT1H").await;
+    assert_eq!(went_on["generation"], 2);
+    let repeated = scene.errand("s2", Some("early"), "PT1H").await;
+    assert_eq!(repeated["repeated"], true);
+    // No commit is ever acknowledged: the item itself tells that it happened.
+    scene.inbound.gate.fail(true);
+    let message = json!({ "role": "user", "content": "hello" });
+    let said = scene.inbound.post("/chat/chat/sessions/s7/messages", &message).await;
+    assert_eq!((said.status, &said.body["status"]), (200, &json!("completed")), "{}", said.body);
+    scene.inbound.gate.fail(false);
+}
+
+/// What signal serves.
+async fn signals(scene: &Scene) {
+    let asleep = scene.errand("s3", None, "PT1H").await;
+    for asleep in [&asleep, &scene.lone_errand("PT1H").await] {
+        let next = scene.signal.post(text(asleep, "callback_url"), &json!({})).await;
+        assert_eq!((next.status, &next.body["generation"]), (202, &json!(2)), "{}", next.body);
+    }
+    let id = text(&asleep, "invocation_id");
+    let event = json!({ "dormouse_signal": { "signal_id": format!("parcel-{id}"), "payload": {}, "event_id": "e" } });
+    for repeated in [false, true] {
+        let done = scene.signal.app.event(event.clone(), None).await.unwrap();
+        assert_eq!((&done["status"], &done["repeated"]), (&json!("completed"), &json!(repeated)));
+    }
+    let asleep = scene.errand("s6", None, "PT1H").await;
+    scene.signal.gate.fail(true);
+    let failed = scene.signal.post(text(&asleep, "callback_url"), &json!({})).await;
+    assert_eq!(failed.status, 503, "{}", failed.body);
+    scene.signal.gate.fail(false);
+}
+
+/// What wakeup serves.
+async fn times(scene: &Scene) {
+    for asleep in [scene.errand("s4", None, "PT0S").await, scene.lone_errand("PT0S").await] {
+        let due = json!({ "dormouse_wakeup": { "invocation_id": asleep["invocation_id"], "generation": 1 } });
+        assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
+    }
+    let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.unwrap();
+    assert_eq!((&swept["woken"], &swept["failed"]), (&json!(2), &json!(0)));
+    // Somebody claimed a pause and died.
+    let asleep = scene.errand("s5", None, "PT1H").await;
+    let store = DynamoDbStateStore::new(&scene.store.client(), "dormouse", StoreConfig::default());
+    let now = Timestamp::now() - Duration::from_secs(60);
+    let request = ClaimRequest {
+        invocation_id: text(&asleep, "invocation_id").into(),
+        generation: Some(1),
+        owner: "dead".into(),
+        now,
+        until: now + Duration::from_secs(30),
+        payload: Some(Map::new()),
+    };
+    assert!(matches!(store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
+    let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
+    assert_eq!((&swept["woken"], &swept["failed"]), (&json!(1), &json!(0)));
+    assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
+    let asleep = scene.errand("s8", None, "PT0S").await;
+    let due = json!({ "dormouse_wakeup": { "invocation_id": text(&asleep, "invocation_id"), "generation": 1 } });
+    scene.wakeup.gate.fail(true);
+    assert!(scene.wakeup.app.wakeup(due, None).await.is_err());
+    scene.wakeup.gate.fail(false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_role_does_not_grant_is_denied() {
+    let scene = Scene::set().await;
+    let table = scene.inbound.config.access.clients().dynamodb;
+    let key = |pk: &str| aws_sdk_dynamodb::types::AttributeValue::S(pk.to_owned());
+    let read = |pk: &str| table.get_item().table_name("dormouse").key("pk", key(pk)).key("sk", key("HEAD"));
+    assert!(read("SESSION#s").send().await.is_ok());
+    assert!(read("OTHER#s").send().await.is_err(), "a partition that nobody knows");
+    assert!(read("SESSION#s").table_name("another").send().await.is_err(), "another table");
+    assert!(table.scan().table_name("dormouse").send().await.is_err(), "an action that is not granted");
+    let denied: Vec<String> = scene.inbound.gate.denied().into_iter().map(|asked| asked.action).collect();
+    assert_eq!(denied, ["dynamodb:GetItem", "dynamodb:GetItem", "dynamodb:Scan"]);
+}
+
+#[test]
+fn the_template_makes_the_table_of_the_store() {
+    let template = Template::read();
+    let mut written = template.resource(dormouse_aws::TABLE_RESOURCE_NAME).clone();
+    // What linters are told there is nothing of the table.
+    written.as_object_mut().unwrap().shift_remove("Metadata");
+    assert_eq!(written, dormouse_aws::table_resource());
+}
+
+/// The scenes cannot tell of a call that they never reach. So every call that stands in the code is listed here: it is
+/// one that a role grants, or one with a reason why no role needs to.
+#[test]
+fn every_call_in_the_code_is_granted_or_made_outside_of_functions() {
+    let template = Template::read();
+    let statements: Vec<Value> =
+        ["InboundRole", "SignalRole", "WakeupRole"].iter().flat_map(|role| template.statements(role)).collect();
+    let granted: Vec<String> = policy::grants(&statements).iter().map(|grant| snake(grant.action())).collect();
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/aws/src");
+    let mut calls: Vec<String> = files(&source).iter().flat_map(|text| calls(text)).collect();
+    calls.sort_unstable();
+    calls.dedup();
+    assert!(calls.contains(&"put_item".to_owned()), "calls are found at all: {calls:?}");
+    for call in &calls {
+        // Its parts are judged, not the transaction.
+        let known = call == "transact_write_items" || granted.contains(call);
+        let outside = OUTSIDE.iter().any(|(name, _)| name == call);
+        assert!(known != outside, "{call} is granted: {known}, listed as outside of functions: {outside}");
+    }
+    for (name, _) in OUTSIDE {
+        assert!(calls.iter().any(|call| call == name), "nobody calls {name} any more");
+    }
+}
+
+/// `dynamodb:GetItem` as the SDK spells it.
+fn snake(action: &str) -> String {
+    let name = action.split_once(':').unwrap().1;
+    let letters = name.chars().flat_map(|c| c.is_uppercase().then_some('_').into_iter().chain(c.to_lowercase()));
+    letters.collect::<String>().trim_start_matches('_').to_owned()
+}
+
+fn files(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    // How AWS is reached: nothing is asked of it there.
+    let entries = entries.filter(|path| path.file_stem() != Some("connect".as_ref()));
+    let read = |path: std::path::PathBuf| {
+        if path.is_dir() { files(&path) } else { vec![std::fs::read_to_string(path).unwrap()] }
+    };
+    entries.flat_map(read).collect()
+}
+
+/// The names of what is called on clients in `text`.
+fn calls(text: &str) -> Vec<String> {
+    let joined: String = text.split_whitespace().collect::<Vec<_>>().join("");
+    let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>();
+    let found = joined.split("client.").skip(1).map(name);
+    found
+        .filter(|call| {
+            !["config", "clone", "into"].contains(&call.as_str()) && joined.contains(&format!("client.{call}()"))
+        })
+        .collect()
+}

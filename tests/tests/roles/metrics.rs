@@ -1,0 +1,147 @@
+//! The metrics of the template are counted from the log: the patterns against lines that the functions wrote.
+
+use std::fs::File;
+use std::process::Child;
+use std::time::Duration;
+
+use dormouse_aws::ensure_table;
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_tests::lambda::{self, RuntimeApi, http_event};
+use serde_json::{Value, json};
+
+use crate::template::Template;
+
+/// A function that writes its log into a file.
+struct Logging {
+    api: RuntimeApi,
+    process: Child,
+}
+
+impl Logging {
+    async fn start(name: &str, store: &str, log: &File) -> Self {
+        let api = RuntimeApi::start(Duration::from_secs(30)).await;
+        let mut command = api.function(&lambda::function_binary(name), store);
+        let process = command.env("DORMOUSE_LOG", "info").stdout(log.try_clone().unwrap()).spawn().unwrap();
+        Self { api, process }
+    }
+
+    async fn post(&self, address: &str, body: &Value) -> Value {
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        let answer = self.api.deliver(http_event("POST", path, query, body)).await.unwrap();
+        serde_json::from_str(answer["body"].as_str().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        // It may have ended by itself already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_count_the_lines_that_the_functions_write() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    ensure_table(&store.client(), "dormouse").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = File::options().create(true).append(true).open(&path).unwrap();
+
+    let inbound = Logging::start("dormouse-inbound", &store.endpoint(), &log).await;
+    let petty = json!({ "state": { "employee": "Ada", "amount_cents": 100 } });
+    assert_eq!(inbound.post("/graphs/expense-approval/turns", &petty).await["status"], "completed");
+    let nothing = json!({ "state": { "employee": "Ada" } });
+    let refused = inbound.post("/graphs/expense-approval/turns", &nothing).await;
+    assert_eq!(refused["error"]["category"], "request_invalid", "{refused}");
+    let asks = json!({ "role": "user", "content": "please get an approval" });
+    let asleep = inbound.post("/chat/chat/sessions/s1/messages", &asks).await;
+    assert_eq!(asleep["status"], "suspended");
+    let wakeup = Logging::start("dormouse-wakeup", &store.endpoint(), &log).await;
+    for scope in ["due", "everything"] {
+        wakeup.api.deliver(json!({ "dormouse_sweep": scope })).await.unwrap();
+    }
+    let signal = Logging::start("dormouse-signal", &store.endpoint(), &log).await;
+    for _ in 0..2 {
+        let address = asleep["callback_url"].as_str().unwrap();
+        assert_eq!(signal.post(address, &json!({ "allowed": true })).await["status"], "completed");
+    }
+    drop((inbound, wakeup, signal));
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let template = Template::read();
+    let counted = |name: &str| {
+        let properties = &template.resource(name)["Properties"];
+        let found = lines.iter().filter(|line| matches(properties["FilterPattern"].as_str().unwrap(), line));
+        let transformation = &properties["MetricTransformations"][0];
+        for line in found.clone() {
+            // A value or dimension that the line does not have would count nothing.
+            let dimensions = transformation["Dimensions"].as_array().into_iter().flatten();
+            for wanted in dimensions.map(|one| &one["Value"]).chain([&transformation["MetricValue"]]) {
+                let wanted = wanted.as_str().unwrap();
+                assert!(wanted == "1" || !field(line, wanted).is_null(), "{name} wants {wanted} of {line}");
+            }
+        }
+        found.count()
+    };
+    let expected = [
+        ("TurnsMetric", 5),
+        ("SuspendsMetric", 1),
+        ("ResumesMetric", 1),
+        ("ErrorsMetric", 1),
+        ("TerminatedMetric", 0),
+        ("LatestWakeupMetric", 2),
+        ("OldestPauseMetric", 1),
+    ];
+    for (name, count) in expected {
+        assert_eq!(counted(name), count, "{name} of:\n{text}");
+    }
+}
+
+fn field<'a>(line: &'a Value, path: &str) -> &'a Value {
+    &line[path.strip_prefix("$.").expect("a path")]
+}
+
+/// Whether `line` matches `{ pattern }`, of the patterns that the template uses.
+fn matches(pattern: &str, line: &Value) -> bool {
+    let inner = pattern.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).expect("braces");
+    holds(inner.trim(), line)
+}
+
+fn holds(text: &str, line: &Value) -> bool {
+    if let Some((left, right)) = split(text, "||") {
+        return holds(left, line) || holds(right, line);
+    }
+    if let Some((left, right)) = split(text, "&&") {
+        return holds(left, line) && holds(right, line);
+    }
+    if let Some(inner) = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+        return holds(inner.trim(), line);
+    }
+    if let Some(path) = text.strip_suffix(" NOT EXISTS") {
+        return field(line, path).is_null();
+    }
+    if let Some(path) = text.strip_suffix(" IS FALSE") {
+        return *field(line, path) == false;
+    }
+    let (path, wanted) = text.split_once(" = ").unwrap_or_else(|| panic!("{text} is not understood"));
+    field(line, path) == wanted.trim_matches('"')
+}
+
+/// `text` around the first `operator` outside of parentheses.
+fn split<'a>(text: &'a str, operator: &str) -> Option<(&'a str, &'a str)> {
+    let mut depth = 0;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ if depth == 0 && text[at..].starts_with(operator) => {
+                return Some((text[..at].trim(), text[at + operator.len()..].trim()));
+            }
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,131 @@
+//! `infra/template.yaml` as it looks when it is deployed: short forms spelled out, references resolved to names and ARNs
+//! of an account that does not exist.
+
+use serde_json::{Map, Value, json};
+use serde_yaml_ng::Value as Yaml;
+
+pub(crate) const STACK: &str = "dormouse-test";
+const PLACE: &str = "eu-central-1:123456789012";
+
+/// The template, read from the tree.
+pub(crate) struct Template(Value);
+
+impl Template {
+    pub(crate) fn read() -> Self {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
+        let text = std::fs::read_to_string(path).expect("infra/template.yaml");
+        Self(spelled_out(serde_yaml_ng::from_str(&text).expect("YAML")))
+    }
+
+    /// The resource with the logical name `name`, as it is written.
+    pub(crate) fn resource(&self, name: &str) -> &Value {
+        self.0["Resources"].get(name).unwrap_or_else(|| panic!("the template has no resource {name}"))
+    }
+
+    /// The environment of the function `name`.
+    pub(crate) fn environment(&self, name: &str) -> Map<String, Value> {
+        let variables = self.resolved(&self.resource(name)["Properties"]["Environment"]["Variables"]);
+        variables.as_object().expect("variables").clone()
+    }
+
+    /// The statements of the role `name`.
+    pub(crate) fn statements(&self, name: &str) -> Vec<Value> {
+        let policies = self.resource(name)["Properties"]["Policies"].as_array().expect("policies");
+        let statements = policies.iter().map(|policy| self.resolved(&policy["PolicyDocument"]["Statement"]));
+        statements.flat_map(|statements| statements.as_array().expect("statements").clone()).collect()
+    }
+
+    fn resolved(&self, value: &Value) -> Value {
+        match value {
+            Value::Object(map) => match map.iter().next() {
+                Some((function, argument)) if map.len() == 1 && function == "Ref" => {
+                    self.referred(text(argument)).into()
+                }
+                Some((function, argument)) if map.len() == 1 && function == "Fn::GetAtt" => {
+                    attribute(text(argument)).into()
+                }
+                Some((function, argument)) if map.len() == 1 && function == "Fn::Sub" => {
+                    self.substituted(text(argument)).into()
+                }
+                _ => map.iter().map(|(key, value)| (key.clone(), self.resolved(value))).collect(),
+            },
+            Value::Array(items) => items.iter().map(|item| self.resolved(item)).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        }
+    }
+
+    fn substituted(&self, text: &str) -> String {
+        let Some((before, rest)) = text.split_once("${") else { return text.to_owned() };
+        let (name, after) = rest.split_once('}').expect("a closed reference");
+        let value = if name.contains('.') { attribute(name) } else { self.referred(name) };
+        format!("{before}{value}{}", self.substituted(after))
+    }
+
+    fn referred(&self, name: &str) -> String {
+        match name {
+            "AWS::Partition" => "aws".to_owned(),
+            "AWS::Region" => PLACE.split_once(':').expect("a region").0.to_owned(),
+            "AWS::AccountId" => PLACE.split_once(':').expect("an account").1.to_owned(),
+            "AWS::StackName" | "Bus" | "ScheduleGroup" => STACK.to_owned(),
+            "StateTable" => "dormouse".to_owned(),
+            "CallbackSecret" => "hush-hush-hush-hush-hush-hush-hush".to_owned(),
+            "SignalKey" => "open-sesame-open-sesame".to_owned(),
+            other => panic!("nothing is known of {other}"),
+        }
+    }
+}
+
+/// Attributes that the template asks for.
+fn attribute(path: &str) -> String {
+    match path {
+        "Api.ApiEndpoint" => "https://agents.example.com".to_owned(),
+        "StateTable.Arn" => table_arn("dormouse"),
+        "Bus.Arn" => format!("arn:aws:events:{PLACE}:event-bus/{STACK}"),
+        "SchedulerRole.Arn" => "arn:aws:iam::123456789012:role/scheduler".to_owned(),
+        "FailedQueue.Arn" => format!("arn:aws:sqs:{PLACE}:{STACK}-failed"),
+        "UndeliveredQueue.Arn" => format!("arn:aws:sqs:{PLACE}:{STACK}-undelivered"),
+        "FunctionLogs.Arn" => format!("arn:aws:logs:{PLACE}:log-group:/dormouse/{STACK}/functions:*"),
+        other => panic!("nothing is known of {other}"),
+    }
+}
+
+pub(crate) fn table_arn(name: &str) -> String {
+    format!("arn:aws:dynamodb:{PLACE}:table/{name}")
+}
+
+pub(crate) fn rule_arn(bus: &str, name: &str) -> String {
+    format!("arn:aws:events:{PLACE}:rule/{bus}/{name}")
+}
+
+pub(crate) fn bus_arn(name: &str) -> String {
+    format!("arn:aws:events:{PLACE}:event-bus/{name}")
+}
+
+pub(crate) fn schedule_arn(group: &str, name: &str) -> String {
+    format!("arn:aws:scheduler:{PLACE}:schedule/{group}/{name}")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
+/// `!Ref x` as `{"Ref": x}`, `!Sub x` as `{"Fn::Sub": x}`, and so on.
+fn spelled_out(yaml: Yaml) -> Value {
+    match yaml {
+        Yaml::Tagged(tagged) => {
+            let name = tagged.tag.to_string();
+            let name = name.trim_start_matches('!');
+            let name = if name == "Ref" { name.to_owned() } else { format!("Fn::{name}") };
+            json!({ name: spelled_out(tagged.value) })
+        }
+        Yaml::Mapping(map) => {
+            let entries =
+                map.into_iter().map(|(key, value)| (key.as_str().expect("a key").to_owned(), spelled_out(value)));
+            Value::Object(entries.collect())
+        }
+        Yaml::Sequence(items) => items.into_iter().map(spelled_out).collect(),
+        plain @ (Yaml::Null | Yaml::Bool(_) | Yaml::Number(_) | Yaml::String(_)) => {
+            serde_json::to_value(plain).expect("a plain value")
+        }
+    }
+}
