@@ -177,7 +177,7 @@ impl Tree {
     fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
         let mut own = attributes::node(event);
         if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
-            own.extend(path.last().map(|entered| attributes::entered(entered)).unwrap_or_default());
+            own.extend(path.last().map(attributes::entered).unwrap_or_default());
         }
         let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
         // A middleware that calls on twice makes two spans of one position.

@@ -203,7 +203,7 @@ async fn in_both_retries(script: Script) -> (Vec<String>, Vec<String>) {
     let graph = GraphBuilder::new("outer", schema()).entry("in").subgraph("in", inner, Projection::by_name());
     let graph = compiled(graph.wrap("in", Arc::new(retry(&stage, 2))).edge("in", END));
     let (ended, before) = watched(&stage, &graph).await;
-    let Outcome::Suspended(pause) = ended.unwrap() else { panic!("it did not suspend") };
+    let Outcome::Suspended(pause) = ended.expect("it suspends") else { panic!("it did not suspend") };
     let after = Arc::new(Recorder::default());
     let call = Resume {
         payload: map(json!({})),
