@@ -51,7 +51,7 @@ async fn what_has_expired_is_swept() {
         let signal = BufferedSignal { payload: Map::new(), received_at: expires_at - hour, expires_at };
         store.buffer_signal(&id.into(), &signal).await.expect("an answer");
     }
-    assert_eq!(embedded.sweep().await.expect("it sweeps"), 1);
+    assert_eq!(embedded.sweep().await.expect("it sweeps"), 2, "the signal, and the row that counts it");
     let early = Timestamp::UNIX_EPOCH;
     assert_eq!(store.load_signal(&"old".into(), early).await.expect("an answer"), None);
     assert!(store.load_signal(&"young".into(), early).await.expect("an answer").is_some());
