@@ -153,6 +153,10 @@ impl StateStore for WatchedStore {
         self.inner.glance(ids).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.dead_claims(now).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.inner.pending_row(paused).await
     }

@@ -105,8 +105,9 @@ async fn calls(count: usize) -> (usize, usize) {
 async fn a_sweep_costs_the_same_however_many_sleep() {
     let (hundred, many) = (calls(101).await, calls(2000).await);
     assert_eq!(hundred, many);
-    // Position and rows of what is due; the same again, rows and one glance, the new position, and what is parked.
-    assert_eq!(many, (2, 7));
+    // Position and rows of what is due, and dead claims; the same again, position, rows and one glance, the new
+    // position, and what is parked.
+    assert_eq!(many, (3, 8));
 }
 
 #[tokio::test]
@@ -123,6 +124,26 @@ async fn a_dead_claim_is_counted_and_taken_over() {
     stage.outlive_leases();
     let expired = sweep(&harness, SweepScope::Everything, 100).await;
     assert_eq!((expired.expired_claims, expired.woken), (1, 1));
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.expired_claims, 0);
+}
+
+#[tokio::test]
+async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
+    let stage = stage();
+    let harness = sleepers(&stage, 200).await;
+    let now = harness.engine().ports().clock.now();
+    let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
+    for id in ["i57", "i191"] {
+        let (invocation_id, payload) = (id.into(), payload.clone());
+        let request = ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload };
+        stage.store.claim(&request).await.unwrap();
+    }
+    stage.outlive_leases();
+    // Nothing has fallen due, and in the lane of everything only one row is looked at.
+    let summary = sweep(&harness, SweepScope::Everything, 1).await;
+    assert_eq!((summary.expired_claims, summary.woken, summary.unfinished), (1, 1, true));
+    let summary = sweep(&harness, SweepScope::Due, 100).await;
+    assert_eq!((summary.expired_claims, summary.woken, summary.examined), (1, 1, 0));
 }
 
 #[tokio::test]

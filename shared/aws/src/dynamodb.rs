@@ -11,6 +11,7 @@
 
 mod blobs;
 mod checkpoint;
+mod claims;
 mod codec;
 mod commit;
 mod encode;
@@ -175,6 +176,10 @@ impl StateStore for DynamoDbStateStore {
 
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
         self.glance_at(ids).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.query_dead_claims(now).await
     }
 
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {

@@ -1,13 +1,16 @@
 //! The second line: what was lost between a pause and its wake-up is found and done (late, never lost).
 //!
 //! A sweep looks at a bounded number of rows and remembers where it stopped, so that what it costs does not depend on
-//! how many sleep. In the lane of what fell due it reads only due rows. In the lane of everything it reads the index
-//! itself and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first time, and
-//! that is noted on its row, or to take over a claim whose worker died.
+//! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of their
+//! own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads the index
+//! of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
+//! time, and that is noted on its row.
 
 use std::time::Duration;
 
-use dormouse_ports::{Glance, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Upkeep, WakePlan};
+use dormouse_ports::{
+    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Upkeep, WakePlan,
+};
 use jiff::Timestamp;
 
 use crate::harness::subscription_failed;
@@ -26,10 +29,10 @@ const GLANCE: usize = 100;
 /// Which rows a sweep looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepScope {
-    /// What has fallen due.
+    /// What has fallen due, and claims whose worker died.
     Due,
-    /// What has fallen due, and then the rest: claims whose worker died, wake-ups that may not be registered, rows of
-    /// pauses that are over, signals that nobody claimed.
+    /// The same, and then the rest: wake-ups that may not be registered, rows of pauses that are over, signals that
+    /// nobody claimed.
     Everything,
 }
 
@@ -94,13 +97,13 @@ struct Allowance {
 }
 
 impl SweepSummary {
-    fn count(&mut self, row: &PendingRow, swept: Result<bool, TurnError>) {
+    fn count(&mut self, id: &InvocationId, swept: Result<bool, TurnError>) {
         match swept {
             Ok(woken) => self.woken += usize::from(woken),
             Err(error) => {
                 self.failed += 1;
                 tracing::warn!(category = %error.category, message = %error.message,
-                    invocation_id = %row.invocation_id, "the sweep could not wake an invocation");
+                    invocation_id = %id, "the sweep could not wake an invocation");
             }
         }
     }
@@ -121,6 +124,7 @@ impl Harness {
         let ends = order.time_left.map(|left| self.engine().ports().clock.monotonic() + left.saturating_sub(MARGIN));
         let mut summary = SweepSummary::default();
         self.sweep_lane(SweepScope::Due, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
+        self.sweep_claims(&Allowance { rows: order.rows, ends }, &mut summary).await?;
         if order.scope == SweepScope::Everything {
             self.sweep_lane(SweepScope::Everything, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
             self.sweep_parked(&mut summary).await?;
@@ -189,8 +193,23 @@ impl Harness {
                 | TurnOutcome::Errored(_)
                 | TurnOutcome::Buffered { .. } => Ok(true),
             };
-            summary.count(row, swept);
+            summary.count(&row.invocation_id, swept);
         }
+    }
+
+    /// Takes over the claims of workers that died. The store knows them without going through what sleeps.
+    async fn sweep_claims(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        let dead = self.engine().ports().store.dead_claims(self.now()).await.map_err(store_failed)?;
+        for (number, id) in dead.iter().enumerate() {
+            if number >= allowance.rows || self.left(allowance).is_some_and(|left| left.is_zero()) {
+                summary.unfinished = true;
+                break;
+            }
+            let taken = self.take_over(id, None).await.map(|turn| turn.is_some());
+            summary.expired_claims += usize::from(!matches!(taken, Ok(false)));
+            summary.count(id, taken);
+        }
+        Ok(())
     }
 
     /// Removes a row whose pause is over.
@@ -209,7 +228,7 @@ impl Harness {
         let glances = self.engine().ports().store.glance(&ids).await.map_err(store_failed)?;
         for (row, glance) in rows.iter().zip(glances) {
             let swept = self.sweep_row(row, glance, summary).await;
-            summary.count(row, swept);
+            summary.count(&row.invocation_id, swept);
         }
         Ok(())
     }
@@ -232,8 +251,7 @@ impl Harness {
         match glance.map(|glance| glance.standing) {
             Some(Standing::Claimed { until }) if until <= self.now() => {
                 summary.expired_claims += 1;
-                let Some(record) = self.load_invocation(&row.invocation_id).await? else { return Ok(false) };
-                Ok(self.take_over(&record).await?.is_some())
+                Ok(self.take_over(&row.invocation_id, Some(row.generation)).await?.is_some())
             }
             Some(Standing::Asleep) if !row.registered => {
                 if let Some(record) = self.load_invocation(&row.invocation_id).await? {

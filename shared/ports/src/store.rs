@@ -104,6 +104,13 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
 
+    /// Invocations whose claim ended by itself at or before `now`: a bounded number, the oldest claims among them. One
+    /// that was settled a moment ago may still be named, and one that has only just ended may not be yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError>;
+
     /// The row of `paused` in the index of what sleeps, if it is there.
     ///
     /// # Errors

@@ -144,6 +144,10 @@ impl StateStore for FaultyStore {
         self.meet(self.inner.glance(ids)).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.meet(self.inner.dead_claims(now)).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.meet(self.inner.pending_row(paused)).await
     }

@@ -124,6 +124,10 @@ impl StateStore for MemoryStore {
         Ok(ids.iter().map(|id| tables.invocations.get(id).map(upkeep::glance)).collect())
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        Ok(upkeep::dead_claims(&lock(&self.tables), now, self.page_size))
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         Ok(lock(&self.tables).pending_row(paused))
     }

@@ -172,6 +172,11 @@ impl StateStore for Desk {
         self.call("glance", about, effect, |why| Err(unavailable(why))).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        let effect = move |outside: &mut Outside| at_once(outside.store.dead_claims(now));
+        self.call("dead_claims", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         let (about, paused) = (paused.invocation_id.to_string(), paused.clone());
         let effect = move |outside: &mut Outside| at_once(outside.store.pending_row(&paused));

@@ -27,6 +27,7 @@ pub(super) const PAUSE_STATE: &str = "pause_state";
 pub(super) const WAKE: &str = "wake";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
 pub(super) const CLAIM_UNTIL: &str = "claim_until";
+pub(super) const CLAIM_LANE: &str = "claim_lane";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";
 pub(super) const FINAL_STATE: &str = "final_state";
 pub(super) const FAILURE: &str = "failure";
@@ -50,6 +51,9 @@ pub(super) const COMPLETED_COUNT: &str = "completed_count";
 pub(super) const CHUNK: &str = "chunk";
 pub(super) const LIST_REFS: &str = "list_refs";
 pub(super) const BEFORE: &str = "before_digest";
+
+/// The index of claims: only items that are being resumed have its keys, [`CLAIM_LANE`] and [`CLAIM_UNTIL`].
+pub(super) const CLAIMS_INDEX: &str = "claims";
 
 /// Over how many partitions the index of what sleeps is spread: each takes 1,000 write units a second.
 pub(super) const PENDING_SHARDS: u8 = 16;
@@ -194,6 +198,16 @@ pub(super) fn pending_shard(shard: u8) -> String {
 /// The partition key of a shard of the index of what was parked.
 pub(super) fn parked_shard(shard: u8) -> String {
     format!("PENDING#parked#{shard:02}")
+}
+
+/// The partition key of a shard of the index of claims.
+pub(super) fn claim_lane(shard: u8) -> String {
+    format!("CLAIMS#{shard:02}")
+}
+
+/// The partition key of the claim of `id` in the index of claims.
+pub(super) fn claim_lane_of(id: &InvocationId) -> String {
+    claim_lane(shard_of(id.as_str()))
 }
 
 /// Sorts behind every row that falls due at or before `limit` and before every later one.
