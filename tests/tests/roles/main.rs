@@ -35,6 +35,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("create_table", "local mode and tests; in an account the template makes the table"),
     ("describe_table", "the same"),
     ("update_time_to_live", "the same"),
+    ("update_table", "the same"),
     ("scan", "listings of sessions and checkpoints are for tools, no route offers them"),
 ];
 
