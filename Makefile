@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-aws deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ test: ## Run all tests and conformance fixtures, and count them in the end
 simulate: ## Run the simulation on SEEDS=1000 seeds from FROM=0 on; ARGS='--seed 7' replays one, step by step
 	@echo "building with optimisation (the first time takes some minutes)"
 	@$(CARGO) run --quiet --release --package dormouse-tests --bin simulate -- $(or $(ARGS),--seeds $(SEEDS) --from $(FROM))
+
+record-fixtures: ## Keep the records that this version writes, so that later versions are tested against them
+	@$(CARGO) run --quiet --package dormouse-tests --bin record-fixtures
 
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
