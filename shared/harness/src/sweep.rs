@@ -4,7 +4,8 @@
 //! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of their
 //! own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads the index
 //! of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
-//! time, and that is noted on its row.
+//! time, and that is noted on its row. In the lane of the ground it looks at a stretch of all that is stored, for what
+//! nothing refers to any more.
 
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
 /// Of how many parked signals a sweep finds out whether they were claimed.
 const PARKED_ROWS: usize = 100;
+/// The lane of all that is stored.
+const GROUND: &str = "ground";
 /// The most rows that one glance covers.
 const GLANCE: usize = 100;
 
@@ -85,6 +88,8 @@ pub struct SweepSummary {
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
     pub unclaimed_signals: usize,
+    /// Items that nothing referred to any more, and which were removed.
+    pub collected: usize,
     /// Whether rows are left for the next sweep.
     pub unfinished: bool,
 }
@@ -128,6 +133,7 @@ impl Harness {
         if order.scope == SweepScope::Everything {
             self.sweep_lane(SweepScope::Everything, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
             self.sweep_parked(&mut summary).await?;
+            self.sweep_ground(&Allowance { rows: order.rows, ends }, &mut summary).await?;
         }
         Ok(summary)
     }
@@ -280,6 +286,22 @@ impl Harness {
             summary.registered += 1;
         }
         self.engine().ports().store.upkeep(&Upkeep::Registered(row.clone())).await.map_err(store_failed)
+    }
+
+    /// Removes what nothing refers to any more from the next stretch of all that is stored.
+    async fn sweep_ground(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        if !self.may_go_on(allowance) {
+            return Ok(());
+        }
+        let store = &self.engine().ports().store;
+        let began = store.sweep_position(GROUND).await.map_err(store_failed)?;
+        let collected = store.collect(self.now(), began.as_deref()).await.map_err(store_failed)?;
+        summary.collected += collected.removed;
+        if collected.next != began {
+            let position = Upkeep::Position { lane: GROUND.to_owned(), position: collected.next };
+            store.upkeep(&position).await.map_err(store_failed)?;
+        }
+        Ok(())
     }
 
     async fn sweep_parked(&self, summary: &mut SweepSummary) -> Result<(), TurnError> {

@@ -8,6 +8,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
+use super::blobs::Origin;
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
@@ -43,7 +44,8 @@ impl DynamoDbStateStore {
 
     /// Claims and loads in one update; what the item looked like tells why it was refused.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let mut encoder = Encoder::new(&self.config);
+        let origin = Origin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
+        let mut encoder = Encoder::new(&self.config, origin);
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&claim_write(request, payload)).await? {

@@ -51,6 +51,8 @@ pub(super) const COMPLETED_COUNT: &str = "completed_count";
 pub(super) const CHUNK: &str = "chunk";
 pub(super) const LIST_REFS: &str = "list_refs";
 pub(super) const BEFORE: &str = "before_digest";
+pub(super) const OWNERS: &str = "owners";
+pub(super) const WRITTEN_AT: &str = "written_at";
 
 /// The index of claims: only items that are being resumed have its keys, [`CLAIM_LANE`] and [`CLAIM_UNTIL`].
 pub(super) const CLAIMS_INDEX: &str = "claims";
@@ -60,12 +62,13 @@ pub(super) const PENDING_SHARDS: u8 = 16;
 
 const SESSION: &str = "SESSION#";
 pub(super) const HEAD: &str = "HEAD";
-const PIECE: &str = "SEGMENT#";
+pub(super) const PIECE: &str = "SEGMENT#";
 const INVOCATION: &str = "INVOCATION#";
+const BLOB: &str = "BLOB#";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) pk: String,
     pub(super) sk: String,
@@ -89,8 +92,9 @@ impl Key {
         Self { pk: format!("SIGNAL#{id}"), sk: "SIGNAL".to_owned() }
     }
 
-    pub(super) fn blob(sha256: &str, chunk: usize) -> Self {
-        Self { pk: format!("BLOB#{sha256}"), sk: format!("{chunk:05}") }
+    /// A chunk of a blob; `place` is empty for those of the first versions.
+    pub(super) fn blob(sha256: &str, place: &str, chunk: usize) -> Self {
+        Self { pk: format!("{BLOB}{sha256}{place}"), sk: format!("{chunk:05}") }
     }
 
     /// The row of `paused` in the index of what sleeps; rows that never fall due sort last.
@@ -178,6 +182,11 @@ pub(super) fn session_id(pk: &str) -> Option<SessionId> {
 /// What the partition keys of all sessions begin with.
 pub(super) fn session_prefix() -> &'static str {
     SESSION
+}
+
+/// The digest and the place of a blob, from the partition key of a chunk.
+pub(super) fn blob_of(pk: &str) -> Option<&str> {
+    pk.strip_prefix(BLOB)
 }
 
 /// The invocation of a partition key.

@@ -103,6 +103,26 @@ pub(super) async fn a_lost_wait_is_written_again_where_its_place_is_free(store: 
     assert_eq!(state("s2").await, Some(SignalState::Buffered(signal)), "what was parked is not lost");
 }
 
+pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
+    sleep(&store, &pause("asleep", 1, "awaited")).await;
+    for id in ["nobody", "gone"] {
+        do_it(&store, Upkeep::Wait(Box::new(pause(id, 1, id)))).await;
+    }
+    let (mut removed, mut cursor) = (0, None);
+    loop {
+        let collected = store.collect(at(0), cursor.as_deref()).await.expect("the store answers");
+        removed += collected.removed;
+        cursor = collected.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(removed, 2);
+    let state = async |id: &str| store.load_signal(&id.into(), at(0)).await.expect("an answer");
+    assert_eq!((state("nobody").await, state("gone").await), (None, None));
+    assert!(state("awaited").await.is_some());
+}
+
 fn parked(second: i64) -> BufferedSignal {
     BufferedSignal { payload: Map::new(), received_at: at(second), expires_at: at(second + 1000) }
 }

@@ -48,6 +48,18 @@ impl Tables {
         kept.filter(|row| row.generation == paused.generation).cloned()
     }
 
+    /// Removes the signals that wait for an invocation that is over, and tells how many there were.
+    pub(super) fn collect_waits(&mut self) -> usize {
+        let (before, invocations) = (self.signals.len(), &self.invocations);
+        self.signals.retain(|_, state| match state {
+            SignalState::Waiting { invocation_id, .. } => {
+                invocations.get(invocation_id).is_some_and(|record| glance(record).standing != Standing::Ended)
+            }
+            SignalState::Buffered(_) | SignalState::Delivered { .. } => true,
+        });
+        before - self.signals.len()
+    }
+
     pub(super) fn upkeep(&mut self, upkeep: &Upkeep) {
         match upkeep {
             Upkeep::Registered(row) => {
