@@ -1,0 +1,11 @@
+//! Serves the Harn Agents Protocol: requests in, answers and event streams out, over the harness and its store.
+//!
+//! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
+//! change that it tells of. The crate knows no transport: who serves HTTP gives it a [`Request`] and sends the
+//! [`Answer`].
+
+#![warn(missing_docs)]
+
+mod call;
+
+pub use call::{Actor, Answer, Call};
