@@ -144,7 +144,7 @@ impl StateStore for MemoryStore {
 
     /// States are whole here, so that only waits can outlive their invocation.
     async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
-        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None })
+        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

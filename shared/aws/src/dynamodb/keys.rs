@@ -73,6 +73,7 @@ pub(super) const HEAD: &str = "HEAD";
 pub(super) const PIECE: &str = "SEGMENT#";
 const INVOCATION: &str = "INVOCATION#";
 const BLOB: &str = "BLOB#";
+pub(super) const PAUSED: &str = "PAUSED";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
@@ -88,7 +89,7 @@ impl Key {
     }
 
     pub(super) fn invocation(id: &InvocationId) -> Self {
-        Self { pk: format!("{INVOCATION}{id}"), sk: "PAUSED".to_owned() }
+        Self { pk: format!("{INVOCATION}{id}"), sk: PAUSED.to_owned() }
     }
 
     /// The checkpoint of an invocation lies beside its pause: neither touches the other.
@@ -143,6 +144,16 @@ impl Key {
     /// The entries of one append, the last of which has position `last`.
     pub(super) fn batch(stream: &str, last: u64) -> Self {
         Self { pk: stream_partition(stream), sk: batch_order(last) }
+    }
+
+    /// Says since when a session with pieces has no head.
+    pub(super) fn headless(session: &SessionId) -> Self {
+        Self { pk: "PENDING#headless".to_owned(), sk: session.to_string() }
+    }
+
+    /// Says when an invocation was seen last that refers to the pieces of a session without a head.
+    pub(super) fn root(session: &SessionId) -> Self {
+        Self { pk: "PENDING#root".to_owned(), sk: session.to_string() }
     }
 
     /// Where the sweep called `lane` keeps its position.
