@@ -11,6 +11,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-protocol", &[]),
     ("dormouse-engine", &["dormouse-ports"]),
     ("dormouse-harness", &["dormouse-engine", "dormouse-ports"]),
+    ("dormouse-api", &["dormouse-protocol", "dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     ("dormouse-aws", &["dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-ports"]),
@@ -40,7 +41,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
 const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance", "dormouse-hello"];
 
 /// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
-const PURE: &[&str] = &["dormouse-ports", "dormouse-protocol", "dormouse-engine", "dormouse-harness", "dormouse-app"];
+const PURE: &[&str] =
+    &["dormouse-ports", "dormouse-protocol", "dormouse-engine", "dormouse-harness", "dormouse-api", "dormouse-app"];
 const IMPURE: &[&str] = &[
     "aws",
     "opentelemetry",

@@ -82,7 +82,7 @@ pub struct SweepSummary {
     pub late_by: Duration,
     /// How long the one that sleeps longest has slept, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims whose worker had died.
+    /// Claims whose worker had died, or for which none had come.
     pub expired_claims: usize,
     /// Rows whose pause was over, and which are removed.
     pub orphan_timers: usize,
@@ -187,7 +187,8 @@ impl Harness {
                 summary.unfinished = true;
                 return;
             }
-            if let Some(due_at) = row.due_at {
+            // What was accepted falls due at once, and its row stays until it first sleeps.
+            if let Some(due_at) = row.due_at.filter(|_| row.generation > 0) {
                 summary.late_by = summary.late_by.max(since(due_at, self.now()));
             }
             let due = Transmission::due(row.invocation_id.clone(), row.generation, row.due_at);
@@ -256,7 +257,7 @@ impl Harness {
         }
         match glance.map(|glance| glance.standing) {
             Some(Standing::Claimed { until }) if until <= self.now() => {
-                summary.expired_claims += 1;
+                summary.expired_claims += usize::from(until != Timestamp::UNIX_EPOCH);
                 Ok(self.take_over(&row.invocation_id, Some(row.generation)).await?.is_some())
             }
             Some(Standing::Asleep) if !row.registered => {

@@ -38,6 +38,7 @@ mod checkpoint;
 mod growing;
 mod identity;
 mod invocation;
+mod journal;
 mod runtime;
 mod session;
 mod signal;
@@ -55,6 +56,10 @@ pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
     Cancellation, Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, RESOLUTION,
     Resolution, SignalDescriptor,
+};
+pub use journal::{
+    Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
+    StreamEntry,
 };
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};

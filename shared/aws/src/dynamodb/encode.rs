@@ -67,6 +67,18 @@ impl<'g> Encoder<'g> {
         self.place("the appended items", bytes, CHUNK_BYTES, self.origin.of(key.clone()))
     }
 
+    /// The attribute that holds the content of the document `key`.
+    pub(super) fn document(&mut self, key: &Key, body: &Map) -> Result<AttributeValue, StoreError> {
+        let bytes = codec::encode(body)?;
+        self.place("the document", bytes, self.inline_limit, self.origin.of(key.clone()))
+    }
+
+    /// The attribute that holds the entries of the batch `key`, in the item itself as far as items go.
+    pub(super) fn entries(&mut self, key: &Key, entries: &[Map]) -> Result<AttributeValue, StoreError> {
+        let bytes = codec::encode(&entries)?;
+        self.place("the appended entries", bytes, CHUNK_BYTES, self.origin.of(key.clone()))
+    }
+
     /// The attributes that hold `state` as `name`; its growing lists are, or will be, in the partition `home`.
     pub(super) fn state(
         &mut self,

@@ -30,6 +30,8 @@ pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<
         .invocations
         .iter()
         .filter_map(|(id, record)| match &record.status {
+            // What has not begun is due.
+            InvocationStatus::Resuming(claim) if record.paused.generation == 0 && claim.is_unowned() => None,
             InvocationStatus::Resuming(claim) if claim.until <= now => Some((claim.until, id)),
             InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended

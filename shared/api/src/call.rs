@@ -1,0 +1,62 @@
+use std::collections::BTreeSet;
+
+use dormouse_protocol::Scope;
+use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::operation::{Operation, Params};
+use dormouse_protocol::request::{Body, IdempotencyKey, Query};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Who asks: what an API key is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    /// The name that resources and events give it.
+    pub name: String,
+    /// Whose resources it can see at all.
+    pub tenant: String,
+    /// Which workspaces of the tenant; `None` for all of them.
+    pub workspaces: Option<BTreeSet<WorkspaceId>>,
+    /// What it may do there.
+    pub scopes: BTreeSet<Scope>,
+}
+
+/// A request that has passed the front: its operation is known, its version spoken, its actor proved and allowed, its
+/// body an object within the limits.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What is asked.
+    pub operation: Operation,
+    /// What the path names.
+    pub params: Params,
+    /// The query.
+    pub query: Query,
+    /// The body; `{}` where there is none.
+    pub body: Body,
+    /// Who asks.
+    pub actor: Actor,
+    /// By which key the request may be repeated.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// Path without query, escapes resolved: what the idempotency key is good for.
+    pub target: String,
+    /// The present instant; everything that the call writes bears it.
+    pub now: Timestamp,
+}
+
+/// What a call is answered with when it succeeds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// A resource, or a list of them, with its status.
+    Json(u16, Value),
+    /// What the first request with the same idempotency key was answered with. The front marks it with
+    /// `idempotent-replayed: true`.
+    Repeated(u16, Value),
+    /// The content of an artifact.
+    Bytes {
+        /// Its media type.
+        content_type: String,
+        /// The content.
+        bytes: Vec<u8>,
+    },
+    /// Nothing (204).
+    Empty,
+}

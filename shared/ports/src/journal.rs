@@ -1,0 +1,229 @@
+//! Documents and streams: what other layers keep beside sessions and invocations, in the same transactions.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Map, Page, StoreError};
+
+/// Names a document: its kind and its id. Two kinds never share an id space.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DocumentKey {
+    /// What it is: a short word of the layer that owns it.
+    pub kind: String,
+    /// Which one.
+    pub id: String,
+}
+
+impl DocumentKey {
+    /// The document `id` of `kind`.
+    pub fn new(kind: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { kind: kind.into(), id: id.into() }
+    }
+}
+
+/// A document as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Its name.
+    pub key: DocumentKey,
+    /// Counts its writes, from 1.
+    pub version: u64,
+    /// Its content, verbatim.
+    pub body: Map,
+    /// From when on it counts as not there.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A change of one document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DocumentWrite {
+    /// Which one.
+    pub key: DocumentKey,
+    /// The version that it must have for the write to happen; 0 when it must not be there, or have expired.
+    pub expect: u64,
+    /// What it becomes; `None` removes it.
+    pub body: Option<Map>,
+    /// The lists that it stands in, all told with every write that makes or removes it. A write that changes it leaves
+    /// its lists as they are; so does time when it expires, though a listing leaves it out then.
+    pub listed: Vec<Listed>,
+    /// From when on it counts as not there. The store removes it some time after.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A place in a list of documents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Listed {
+    /// Which list.
+    pub list: String,
+    /// What the list is ordered by; unique in the list.
+    pub order: String,
+}
+
+/// Entries that go to the end of an append-only stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Append {
+    /// Which stream.
+    pub stream: String,
+    /// The position of the first of `entries`. The append fails unless it is the one behind the last; the first entry of
+    /// a stream has position 1.
+    pub first: u64,
+    /// One or more.
+    pub entries: Vec<Map>,
+    /// Where the append is told of beside the stream itself: a feed of several streams, in the order of `order`.
+    pub fed: Vec<Listed>,
+}
+
+/// What a commit writes of documents and streams.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Journal {
+    /// Each key at most once.
+    pub documents: Vec<DocumentWrite>,
+    /// Each stream at most once.
+    pub appends: Vec<Append>,
+}
+
+impl Journal {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty() && self.appends.is_empty()
+    }
+
+    /// Whether it can be written at all: no document, stream or place of a list stands in it twice, every append has
+    /// entries and a first position.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] with the first thing that is wrong.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let invalid = |what: String| Err(StoreError::Invalid(what));
+        let (mut keys, mut streams, mut places) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for write in &self.documents {
+            if !keys.insert(&write.key) {
+                return invalid(format!("one commit writes {} twice", write.key));
+            }
+            if let Some(place) = write.places().iter().find(|place| !places.insert((false, *place))) {
+                return invalid(format!("one commit writes place {:?} of list {:?} twice", place.order, place.list));
+            }
+        }
+        for append in &self.appends {
+            if append.entries.is_empty() || append.first == 0 {
+                return invalid(format!("an append to stream {:?} needs entries and a position from 1", append.stream));
+            }
+            if !streams.insert(&append.stream) {
+                return invalid(format!("one commit appends to stream {:?} twice", append.stream));
+            }
+            if let Some(place) = append.fed.iter().find(|place| !places.insert((true, *place))) {
+                return invalid(format!("one commit writes place {:?} of feed {:?} twice", place.order, place.list));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DocumentWrite {
+    /// The places in lists that the write makes or removes.
+    pub fn places(&self) -> &[Listed] {
+        let changes = self.expect > 0 && self.body.is_some();
+        if changes { &[] } else { &self.listed }
+    }
+}
+
+impl fmt::Display for DocumentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.kind, self.id)
+    }
+}
+
+/// What did not hold of a [`Journal`]: somebody else wrote first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalConflict {
+    /// The document is not of the expected version.
+    Document(DocumentKey),
+    /// The stream has grown meanwhile.
+    Stream(String),
+}
+
+impl fmt::Display for JournalConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Document(key) => write!(f, "{key} was written by somebody else"),
+            Self::Stream(stream) => write!(f, "stream {stream:?} has grown meanwhile"),
+        }
+    }
+}
+
+/// One entry of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamEntry {
+    /// Its position in the stream, from 1, without gaps.
+    pub position: u64,
+    /// What was appended.
+    pub entry: Map,
+}
+
+/// An append that a feed tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedRow {
+    /// Its place in the feed.
+    pub order: String,
+    /// The stream that grew.
+    pub stream: String,
+    /// The position of the first entry of the append.
+    pub first: u64,
+    /// How many entries it has.
+    pub count: u64,
+}
+
+/// Reads what [`Journal`]s wrote. Every read is strongly consistent.
+#[async_trait]
+pub trait Records: Send + Sync {
+    /// The document of this name, unless it has expired by `now`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError>;
+
+    /// A page of at most `limit` documents of `list`, in order or, with `newest_first`, against it; `after` is the
+    /// `order` of the last one before. `next` is the `order` to go on behind. Documents that have gone or expired by
+    /// `now` are left out.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError>;
+
+    /// The entries of `stream` behind position `after`, at most `limit`, in order; fewer only at its end.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError>;
+
+    /// The position of the last entry of `stream`; 0 when it has none.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError>;
+
+    /// The appends that the feed `list` tells of, behind `after`, at most `limit`, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError>;
+}
+
+/// Asks for a page of a list of documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Which list.
+    pub list: String,
+    /// The `order` behind which the page starts; `None` at the beginning.
+    pub after: Option<String>,
+    /// The most that a page holds; from 1.
+    pub limit: usize,
+    /// Whether the last of the list come first.
+    pub newest_first: bool,
+    /// The present instant.
+    pub now: Timestamp,
+}
