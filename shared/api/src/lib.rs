@@ -7,5 +7,13 @@
 #![warn(missing_docs)]
 
 mod call;
+mod front;
+mod http;
+pub mod keys;
+mod stream;
 
 pub use call::{Actor, Answer, Call};
+pub use front::{About, Front, FrontParts, Operations};
+pub use http::{Content, Request, Response};
+pub use keys::Keys;
+pub use stream::{Bell, Ring, StreamLimits, Streams};
