@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use dormouse_aws::RandomIds;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, GrowingLists, IdSource,
-    InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
+    InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
     PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId, SessionRecord, SessionSummary,
     SessionWrite, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
@@ -72,6 +72,7 @@ impl WatchedStore {
             now,
             session: Some(session),
             invocation: None,
+            journal: Journal::default(),
             growing: GrowingLists::default(),
         };
         self.inner.commit(&commit).await.map_err(|error| error.to_string())

@@ -22,7 +22,7 @@ use dormouse_engine::{
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, GrowingLists, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
+    Commit, GrowingLists, Journal, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
 };
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;
@@ -194,7 +194,14 @@ fn history(count: u64) -> Commit {
         release: false,
     };
     let growing = GrowingLists { fields: vec!["messages".into()], stored: Vec::new() };
-    Commit { id: "history".to_owned(), now: Timestamp::now(), session: Some(write), invocation: None, growing }
+    Commit {
+        id: "history".to_owned(),
+        now: Timestamp::now(),
+        session: Some(write),
+        invocation: None,
+        journal: Journal::default(),
+        growing,
+    }
 }
 
 /// `announce -> wait -> answer`: a message before the pause and one behind it.

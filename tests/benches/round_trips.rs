@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Lease, LeaseRequest, Map, Owner,
+    ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, Map, Owner,
     PausedInvocation, SessionExpectation, SessionWrite, SignalState, StateStore, StoredList, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -212,6 +212,7 @@ impl Bench {
             now: now(),
             session,
             invocation,
+            journal: Journal::default(),
             growing: GrowingLists { fields: self.fields.clone(), stored },
         };
         self.store.commit(&commit).await.expect("it is written");

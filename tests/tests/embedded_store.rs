@@ -2,7 +2,9 @@
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{BufferedSignal, Commit, GrowingLists, Map, SessionExpectation, SessionWrite, StateStore};
+use dormouse_ports::{
+    BufferedSignal, Commit, GrowingLists, Journal, Map, SessionExpectation, SessionWrite, StateStore,
+};
 use jiff::{SignedDuration, Timestamp};
 
 const TABLE: &str = "dormouse";
@@ -28,6 +30,7 @@ async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit()
         now: Timestamp::UNIX_EPOCH,
         session: Some(write("s1")),
         invocation: None,
+        journal: Journal::default(),
         growing: GrowingLists::default(),
     };
     for round in 0..3 {

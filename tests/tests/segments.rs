@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_aws::{DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, CommitError, GrowingLists, LoadedSession, Map, SessionExpectation, SessionWrite, StateStore, StoreError,
-    StoredList,
+    Commit, CommitError, GrowingLists, Journal, LoadedSession, Map, SessionExpectation, SessionWrite, StateStore,
+    StoreError, StoredList,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;
@@ -54,7 +54,14 @@ fn save(id: &str, version: u64, state: Map, stored: &[StoredList]) -> Commit {
         release: false,
     };
     let growing = GrowingLists { fields: vec!["messages".into()], stored: stored.to_vec() };
-    Commit { id: id.to_owned(), now: Timestamp::UNIX_EPOCH, session: Some(write), invocation: None, growing }
+    Commit {
+        id: id.to_owned(),
+        now: Timestamp::UNIX_EPOCH,
+        session: Some(write),
+        invocation: None,
+        journal: Journal::default(),
+        growing,
+    }
 }
 
 impl Bench {

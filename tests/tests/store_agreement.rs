@@ -6,8 +6,8 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Due, DueAction, FailureRecord,
-    GrowingLists, InvocationWrite, Lease, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionExpectation,
-    SessionWrite, SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
+    GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, Map, Owner, PausedInvocation, PendingRow,
+    SessionExpectation, SessionWrite, SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -165,7 +165,8 @@ impl History {
         let session = if self.dice.one_in(2) { Some(self.session_write()) } else { None };
         let invocation = if session.is_none() || self.dice.one_in(2) { Some(self.invocation_write()) } else { None };
         let id = format!("commit-{}", self.step);
-        let commit = Commit { id, now: self.now, session, invocation, growing: self.growing() };
+        let commit =
+            Commit { id, now: self.now, session, invocation, journal: Journal::default(), growing: self.growing() };
         self.commit(commit).await;
     }
 

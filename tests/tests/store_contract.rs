@@ -19,6 +19,12 @@ fn main() {
         let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
         trials.push(trial(&format!("dynamodb_blobs::{name}"), move || on_dynamodb(check, apart)));
     }
+    for &(name, check) in contract::JOURNALS {
+        trials.push(trial(&format!("memory::{name}"), move || block_on(check(Arc::new(MemoryStore::default())))));
+        trials.push(trial(&format!("dynamodb::{name}"), move || journals_on_dynamodb(check, StoreConfig::default())));
+        let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
+        trials.push(trial(&format!("dynamodb_blobs::{name}"), move || journals_on_dynamodb(check, apart)));
+    }
     for &(name, check) in contract::CHECKPOINTS {
         trials.push(trial(&format!("memory::{name}"), move || {
             block_on(check(Arc::new(MemoryCheckpointer::with_page_size(PAGE))));
@@ -50,6 +56,13 @@ fn on_memory(check: contract::Check) {
 }
 
 fn on_dynamodb(check: contract::Check, config: StoreConfig) {
+    block_on(async {
+        let (_embedded, client, config) = table(config).await;
+        check(Arc::new(DynamoDbStateStore::new(&client, "dormouse", config))).await;
+    });
+}
+
+fn journals_on_dynamodb(check: contract::JournalCheck, config: StoreConfig) {
     block_on(async {
         let (_embedded, client, config) = table(config).await;
         check(Arc::new(DynamoDbStateStore::new(&client, "dormouse", config))).await;

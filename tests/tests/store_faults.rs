@@ -7,7 +7,7 @@ use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationStatus,
-    InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, SessionExpectation, SessionId, SessionWrite,
+    InvocationWrite, Journal, LeaseRequest, Map, Owner, PausedInvocation, SessionExpectation, SessionId, SessionWrite,
     SignalDescriptor, StateStore, StoreError, SuspendFrom,
 };
 use faults::{Fault, Faults};
@@ -72,6 +72,7 @@ fn suspend(id: &str) -> Commit {
         now: at(0),
         session: None,
         invocation: Some(write),
+        journal: Journal::default(),
         growing: GrowingLists::default(),
     }
 }
@@ -89,6 +90,7 @@ fn save(expect: SessionExpectation) -> Commit {
         now: at(0),
         session: Some(write),
         invocation: None,
+        journal: Journal::default(),
         growing: GrowingLists::default(),
     }
 }

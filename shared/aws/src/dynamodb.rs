@@ -9,6 +9,7 @@
 //! - Of a list that only grows a save writes what is new, as pieces beside the state (`segments`).
 //! - Every read is strongly consistent. TTL only clears the ground: readers decide themselves what has expired.
 
+mod batch;
 mod blobs;
 mod checkpoint;
 mod codec;
@@ -17,6 +18,7 @@ mod encode;
 mod fault;
 mod invocation;
 mod item;
+mod journal;
 mod keys;
 mod marks;
 mod pending;
@@ -37,9 +39,10 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
-    InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, Document,
+    DocumentKey, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest, LoadedSession, Page,
+    ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    StateStore, StoreError, StreamEntry, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -97,7 +100,7 @@ impl Default for StoreConfig {
     }
 }
 
-/// The [`StateStore`] on DynamoDB. Cloning is cheap and shares the connections.
+/// The [`StateStore`] on DynamoDB, and the [`Records`] of its journals. Cloning is cheap and shares the connections.
 #[derive(Clone, Debug)]
 pub struct DynamoDbStateStore {
     client: Client,
@@ -191,5 +194,28 @@ impl StateStore for DynamoDbStateStore {
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.keep_up(upkeep).await
+    }
+}
+
+#[async_trait]
+impl Records for DynamoDbStateStore {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        self.read_document(key, now).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.list_documents(request).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.read_entries(stream, after, limit).await
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        self.read_last_position(stream).await
+    }
+
+    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
+        self.read_feed(list, after, limit).await
     }
 }

@@ -1,5 +1,6 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
+mod accepted;
 mod attempts;
 mod batched;
 mod branches;

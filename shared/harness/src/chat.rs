@@ -9,13 +9,14 @@ mod message;
 mod outcome;
 
 pub use harness::ChatHarness;
+pub(crate) use harness::carry_of;
 pub(crate) use listener::Listeners;
 pub use listener::{Listener, ListenerHandle};
 pub use message::ChatMessage;
 pub use outcome::ChatTurnOutcome;
 
 /// The state field that holds the conversation (§4).
-const MESSAGES: &str = "messages";
+pub const MESSAGES: &str = "messages";
 
-/// Key under which a paused chat turn keeps how long its history was when it began.
-const HISTORY_LENGTH: &str = "history_length";
+/// Key under which a chat turn carries along how long its history was when it began, the user's message included.
+pub const HISTORY_LENGTH: &str = "history_length";

@@ -38,6 +38,9 @@ impl Harness {
         if is_over || generation.is_some_and(|meant| meant != record.paused.generation) {
             return Ok(stale);
         }
+        if record.paused.generation == 0 {
+            return Ok(self.take_over(&record).await?.unwrap_or(stale));
+        }
         // A timer may be ahead of our clock: what it was set for has passed.
         let mut passed = meant.map_or(Timestamp::MAX, |meant| meant.max(self.now()));
         loop {
@@ -96,6 +99,10 @@ impl Harness {
         match self.commit(InvocationWrite::Advance { paused: Box::new(paused.clone()), wake }).await {
             Ok(()) => Ok(Some(next)),
             Err(CommitError::Store(error)) => Err(store_failed(error).of(&paused.invocation_id)),
+            Err(error @ CommitError::Journal(_)) => {
+                let error = TurnError::new(Category::ResumeInProgress, error.to_string());
+                Err(error.of(&paused.invocation_id))
+            }
             Err(
                 CommitError::InvocationConflict
                 | CommitError::SessionConflict

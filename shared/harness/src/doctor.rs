@@ -161,6 +161,10 @@ impl Harness {
             let sentence = format!("a worker continues it now; if it dies, its claim ends at {}", claim.until);
             return remark(Finding::ClaimHeld, sentence);
         }
+        if claim.is_unowned() {
+            let sentence = "what it goes on with is accepted, and no worker has taken it up yet";
+            return remark(Finding::ClaimExpired, sentence.to_owned());
+        }
         let sentence = format!(
             "the worker that continued it died; its claim ended at {}, and the accepted payload waits for another worker",
             claim.until
@@ -200,7 +204,7 @@ impl Harness {
                 let sentence = "the index of what sleeps does not have it: no sweep would find it";
                 remarks.push(remark(Finding::RowMissing, sentence.to_owned()));
             }
-            Some(row) if !row.registered && since(paused.suspended_at, self.now()) >= LATE => {
+            Some(row) if paused.generation > 0 && !row.registered && since(paused.suspended_at, self.now()) >= LATE => {
                 let sentence = "no sweep has seen to it that its wake-up is registered";
                 remarks.push(remark(Finding::Unregistered, sentence.to_owned()));
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_engine::{Carry, CompiledGraph, Invocation};
-use dormouse_ports::{Category, InvocationId, SessionId};
+use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
 
 use crate::harness::Budget;
 use crate::{Harness, Mode, Transmission, TurnError, TurnOutcome};
@@ -47,11 +47,8 @@ impl Harness {
             }
             (outcome, _) => outcome.map_err(|error| error.of(&invocation_id))?,
         };
-        let mut turn = self.finish(&graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
-        if let TurnOutcome::Completed(completed) = &mut turn {
-            completed.session_id = session_id;
-        }
-        Ok(turn)
+        let turn = self.finish(&graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
+        Ok(turn.in_session(session_id))
     }
 
     /// Runs the call alone in its session: while another turn of it runs, this one waits.
@@ -73,7 +70,7 @@ impl Harness {
         }
     }
 
-    fn session_of(&self, transmission: &Transmission) -> Option<SessionId> {
+    pub(crate) fn session_of(&self, transmission: &Transmission) -> Option<SessionId> {
         match self.config().mode {
             Mode::Stateless => None,
             Mode::Sessioned => {
@@ -86,10 +83,14 @@ impl Harness {
     /// The answer that a turn of this id got before, as far as it was ever suspended.
     async fn earlier_answer(&self, id: &InvocationId, graph: &str) -> Result<Option<TurnOutcome>, TurnError> {
         let Some(record) = self.load_invocation(id).await? else { return Ok(None) };
-        let forestalled = record.paused.generation == 0;
+        let forestalled = record.paused.generation == 0 && record.paused.graph.is_empty();
         if record.paused.graph != graph && !forestalled {
             let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
             return Err(TurnError::new(Category::RequestInvalid, message));
+        }
+        if record.paused.generation == 0 && matches!(record.status, InvocationStatus::Resuming(_)) {
+            let message = format!("invocation {id} was accepted before and has not slept yet; ask for it");
+            return Err(TurnError::new(Category::ResumeInProgress, message));
         }
         Ok(Some(self.answer_of(*record)))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended};
 use dormouse_ports::{
-    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, PausedInvocation,
+    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation,
     SignalSubscriptions, Subscription, SubscriptionError,
 };
 use futures::future::{Either, select};
@@ -209,7 +209,8 @@ impl Harness {
     pub(crate) fn write_of(&self, write: InvocationWrite) -> dormouse_ports::Commit {
         let ports = self.engine().ports();
         let (id, now, growing) = (ports.ids.fresh(), ports.clock.now(), GrowingLists::default());
-        dormouse_ports::Commit { id, now, session: None, invocation: Some(write), growing }
+        let journal = Journal::default();
+        dormouse_ports::Commit { id, now, session: None, invocation: Some(write), journal, growing }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

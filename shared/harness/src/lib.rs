@@ -12,6 +12,7 @@
 
 #![warn(missing_docs)]
 
+mod accepted;
 mod bucket;
 mod cancel;
 pub mod chat;
@@ -30,6 +31,7 @@ mod turn_span;
 mod upgrade;
 mod wake;
 
+pub use accepted::WORK;
 pub use bucket::{Bucket, bucket_of};
 pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode};

@@ -141,6 +141,16 @@ impl From<EngineError> for TurnError {
     }
 }
 
+impl TurnOutcome {
+    /// Names the session of an invocation that reached END.
+    pub(crate) fn in_session(mut self, session_id: Option<SessionId>) -> Self {
+        if let Self::Completed(completed) = &mut self {
+            completed.session_id = session_id;
+        }
+        self
+    }
+}
+
 impl From<TurnError> for TurnOutcome {
     fn from(error: TurnError) -> Self {
         Self::Errored(Box::new(error))

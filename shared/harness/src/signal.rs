@@ -9,6 +9,7 @@ use dormouse_ports::{
     Subscription,
 };
 
+use crate::accepted::Patience;
 use crate::harness::{Budget, Settled};
 use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Transmission, Trigger, TurnError, TurnOutcome};
 
@@ -97,6 +98,10 @@ impl Harness {
                 payload: Some(delivery.payload.clone()),
             };
             match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
+                ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
+                    // It had not begun; the signal is for a pause that it may come to.
+                    self.begin(record, delivery.budget, Patience::Waits).await.map_err(|error| error.of(&id))?;
+                }
                 ClaimOutcome::Granted(record) => {
                     let accepted = Accepted::of(&record, &delivery.payload);
                     match self.continue_claimed(record, delivery.budget, accepted).await {
@@ -133,7 +138,10 @@ impl Harness {
         let graph = match self.graphs().get(&record.paused.graph) {
             Ok(graph) => graph.clone(),
             Err(error) => {
-                self.give_back(&record).await;
+                // What was acknowledged stays with the claim.
+                if accepted == Accepted::Now {
+                    self.give_back(&record).await;
+                }
                 return Err(TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) });
             }
         };
@@ -146,13 +154,11 @@ impl Harness {
         {
             tracing::warn!(%error, invocation_id = %woken.invocation_id, "a wake-up stays; it will find nothing to do");
         }
-        let mut turn = match outcome {
+        let turn = match outcome {
             Ok(outcome) => self.finish(&graph, outcome, budget).await,
             Err(error) => Err(error),
         };
-        if let Ok(TurnOutcome::Completed(completed)) = &mut turn {
-            completed.session_id.clone_from(&session_id);
-        }
+        let turn = turn.map(|turn| turn.in_session(session_id.clone()));
         self.listeners().notify(&graph, session_id.as_ref(), &paused, &turn).await;
         turn
     }
@@ -203,7 +209,7 @@ impl Harness {
         self.within(budget, self.engine().resume_claimed(graph, record, call)).await
     }
 
-    async fn give_back(&self, record: &InvocationRecord) {
+    pub(crate) async fn give_back(&self, record: &InvocationRecord) {
         let InvocationStatus::Resuming(claim) = &record.status else { return };
         let write = InvocationWrite::Release {
             invocation_id: record.paused.invocation_id.clone(),
@@ -219,19 +225,21 @@ impl Harness {
     /// claim any more, or not yet.
     pub(crate) async fn take_over(&self, record: &InvocationRecord) -> Result<Option<TurnOutcome>, TurnError> {
         let budget = self.budget(&Transmission::default());
-        let lease = self.lease(budget);
-        let request = ClaimRequest {
-            invocation_id: record.paused.invocation_id.clone(),
-            generation: Some(record.paused.generation),
-            owner: lease.owner,
-            now: self.now(),
-            until: self.now() + lease.duration,
-            payload: None,
-        };
+        let request = self.takeover_of(&record.paused.invocation_id, Some(record.paused.generation), budget);
         match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
+            ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
+                self.begin(record, budget, Patience::ComesAgain).await.map(Some)
+            }
             ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await.map(Some),
             ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Settled(_) => Ok(None),
         }
+    }
+
+    /// Asks for a claim whose time is over, with the payload that it stored.
+    pub(crate) fn takeover_of(&self, id: &InvocationId, generation: Option<u64>, budget: Budget) -> ClaimRequest {
+        let lease = self.lease(budget);
+        let (now, until) = (self.now(), self.now() + lease.duration);
+        ClaimRequest { invocation_id: id.clone(), generation, owner: lease.owner, now, until, payload: None }
     }
 
     pub(crate) async fn load_invocation(&self, id: &InvocationId) -> Result<Option<Box<InvocationRecord>>, TurnError> {

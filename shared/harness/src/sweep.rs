@@ -177,7 +177,8 @@ impl Harness {
                 summary.unfinished = true;
                 return;
             }
-            if let Some(due_at) = row.due_at {
+            // What was accepted falls due at once, and its row stays until it first sleeps.
+            if let Some(due_at) = row.due_at.filter(|_| row.generation > 0) {
                 summary.late_by = summary.late_by.max(since(due_at, self.now()));
             }
             let due = Transmission::due(row.invocation_id.clone(), row.generation, row.due_at);
@@ -231,7 +232,7 @@ impl Harness {
         }
         match glance.map(|glance| glance.standing) {
             Some(Standing::Claimed { until }) if until <= self.now() => {
-                summary.expired_claims += 1;
+                summary.expired_claims += usize::from(until != Timestamp::UNIX_EPOCH);
                 let Some(record) = self.load_invocation(&row.invocation_id).await? else { return Ok(false) };
                 Ok(self.take_over(&record).await?.is_some())
             }

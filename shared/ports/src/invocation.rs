@@ -60,7 +60,7 @@ pub struct PausedInvocation {
     pub graph: String,
     /// Digest of the graph's shape when it went to sleep.
     pub graph_digest: String,
-    /// Which pause of the invocation this is, from 1.
+    /// Which pause of the invocation this is, from 1; 0 before it has begun.
     pub generation: u64,
     /// What it waits for.
     pub descriptor: SignalDescriptor,
@@ -211,6 +211,19 @@ pub struct Claim {
     pub payload: Map,
 }
 
+impl Claim {
+    /// A claim that nobody has: `payload` is accepted, and whoever comes first takes the claim over. Its time is over by
+    /// every clock.
+    pub fn unowned(payload: Map) -> Self {
+        Self { owner: Owner::from(""), until: Timestamp::UNIX_EPOCH, payload }
+    }
+
+    /// Whether it was written by [`unowned`](Self::unowned): no worker has had it.
+    pub fn is_unowned(&self) -> bool {
+        self.until == Timestamp::UNIX_EPOCH
+    }
+}
+
 /// An error as it is kept and shown after the invocation ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailureRecord {
@@ -258,7 +271,7 @@ pub enum InvocationStatus {
     Canceled(Cancellation),
 }
 
-/// The stored record of an invocation that was suspended at least once, or canceled.
+/// The stored record of an invocation that was accepted, suspended at least once, or canceled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvocationRecord {
     /// What it is doing.

@@ -1,5 +1,8 @@
 //! Documents and streams: what other layers keep beside sessions and invocations, in the same transactions.
 
+use std::collections::HashSet;
+use std::fmt;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -45,7 +48,7 @@ pub struct DocumentWrite {
     /// What it becomes; `None` removes it.
     pub body: Option<Map>,
     /// The lists that it stands in, all told with every write that makes or removes it. A write that changes it leaves
-    /// its lists as they are.
+    /// its lists as they are; so does time when it expires, though a listing leaves it out then.
     pub listed: Vec<Listed>,
     /// From when on it counts as not there. The store removes it some time after.
     pub expires_at: Option<Timestamp>,
@@ -88,6 +91,50 @@ impl Journal {
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty() && self.appends.is_empty()
     }
+
+    /// Whether it can be written at all: no document, stream or place of a list stands in it twice, every append has
+    /// entries and a first position.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] with the first thing that is wrong.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let invalid = |what: String| Err(StoreError::Invalid(what));
+        let (mut keys, mut streams, mut places) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for write in &self.documents {
+            if !keys.insert(&write.key) {
+                return invalid(format!("one commit writes {} twice", write.key));
+            }
+            if let Some(place) = write.places().iter().find(|place| !places.insert((false, *place))) {
+                return invalid(format!("one commit writes place {:?} of list {:?} twice", place.order, place.list));
+            }
+        }
+        for append in &self.appends {
+            if append.entries.is_empty() || append.first == 0 {
+                return invalid(format!("an append to stream {:?} needs entries and a position from 1", append.stream));
+            }
+            if !streams.insert(&append.stream) {
+                return invalid(format!("one commit appends to stream {:?} twice", append.stream));
+            }
+            if let Some(place) = append.fed.iter().find(|place| !places.insert((true, *place))) {
+                return invalid(format!("one commit writes place {:?} of feed {:?} twice", place.order, place.list));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DocumentWrite {
+    /// The places in lists that the write makes or removes.
+    pub fn places(&self) -> &[Listed] {
+        let changes = self.expect > 0 && self.body.is_some();
+        if changes { &[] } else { &self.listed }
+    }
+}
+
+impl fmt::Display for DocumentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.kind, self.id)
+    }
 }
 
 /// What did not hold of a [`Journal`]: somebody else wrote first.
@@ -97,6 +144,15 @@ pub enum JournalConflict {
     Document(DocumentKey),
     /// The stream has grown meanwhile.
     Stream(String),
+}
+
+impl fmt::Display for JournalConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Document(key) => write!(f, "{key} was written by somebody else"),
+            Self::Stream(stream) => write!(f, "stream {stream:?} has grown meanwhile"),
+        }
+    }
 }
 
 /// One entry of a stream.

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use crate::{
     BufferOutcome, BufferedSignal, Cancellation, FailureRecord, GrowingLists, InvocationId, InvocationRecord,
-    InvocationStatus, Lease, LeaseRequest, LoadedSession, Map, Owner, PausedInvocation, SessionFilter, SessionId,
-    SessionSummary, SignalId, SignalRecord, WakePlan,
+    InvocationStatus, Journal, JournalConflict, Lease, LeaseRequest, LoadedSession, Map, Owner, PausedInvocation,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -267,6 +267,8 @@ pub struct Commit {
     pub session: Option<SessionWrite>,
     /// What happens to the invocation, its signal and its pending row.
     pub invocation: Option<InvocationWrite>,
+    /// What is written of documents and streams.
+    pub journal: Journal,
     /// Which lists of the written states only grow, and how much of them is stored already.
     pub growing: GrowingLists,
 }
@@ -311,6 +313,23 @@ pub enum InvocationWrite {
         /// consumed in the same step. Without it a buffered signal fails the commit
         /// ([`CommitError::SignalBuffered`]).
         claim: Option<crate::Claim>,
+    },
+    /// It is accepted and has not begun: `paused` is its generation 0, with the state that was given, no place in a graph
+    /// and no signal. It is stored claimed by nobody ([`Claim::unowned`](crate::Claim::unowned)), so that the first who
+    /// takes the claim over begins it, and a pending row is added. The condition is that nothing is stored under its id.
+    Accept {
+        /// What it begins with.
+        paused: Box<PausedInvocation>,
+    },
+    /// A payload is accepted for it, and it goes on as soon as somebody takes the claim over, which nobody has yet. The
+    /// condition is that it sleeps in that pause.
+    Deliver {
+        /// Whom.
+        invocation_id: InvocationId,
+        /// In which of its pauses.
+        generation: u64,
+        /// What it goes on with; stands from now on.
+        payload: Map,
     },
     /// It reached END. Its signal becomes `Delivered` and its pending row goes away.
     Complete {
@@ -360,7 +379,8 @@ pub enum InvocationWrite {
         /// When and by what it wakes by itself from now on.
         wake: WakePlan,
     },
-    /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived.
+    /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived. An invocation that was
+    /// [accepted](Self::Accept) and has not begun is claimed by nobody then.
     Release {
         /// Whom.
         invocation_id: InvocationId,
@@ -432,6 +452,8 @@ pub enum CommitError {
     SignalBuffered(BufferedSignal),
     /// Another invocation waits for the same signal id.
     SignalTaken(InvocationId),
+    /// A document or a stream is not what the journal assumes.
+    Journal(JournalConflict),
     /// The store failed.
     Store(StoreError),
 }
@@ -444,6 +466,7 @@ impl fmt::Display for CommitError {
             Self::InvocationConflict => f.write_str("the invocation was changed by another worker"),
             Self::SignalBuffered(_) => f.write_str("the awaited signal has already arrived"),
             Self::SignalTaken(by) => write!(f, "invocation {by} already waits for the same signal id"),
+            Self::Journal(conflict) => conflict.fmt(f),
             Self::Store(error) => error.fmt(f),
         }
     }

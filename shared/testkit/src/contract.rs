@@ -1,14 +1,16 @@
 //! What every [`StateStore`] and every [`Checkpointer`] promises, as one check per behaviour.
 //!
-//! Run each entry of [`ALL`] and of [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
+//! Run each entry of [`ALL`], [`JOURNALS`] and [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
 //! Give the store small pages, or the checks of paging prove nothing.
 
+mod accept;
 mod cancel;
 mod checkpoint;
 mod claim;
 mod deadline;
 mod finish;
 mod growing;
+mod journal;
 mod large;
 mod pending;
 mod scene;
@@ -19,11 +21,46 @@ mod upkeep;
 
 use std::sync::Arc;
 
-use dormouse_ports::{Checkpointer, StateStore};
+use dormouse_ports::{Checkpointer, Records, StateStore};
 use futures::future::BoxFuture;
 
 /// One check; panics when the store breaks the promise.
 pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
+
+/// A store that also reads what its journals wrote.
+pub trait Journaled: StateStore + Records {}
+
+impl<S: StateStore + Records> Journaled for S {}
+
+/// One check; panics when the store breaks the promise.
+pub type JournalCheck = fn(Arc<dyn Journaled>) -> BoxFuture<'static, ()>;
+
+macro_rules! journal_checks {
+    ($($name:ident),+ $(,)?) => {
+        /// Every check of journals with its name.
+        pub const JOURNALS: &[(&str, JournalCheck)] = &[
+            $((concat!("journal::", stringify!($name)), |store| Box::pin(journal::$name(store))),)+
+        ];
+    };
+}
+
+journal_checks! {
+    a_document_keeps_every_detail_and_counts_its_writes,
+    kinds_do_not_share_ids,
+    a_document_of_another_version_conflicts,
+    a_removed_document_begins_anew,
+    an_expired_document_is_not_there,
+    documents_are_listed_page_by_page_both_ways,
+    what_is_written_between_pages_disturbs_no_listing,
+    a_stream_has_no_gap,
+    a_stream_is_read_from_anywhere,
+    a_feed_tells_of_appends_in_order,
+    a_journal_and_the_rest_are_one,
+    the_same_journal_again_succeeds_once,
+    of_many_at_once_one_appends,
+    a_journal_that_makes_no_sense_is_refused,
+    large_documents_and_entries_survive,
+}
 
 /// One check; panics when the backend breaks the promise.
 pub type CheckpointCheck = fn(Arc<dyn Checkpointer>) -> BoxFuture<'static, ()>;
@@ -102,6 +139,14 @@ checks! {
         a_forestalled_invocation_can_neither_sleep_nor_end,
         what_is_stored_is_not_forestalled,
         an_unstored_end_leaves_nothing_but_its_session,
+    ],
+    accept: [
+        what_is_accepted_waits_for_whoever_comes_first,
+        what_is_accepted_is_accepted_once,
+        what_began_ends_like_any_other,
+        what_is_given_back_before_it_began_waits_again,
+        what_is_accepted_can_be_canceled,
+        a_delivered_payload_waits_for_whoever_comes_first,
     ],
     signal: [
         a_wait_is_visible,

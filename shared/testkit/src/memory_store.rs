@@ -1,6 +1,7 @@
 //! The state store in memory.
 
 mod commit;
+mod journal;
 mod listing;
 mod session;
 mod signal;
@@ -11,16 +12,17 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
-    InvocationRecord, InvocationStatus, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError, Upkeep,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
+    FeedRow, Glance, InvocationId, InvocationRecord, InvocationStatus, LeaseRequest, ListRequest, LoadedSession, Page,
+    ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    SignalState, StateStore, StoreError, StreamEntry, Upkeep,
 };
 use jiff::Timestamp;
 
 use crate::lock;
 use tables::Tables;
 
-/// A [`StateStore`] that forgets everything when it is dropped. One lock makes every call atomic.
+/// A [`StateStore`], and the [`Records`] of its journals, that forgets everything when it is dropped. One lock makes every call atomic.
 #[derive(Debug)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
@@ -139,6 +141,29 @@ impl StateStore for MemoryStore {
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         lock(&self.tables).upkeep(upkeep);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Records for MemoryStore {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        Ok(lock(&self.tables).journal.document(key, now).cloned())
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        Ok(lock(&self.tables).journal.documents(request))
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        Ok(lock(&self.tables).journal.entries(stream, after, limit))
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        Ok(lock(&self.tables).journal.last_position(stream))
+    }
+
+    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
+        Ok(lock(&self.tables).journal.feed(list, after, limit))
     }
 }
 

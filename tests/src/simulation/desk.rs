@@ -293,6 +293,10 @@ fn about_commit(commit: &Commit) -> String {
         }
         InvocationWrite::Cancel { paused, .. } => format!("{}#{} is canceled", paused.invocation_id, paused.generation),
         InvocationWrite::Forestall { invocation_id, .. } => format!("{invocation_id} is canceled before it slept"),
+        InvocationWrite::Accept { paused } => format!("{} is accepted", paused.invocation_id),
+        InvocationWrite::Deliver { invocation_id, generation, .. } => {
+            format!("{invocation_id}#{generation} is given its input")
+        }
         InvocationWrite::Unstored { invocation_id } => format!("{invocation_id} ends without ever having slept"),
         InvocationWrite::Advance { paused, wake } => {
             format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())

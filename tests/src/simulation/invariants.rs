@@ -193,6 +193,8 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }
         | InvocationWrite::Unstored { .. }
+        | InvocationWrite::Accept { .. }
+        | InvocationWrite::Deliver { .. }
         | InvocationWrite::Advance { .. } => None,
     }
 }

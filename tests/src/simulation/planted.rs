@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, GrowingLists,
-    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, Owner,
-    Page, ParkedRow, PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId, SessionSummary,
-    SignalId, SignalRecord, SignalState, StateStore, StoreError, SuspendFrom, Upkeep,
+    InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest, LoadedSession,
+    Map, Owner, Page, ParkedRow, PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId,
+    SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -197,7 +197,14 @@ impl LyingStore {
 
 /// A change of an invocation that concerns no session.
 fn alone(id: String, now: Timestamp, write: InvocationWrite) -> Commit {
-    Commit { id, now, session: None, invocation: Some(write), growing: GrowingLists::default() }
+    Commit {
+        id,
+        now,
+        session: None,
+        invocation: Some(write),
+        journal: Journal::default(),
+        growing: GrowingLists::default(),
+    }
 }
 
 /// Whose claim `write` needs, and who says to hold it.
@@ -214,6 +221,8 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }
         | InvocationWrite::Unstored { .. }
+        | InvocationWrite::Accept { .. }
+        | InvocationWrite::Deliver { .. }
         | InvocationWrite::Advance { .. } => None,
     }
 }

@@ -1,14 +1,14 @@
 //! Writing a commit: all of it or nothing, and knowing which.
 //!
 //! A lost answer is found again in two ways. A transaction carries the commit's id as its request token, so that the
-//! same request within ten minutes gets the same answer. And every session and invocation item keeps the id of the
+//! same request within ten minutes gets the same answer. And every session, invocation, document and stream keeps the id of the
 //! commit that wrote it last: a condition that fails on an item with our own id fails on our own success. Only a plain
 //! update whose answer was lost, and whose item was changed again before the repetition, is reported as a conflict.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
-use dormouse_ports::{Commit, CommitError, StoreError};
+use dormouse_ports::{Commit, CommitError, JournalConflict, StoreError};
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
@@ -54,7 +54,7 @@ impl DynamoDbStateStore {
     async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         match plan.parts.as_slice() {
             [] => Ok(Verdict::Happened),
-            [(_, write)] if !write.is_check() => match self.write_alone(write).await? {
+            [(_, write)] if !write.needs_transaction() => match self.write_alone(write).await? {
                 Written::Done(_) => Ok(Verdict::Happened),
                 Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(Verdict::Happened),
                 Written::Refused(found) => Ok(Verdict::Refused(0, found)),
@@ -98,6 +98,8 @@ impl DynamoDbStateStore {
             Some(Part::Session(write)) => session::refusal(write, found),
             Some(Part::Invocation) => CommitError::InvocationConflict,
             Some(Part::Signal) => self.wait_refusal(found).await,
+            Some(Part::Document(key)) => CommitError::Journal(JournalConflict::Document(key.clone())),
+            Some(Part::Stream(stream)) => CommitError::Journal(JournalConflict::Stream(stream.to_owned())),
             Some(Part::Unconditional) | None => {
                 CommitError::Store(StoreError::Unavailable("an unconditional change was refused".to_owned()))
             }
@@ -134,7 +136,7 @@ fn token(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use aws_sdk_dynamodb::types::AttributeValue;
-    use dormouse_ports::GrowingLists;
+    use dormouse_ports::{GrowingLists, Journal};
 
     use super::*;
 
@@ -144,6 +146,7 @@ mod tests {
             now: jiff::Timestamp::UNIX_EPOCH,
             session: None,
             invocation: None,
+            journal: Journal::default(),
             growing: GrowingLists::default(),
         }
     }

@@ -64,6 +64,12 @@ impl<'g> Encoder<'g> {
         self.place("the appended items", bytes, CHUNK_BYTES)
     }
 
+    /// The attribute that holds the entries of one append, in the item itself as far as items go.
+    pub(super) fn entries(&mut self, entries: &[Map]) -> Result<AttributeValue, StoreError> {
+        let bytes = codec::encode(&entries)?;
+        self.place("the appended entries", bytes, CHUNK_BYTES)
+    }
+
     /// The attributes that hold `state` as `name`; its growing lists are, or will be, in the partition `home`.
     pub(super) fn state(
         &mut self,

@@ -152,9 +152,7 @@ pub(super) fn suspend_write(
     encoder.pause(&mut item, paused)?;
     if let Some(claim) = claim {
         item.insert(PHASE.to_owned(), text_value(RESUMING));
-        item.insert(CLAIM_OWNER.to_owned(), text_value(claim.owner.as_str()));
-        item.insert(CLAIM_UNTIL.to_owned(), time_value(claim.until));
-        item.insert(CLAIM_PAYLOAD.to_owned(), encoder.body("the payload", &claim.payload)?);
+        set_claim(encoder, &mut item, claim)?;
     }
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
@@ -163,12 +161,54 @@ pub(super) fn suspend_write(
     })
 }
 
+/// Writes an invocation that has not begun, claimed by nobody.
+pub(super) fn accept_write(
+    encoder: &mut Encoder<'_>,
+    paused: &PausedInvocation,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let mut item = base(paused, RESUMING, commit_id);
+    encoder.pause(&mut item, paused)?;
+    set_claim(encoder, &mut item, &Claim::unowned(Map::new()))?;
+    Ok(Write::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
+}
+
+/// Lays a payload down for whoever takes the claim over.
+pub(super) fn deliver_write(
+    encoder: &mut Encoder<'_>,
+    id: &InvocationId,
+    generation: u64,
+    payload: &Map,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let mut claim = Item::new();
+    set_claim(encoder, &mut claim, &Claim::unowned(payload.clone()))?;
+    let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, claim_until = :claim_until, \
+                  claim_payload = :claim_payload";
+    let update = Write::update(&Key::invocation(id), change)
+        .when("phase = :suspended AND generation = :generation")
+        .with(":resuming", text_value(RESUMING))
+        .with(":suspended", text_value(SUSPENDED))
+        .with(":generation", number_value(generation))
+        .with(":commit", commit_id);
+    Ok(claim.into_iter().fold(update, |update, (name, value)| update.with(&format!(":{name}"), value)))
+}
+
+fn set_claim(encoder: &mut Encoder<'_>, item: &mut Item, claim: &Claim) -> Result<(), StoreError> {
+    item.insert(CLAIM_OWNER.to_owned(), text_value(claim.owner.as_str()));
+    item.insert(CLAIM_UNTIL.to_owned(), time_value(claim.until));
+    item.insert(CLAIM_PAYLOAD.to_owned(), encoder.body("the payload", &claim.payload)?);
+    Ok(())
+}
+
 /// How an invocation ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     Completed(&'a Map),
     Errored(&'a FailureRecord),
     Canceled(&'a Cancellation),
+    /// Before anything of it was stored.
+    Forestalled(&'a Cancellation),
 }
 
 impl End<'_> {
@@ -179,7 +219,7 @@ impl End<'_> {
             Self::Errored(failure) => {
                 (ERRORED, Item::from([(FAILURE.to_owned(), encoder.body("the failure", failure)?)]))
             }
-            Self::Canceled(cancellation) => {
+            Self::Canceled(cancellation) | Self::Forestalled(cancellation) => {
                 let cancellation = encoder.body("the cancellation", cancellation)?;
                 (CANCELED, Item::from([(CANCELLATION.to_owned(), cancellation)]))
             }
@@ -203,7 +243,7 @@ pub(super) fn end_write(
     encoder.pause(&mut item, &without_state(paused))?;
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match (end, owner) {
-        (End::Canceled(_), _) if paused.generation == 0 => put.when(ABSENT),
+        (End::Forestalled(_), _) => put.when(ABSENT),
         (End::Canceled(_), _) => {
             let put = put.when("phase = :suspended OR phase = :resuming").with(":resuming", text_value(RESUMING));
             unmoved(put, paused)
@@ -252,13 +292,19 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
     }
 }
 
-/// Gives a claim back.
+/// Gives a claim back; of what has not begun, to nobody.
 pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
-    let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_payload";
-    let update = Write::update(&Key::invocation(id), change)
-        .with(":suspended", text_value(SUSPENDED))
-        .with(":commit", commit_id);
-    claimed(update, owner, generation)
+    let key = Key::invocation(id);
+    let update = if generation == 0 {
+        let nobody = Claim::unowned(Map::new());
+        Write::update(&key, "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit")
+            .with(":nobody", text_value(nobody.owner.as_str()))
+            .with(":over", time_value(nobody.until))
+    } else {
+        let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_payload";
+        Write::update(&key, change).with(":suspended", text_value(SUSPENDED))
+    };
+    claimed(update.with(":commit", commit_id), owner, generation)
 }
 
 fn claimed(write: Write, owner: &Owner, generation: u64) -> Write {

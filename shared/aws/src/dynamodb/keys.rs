@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dormouse_ports::{InvocationId, PausedInvocation, SessionId, SignalId};
+use dormouse_ports::{DocumentKey, InvocationId, Listed, PausedInvocation, SessionId, SignalId};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -50,6 +50,14 @@ pub(super) const COMPLETED_COUNT: &str = "completed_count";
 pub(super) const CHUNK: &str = "chunk";
 pub(super) const LIST_REFS: &str = "list_refs";
 pub(super) const BEFORE: &str = "before_digest";
+pub(super) const KIND: &str = "record_kind";
+pub(super) const RECORD_ID: &str = "record_id";
+pub(super) const BODY: &str = "body";
+pub(super) const STREAM: &str = "stream_id";
+pub(super) const ENTRIES: &str = "entries";
+pub(super) const ENTRY_COUNT: &str = "entry_count";
+pub(super) const FIRST_POSITION: &str = "first_position";
+pub(super) const LAST_POSITION: &str = "last_position";
 
 /// Over how many partitions the index of what sleeps is spread: each takes 1,000 write units a second.
 pub(super) const PENDING_SHARDS: u8 = 16;
@@ -61,7 +69,7 @@ const INVOCATION: &str = "INVOCATION#";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) pk: String,
     pub(super) sk: String,
@@ -103,6 +111,30 @@ impl Key {
     /// The row of a signal in the index of what was parked.
     pub(super) fn parked(id: &SignalId, received_at: Timestamp) -> Self {
         Self { pk: parked_shard(shard_of(id.as_str())), sk: format!("{}#{id}", instant(received_at)) }
+    }
+
+    pub(super) fn document(key: &DocumentKey) -> Self {
+        Self { pk: format!("DOCUMENT#{}#{}", key.kind, key.id), sk: "DOCUMENT".to_owned() }
+    }
+
+    /// A place in a list of documents.
+    pub(super) fn place(place: &Listed) -> Self {
+        Self { pk: list_partition(&place.list), sk: row_order(&place.order) }
+    }
+
+    /// A row of a feed.
+    pub(super) fn feed_row(place: &Listed) -> Self {
+        Self { pk: feed_partition(&place.list), sk: row_order(&place.order) }
+    }
+
+    /// The item that knows how long a stream is. Sorts before its batches.
+    pub(super) fn stream_head(stream: &str) -> Self {
+        Self { pk: stream_partition(stream), sk: "#".to_owned() }
+    }
+
+    /// The entries of one append, the last of which has position `last`.
+    pub(super) fn batch(stream: &str, last: u64) -> Self {
+        Self { pk: stream_partition(stream), sk: batch_order(last) }
     }
 
     /// Where the sweep called `lane` keeps its position.
@@ -164,6 +196,36 @@ fn pieces_prefix(field: &str, level: Level) -> String {
         Level::Tail => format!("{PIECE}{field}#0#"),
         Level::Block => format!("{PIECE}{field}#1#"),
     }
+}
+
+/// The partition key of a list of documents.
+pub(super) fn list_partition(list: &str) -> String {
+    format!("LIST#{list}")
+}
+
+/// The partition key of a feed.
+pub(super) fn feed_partition(list: &str) -> String {
+    format!("FEED#{list}")
+}
+
+/// The partition key of a stream.
+pub(super) fn stream_partition(stream: &str) -> String {
+    format!("STREAM#{stream}")
+}
+
+/// The sort key of the batch that ends at position `last`, in as many digits as the largest needs.
+pub(super) fn batch_order(last: u64) -> String {
+    format!("{last:020}")
+}
+
+/// The sort key of a row of a list or a feed; an order may be empty, a sort key may not.
+pub(super) fn row_order(order: &str) -> String {
+    format!("#{order}")
+}
+
+/// The order of a row's sort key.
+pub(super) fn order_of(sk: &str) -> Option<&str> {
+    sk.strip_prefix('#')
 }
 
 /// The session of a head's partition key.

@@ -1,7 +1,7 @@
 //! A commit as the items that it changes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{Commit, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom};
+use dormouse_ports::{Commit, DocumentKey, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom};
 use jiff::{SignedDuration, Timestamp};
 
 use super::StoreConfig;
@@ -10,7 +10,12 @@ use super::invocation::{self, End};
 use super::item::{Item, text_value};
 use super::keys::{CHUNK, Key};
 use super::write::Write;
-use super::{pending, session, signal};
+use super::{journal, pending, session, signal};
+
+/// How many items a transaction changes at most.
+const MOST_CHANGES: usize = 100;
+/// How many bytes a transaction has at most.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// What an item of a plan is about: decides what its refusal means.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +23,8 @@ pub(super) enum Part<'a> {
     Session(&'a SessionWrite),
     Invocation,
     Signal,
+    Document(&'a DocumentKey),
+    Stream(&'a str),
     Unconditional,
 }
 
@@ -39,7 +46,9 @@ impl<'a> Plan<'a> {
         if let Some(write) = &commit.invocation {
             plan.invocation(commit, write, config)?;
         }
+        plan.journal(commit)?;
         plan.take_pieces_along(config.inline_limit);
+        plan.check_size()?;
         Ok(plan)
     }
 
@@ -78,6 +87,15 @@ impl<'a> Plan<'a> {
                     self.leave(previous, Some(paused), delivered_until);
                 }
             }
+            InvocationWrite::Accept { paused } => {
+                let change = invocation::accept_write(encoder, paused, id)?;
+                self.change_invocation(&paused.invocation_id, change);
+                self.parts.push((Part::Unconditional, pending::row_write(paused)));
+            }
+            InvocationWrite::Deliver { invocation_id, generation, payload } => {
+                let change = invocation::deliver_write(encoder, invocation_id, *generation, payload, id)?;
+                self.change_invocation(invocation_id, change);
+            }
             InvocationWrite::Complete { paused, owner, state } => {
                 let end = End::Completed(state);
                 let change = invocation::end_write(encoder, paused, Some(owner), end, id, finished_until)?;
@@ -98,7 +116,7 @@ impl<'a> Plan<'a> {
             }
             InvocationWrite::Forestall { invocation_id, cancellation } => {
                 let (never, end) =
-                    (PausedInvocation::never(invocation_id.clone(), commit.now), End::Canceled(cancellation));
+                    (PausedInvocation::never(invocation_id.clone(), commit.now), End::Forestalled(cancellation));
                 let change = invocation::end_write(encoder, &never, None, end, id, finished_until)?;
                 self.change_invocation(invocation_id, change);
             }
@@ -122,21 +140,60 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    fn journal(&mut self, commit: &'a Commit) -> Result<(), StoreError> {
+        commit.journal.check()?;
+        for write in &commit.journal.documents {
+            let change = journal::document_write(&mut self.encoder, write, commit.now, id_of(commit))?;
+            self.parts.push((Part::Document(&write.key), change));
+            if write.body.is_some() {
+                self.witness.get_or_insert_with(|| Key::document(&write.key));
+            }
+        }
+        for append in &commit.journal.appends {
+            self.parts.push((Part::Stream(&append.stream), journal::head_write(append, id_of(commit))));
+            self.witness.get_or_insert_with(|| Key::stream_head(&append.stream));
+        }
+        for append in &commit.journal.appends {
+            let batch = journal::batch_write(&mut self.encoder, append)?;
+            self.parts.extend([batch].into_iter().chain(journal::feed_writes(append)).map(unconditional));
+        }
+        self.parts.extend(commit.journal.documents.iter().flat_map(journal::place_writes).map(unconditional));
+        Ok(())
+    }
+
+    /// Whether one transaction can hold it, which DynamoDB would say less clearly.
+    fn check_size(&self) -> Result<(), StoreError> {
+        if self.parts.len() > MOST_CHANGES {
+            let message = format!("one commit changes {} items; a transaction holds {MOST_CHANGES}", self.parts.len());
+            return Err(StoreError::Invalid(message));
+        }
+        let size = self.parts.iter().map(|(_, write)| write.size()).sum();
+        if size > MOST_BYTES {
+            return Err(StoreError::TooLarge { what: "one commit", size, limit: MOST_BYTES });
+        }
+        Ok(())
+    }
+
     fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: Write) {
         self.witness = Some(Key::invocation(id));
         self.parts.push((Part::Invocation, change));
     }
 
     /// Ends the wait of `previous`, except where `next` takes over the very same item: a transaction may touch each
-    /// item once only.
+    /// item once only. What has not begun waits for no signal.
     fn leave(&mut self, previous: &PausedInvocation, next: Option<&PausedInvocation>, until: Timestamp) {
-        if next.is_none_or(|next| next.descriptor.signal_id != previous.descriptor.signal_id) {
+        let awaited = previous.generation > 0;
+        if awaited && next.is_none_or(|next| next.descriptor.signal_id != previous.descriptor.signal_id) {
             self.parts.push((Part::Unconditional, signal::deliver_write(previous, until)));
         }
         if next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {
             self.parts.push((Part::Unconditional, pending::row_removal(previous)));
         }
     }
+}
+
+fn unconditional<'a>(write: Write) -> (Part<'a>, Write) {
+    (Part::Unconditional, write)
 }
 
 fn id_of(commit: &Commit) -> AttributeValue {

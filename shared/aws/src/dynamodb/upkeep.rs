@@ -1,56 +1,20 @@
 //! What sweeps and repairs ask of the table: a glance at many invocations, and small changes of the indexes.
 
-use std::collections::HashMap;
-
-use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
+use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{BufferedSignal, Glance, InvocationId, PendingRow, SignalId, StoreError, Upkeep};
 
 use super::DynamoDbStateStore;
-use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
-use super::keys::{
-    self, CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SIGNAL_ID, SK, TTL,
-};
-use super::write::{Write, key_item};
+use super::keys::{CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SIGNAL_ID, SK, TTL};
+use super::write::Write;
 use super::{invocation, pending, signal};
 
 impl DynamoDbStateStore {
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        let mut found: HashMap<InvocationId, Glance> = HashMap::new();
-        let mut left: Vec<Item> = Vec::new();
-        for id in ids {
-            let key = key_item(&Key::invocation(id));
-            if !left.contains(&key) {
-                left.push(key);
-            }
-        }
-        while !left.is_empty() {
-            let (items, unread) = self.config.retry.run(|| self.batch_once(&left)).await?;
-            for item in &items {
-                let id = keys::invocation_id(text(item, PK)?);
-                let id = id.ok_or_else(|| StoreError::Corrupt("an invocation has another key".to_owned()))?;
-                found.insert(id, glance_of(item)?);
-            }
-            left = unread;
-        }
-        Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
-    }
-
-    /// What is read of `keys`, and which of them have to be asked for again; at least one is read.
-    async fn batch_once(&self, keys: &[Item]) -> Result<(Vec<Item>, Vec<Item>), Fault> {
+        let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
         let attributes = [PK, SK, PHASE, GENERATION, CLAIM_UNTIL].join(", ");
-        let wanted = KeysAndAttributes::builder().set_keys(Some(keys.to_vec())).consistent_read(true);
-        let wanted = wanted.projection_expression(attributes).build();
-        let wanted = wanted.map_err(|error| Fault::Lasting(StoreError::Invalid(error.to_string())))?;
-        let answer = self.client.batch_get_item().request_items(&self.table, wanted).send().await;
-        let answer = answer.map_err(|error| fault("BatchGetItem", &self.table, &error))?;
-        let items = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
-        let unread = answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.table));
-        let unread = unread.map(|rest| rest.keys).unwrap_or_default();
-        if items.is_empty() && unread.len() == keys.len() {
-            return Err(Fault::Passing(StoreError::Unavailable("the table is throttling".to_owned())));
-        }
-        Ok((items, unread))
+        let found = self.get_items(&keys, Some(&attributes)).await?;
+        keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
     }
 
     pub(super) async fn read_position(&self, lane: &str) -> Result<Option<String>, StoreError> {

@@ -71,9 +71,20 @@ impl Write {
         Self::of(Change::Check { key: key_item(key) })
     }
 
-    /// Whether it exists inside a transaction only.
-    pub(super) fn is_check(&self) -> bool {
-        matches!(self.change, Change::Check { .. })
+    /// Whether it must go inside of a transaction: a condition alone is no write, and a removal leaves nothing by which
+    /// its success could be recognised.
+    pub(super) fn needs_transaction(&self) -> bool {
+        matches!(self.change, Change::Check { .. } | Change::Delete { .. })
+    }
+
+    /// About how many bytes it sends.
+    pub(super) fn size(&self) -> usize {
+        let change = match &self.change {
+            Change::Put(item) => bytes_of(item),
+            Change::Update { key, expression } => bytes_of(key) + expression.len(),
+            Change::Delete { key } | Change::Check { key } => bytes_of(key),
+        };
+        change + self.condition.as_ref().map_or(0, String::len) + bytes_of(&self.values)
     }
 
     fn of(change: Change) -> Self {
@@ -143,6 +154,15 @@ impl Write {
 #[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
 fn malformed(error: aws_sdk_dynamodb::error::BuildError) -> StoreError {
     StoreError::Invalid(error.to_string())
+}
+
+fn bytes_of(item: &Item) -> usize {
+    let value = |value: &AttributeValue| match value {
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        AttributeValue::S(text) | AttributeValue::N(text) => text.len(),
+        _ => 1,
+    };
+    item.iter().map(|(name, attribute)| name.len() + value(attribute)).sum()
 }
 
 /// The attributes of `key`.

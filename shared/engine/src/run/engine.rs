@@ -338,7 +338,7 @@ async fn run_fresh(
     finish::fresh(engine, graph, run, ended, Before { carried, claim: lease, previous: None }, cancelable).await
 }
 
-fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {
+pub(super) fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {
     match &run.session {
         Some(session) => session.initial_state(given),
         None => super::session::initial_state(graph.schema(), None, given),

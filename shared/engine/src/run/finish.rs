@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Map, Resolution, SessionWrite};
+use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Journal, Map, Resolution, SessionWrite};
 
 use super::engine::{Completed, Engine, Outcome};
 use super::pause::{self, Before};
@@ -19,7 +19,7 @@ impl Engine {
         growing: GrowingLists,
     ) -> Commit {
         let (id, now) = (self.ports().ids.fresh(), self.ports().clock.now());
-        Commit { id, now, session, invocation, growing }
+        Commit { id, now, session, invocation, journal: Journal::default(), growing }
     }
 }
 

@@ -106,7 +106,7 @@ async fn go_on(
 
 /// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first, with the payload laid
 /// over the innermost one.
-fn prepare(
+pub(super) fn prepare(
     graph: &CompiledGraph,
     paused: &PausedInvocation,
     payload: Map,
@@ -183,7 +183,8 @@ async fn continue_walk(
     Walk::outermost(run, graph).walk(outermost, From::Pause(point)).await
 }
 
-async fn complete(
+/// Ends the claim with the final state; a lease of the session is given back in the same step.
+pub(super) async fn complete(
     engine: &Engine,
     run: &Run,
     paused: &PausedInvocation,
@@ -196,14 +197,11 @@ async fn complete(
         state: state.to_map(),
     };
     let written = match &run.session {
-        Some(session) => {
+        Some(session) if session.auto_saves() || session.holds_lease() => {
             let saved = session.auto_saves().then_some(&state);
-            match saved {
-                Some(_) => session.commit(saved, false, |_| Some(write())).await.map(|_| ()),
-                None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
-            }
+            session.commit(saved, true, |_| Some(write())).await.map(|_| ())
         }
-        None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
+        Some(_) | None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
     };
     if let Err(error) = written {
         return Err(run.watch.explain(error, |error| not_finished(run, error)).await);
@@ -221,7 +219,7 @@ fn not_finished(run: &Run, error: CommitError) -> EngineError {
 /// Ends the claim after an error: the invocation sleeps on, or is over. When even that cannot be written, the claim
 /// ends by itself and the payload that it holds is delivered again: an end that nobody knows of is none, so that the
 /// error counts as transient then.
-async fn end_badly(
+pub(super) async fn end_badly(
     engine: &Engine,
     run: &Run,
     paused: &PausedInvocation,

@@ -296,9 +296,18 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
         | CommitError::SignalTaken(_)
+        | CommitError::Journal(_)
         | CommitError::Store(_) => otherwise,
     };
-    let transient = matches!(&error, CommitError::Store(error) if is_transient(error));
+    let transient = match &error {
+        CommitError::Store(error) => is_transient(error),
+        CommitError::Journal(_) => true,
+        CommitError::SessionConflict
+        | CommitError::LeaseLost
+        | CommitError::InvocationConflict
+        | CommitError::SignalBuffered(_)
+        | CommitError::SignalTaken(_) => false,
+    };
     EngineError::new(category, error.to_string()).transient_if(transient)
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of a pause when the graph has changed since.
 
-use dormouse_ports::{Category, PausedInvocation};
+use dormouse_ports::{Category, Map, PausedInvocation};
 
 use super::resume;
 use crate::{CompiledGraph, EngineError, UpgradePolicy};
@@ -35,6 +35,14 @@ impl CompiledGraph {
         } else {
             Upgrade::Reshaped
         })
+    }
+
+    /// Whether `paused` could be resumed with `payload` by this graph. It changes nothing.
+    ///
+    /// # Errors
+    /// What the resume would be refused with: `suspension_resume_payload_invalid` when the payload does not fit the state.
+    pub fn takes(&self, paused: &PausedInvocation, payload: &Map) -> Result<(), EngineError> {
+        resume::prepare(self, paused, payload.clone()).map(|_| ())
     }
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{EngineError, State};
+use dormouse_engine::{Carry, CompiledGraph, EngineError, State};
 use dormouse_ports::{Category, Map, SessionId};
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ impl ChatHarness {
             let message = "a chat needs sessions; construct the harness in sessioned mode";
             return Err(EngineError::new(Category::HarnessPathClassificationAmbiguous, message));
         }
-        if !compiled.schema().declares(MESSAGES) || compiled.sessions().is_none() {
+        if !is_chat(compiled) {
             let message = format!("graph `{graph}` is no chat: it needs a field `{MESSAGES}` and a session policy");
             return Err(EngineError::new(Category::StateValidationError, message));
         }
@@ -85,6 +85,16 @@ fn check(session_id: &SessionId, message: &ChatMessage) -> Result<(), TurnError>
         return Err(TurnError::new(Category::HarnessSessionIdUnresolved, "the session_id is empty"));
     }
     Ok(())
+}
+
+/// Whether turns of `graph` can be a conversation.
+fn is_chat(graph: &CompiledGraph) -> bool {
+    graph.schema().declares(MESSAGES) && graph.sessions().is_some()
+}
+
+/// What a turn of `graph` keeps of its first state, whoever begins it.
+pub(crate) fn carry_of(graph: &CompiledGraph) -> Option<Carry> {
+    is_chat(graph).then(|| -> Carry { Arc::new(carry) })
 }
 
 /// Keeps how long the history is when the turn begins, the user's message included.

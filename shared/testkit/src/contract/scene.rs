@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Due, DueAction, GrowingLists, InvocationId,
-    InvocationRecord, InvocationWrite, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, PendingRow,
+    InvocationRecord, InvocationWrite, Journal, LeaseRequest, Map, NodePosition, Owner, PausedInvocation, PendingRow,
     SessionExpectation, SessionId, SessionRecord, SessionWrite, SignalDescriptor, SignalState, StateStore, SuspendFrom,
     WakePlan,
 };
@@ -90,7 +90,8 @@ pub(super) fn due(mut paused: PausedInvocation, instant: Timestamp) -> PausedInv
 
 /// A commit at the first instant; `id` is unique within its check.
 pub(super) fn commit(id: &str, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) -> Commit {
-    Commit { id: format!("commit-{id}"), now: at(0), session, invocation, growing: GrowingLists::default() }
+    let (journal, growing) = (Journal::default(), GrowingLists::default());
+    Commit { id: format!("commit-{id}"), now: at(0), session, invocation, journal, growing }
 }
 
 /// The first pause of an invocation.

@@ -13,6 +13,7 @@ impl Tables {
         if self.commits.contains(&commit.id) {
             return Ok(());
         }
+        commit.journal.check()?;
         self.check(commit)?;
         self.apply(commit);
         self.commits.insert(commit.id.clone());
@@ -23,10 +24,10 @@ impl Tables {
         if let Some(write) = &commit.session {
             session::check(self.sessions.get(write.session_id.as_str()), write)?;
         }
-        match &commit.invocation {
-            Some(write) => self.check_invocation(write, commit.now),
-            None => Ok(()),
+        if let Some(write) = &commit.invocation {
+            self.check_invocation(write, commit.now)?;
         }
+        self.journal.check(&commit.journal, commit.now).map_err(CommitError::Journal)
     }
 
     fn check_invocation(&self, write: &InvocationWrite, now: Timestamp) -> Result<(), CommitError> {
@@ -48,6 +49,10 @@ impl Tables {
             InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
             InvocationWrite::Forestall { invocation_id, .. } | InvocationWrite::Unstored { invocation_id } => {
                 self.check_absent(invocation_id)
+            }
+            InvocationWrite::Accept { paused } => self.check_absent(&paused.invocation_id),
+            InvocationWrite::Deliver { invocation_id, generation, .. } => {
+                self.check_pause(invocation_id, *generation, None)
             }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
@@ -111,10 +116,23 @@ impl Tables {
                 let never = PausedInvocation::never(invocation_id.clone(), commit.now);
                 self.put(never, InvocationStatus::Canceled(cancellation.clone()));
             }
+            Some(InvocationWrite::Accept { paused }) => {
+                self.add_row(paused);
+                self.put((**paused).clone(), InvocationStatus::Resuming(Claim::unowned(Map::new())));
+            }
+            Some(InvocationWrite::Deliver { invocation_id, payload, .. }) => {
+                self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(payload.clone())));
+            }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
-            Some(InvocationWrite::Release { invocation_id, .. }) => self.release(invocation_id),
+            Some(InvocationWrite::Release { invocation_id, generation: 0, .. }) => {
+                self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(Map::new())));
+            }
+            Some(InvocationWrite::Release { invocation_id, .. }) => {
+                self.stand(invocation_id, InvocationStatus::Suspended);
+            }
             Some(InvocationWrite::Unstored { .. }) | None => {}
         }
+        self.journal.apply(&commit.journal);
     }
 
     fn suspend(&mut self, paused: &PausedInvocation, from: &SuspendFrom, claim: Option<Claim>) {
@@ -159,14 +177,18 @@ impl Tables {
         self.pending.insert(pending_key(&row), row);
     }
 
-    fn release(&mut self, id: &InvocationId) {
+    fn stand(&mut self, id: &InvocationId, status: InvocationStatus) {
         if let Some(record) = self.invocations.get_mut(id) {
-            record.status = InvocationStatus::Suspended;
+            record.status = status;
         }
     }
 
+    /// Ends the wait of `paused`; what has not begun waits for no signal.
     fn end_wait(&mut self, paused: &PausedInvocation) {
         self.pending.remove(&pending_key(&PendingRow::of(paused)));
+        if paused.generation == 0 {
+            return;
+        }
         self.signals.insert(
             paused.descriptor.signal_id.clone(),
             SignalState::Delivered { invocation_id: paused.invocation_id.clone(), generation: paused.generation },

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use dormouse_ports::{InvocationId, InvocationRecord, ParkedRow, PendingRow, SignalId, SignalState};
 
+use super::journal::JournalTables;
 use super::session::SessionRow;
 
 /// Everything the store knows.
@@ -17,6 +18,7 @@ pub(super) struct Tables {
     pub(super) parked: BTreeMap<String, ParkedRow>,
     /// Where sweeps go on.
     pub(super) positions: BTreeMap<String, String>,
+    pub(super) journal: JournalTables,
     pub(super) commits: HashSet<String>,
 }
 

@@ -1,0 +1,222 @@
+//! Documents and streams as items.
+//!
+//! | item | key | holds |
+//! |---|---|---|
+//! | document | its kind and id | body, version |
+//! | place in a list | the list, then the order | the name of a document |
+//! | head of a stream | the stream | the position of the last entry |
+//! | batch of a stream | the stream, then the position of its last entry | the entries of one append |
+//! | row of a feed | the feed, then the order | which append |
+//!
+//! An append is conditional on the head alone: a batch is written where no reader looks before the head has moved.
+//! Because a batch is found by its last position, one query begins inside of the batch that a reader stopped in.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_ports::{
+    Append, Document, DocumentKey, DocumentWrite, FeedRow, ListRequest, Map, Page, StoreError, StreamEntry,
+};
+use jiff::Timestamp;
+
+use super::DynamoDbStateStore;
+use super::batch::Range;
+use super::encode::Encoder;
+use super::item::{Item, number, number_value, optional_time, text, text_value, time_value, ttl_value};
+use super::keys::{
+    self, BODY, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FIRST_POSITION, KIND, Key, LAST_POSITION, RECORD_ID, SK,
+    STREAM, TTL, VERSION,
+};
+use super::write::Write;
+
+/// Makes, changes or removes a document, or only demands that there is none.
+pub(super) fn document_write(
+    encoder: &mut Encoder<'_>,
+    write: &DocumentWrite,
+    now: Timestamp,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let key = Key::document(&write.key);
+    let change = match &write.body {
+        Some(body) => {
+            let mut item = Item::from([
+                (KIND.to_owned(), text_value(&write.key.kind)),
+                (RECORD_ID.to_owned(), text_value(&write.key.id)),
+                (VERSION.to_owned(), number_value(write.expect + 1)),
+                (BODY.to_owned(), encoder.body("the document", body)?),
+                (COMMIT_ID.to_owned(), commit_id),
+            ]);
+            if let Some(at) = write.expires_at {
+                item.extend([(EXPIRES_AT.to_owned(), time_value(at)), (TTL.to_owned(), ttl_value(at))]);
+            }
+            Write::put(&key, item)
+        }
+        None if write.expect == 0 => Write::check(&key),
+        None => Write::delete(&key),
+    };
+    let change = change.with(":now", time_value(now));
+    Ok(match write.expect {
+        0 => change.when("attribute_not_exists(pk) OR expires_at <= :now"),
+        version => change
+            .when("version = :version AND (attribute_not_exists(expires_at) OR expires_at > :now)")
+            .with(":version", number_value(version)),
+    })
+}
+
+/// What else the write of a document changes: its places in lists.
+pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write> {
+    write.places().iter().map(|place| {
+        let key = Key::place(place);
+        if write.body.is_none() {
+            return Write::delete(&key);
+        }
+        let kind = (KIND.to_owned(), text_value(&write.key.kind));
+        Write::put(&key, Item::from([kind, (RECORD_ID.to_owned(), text_value(&write.key.id))]))
+    })
+}
+
+/// Moves the head of a stream, on the condition that it is where `append` begins.
+pub(super) fn head_write(append: &Append, commit_id: AttributeValue) -> Write {
+    let update = Write::update(&Key::stream_head(&append.stream), "SET last_position = :last, commit_id = :commit")
+        .with(":last", number_value(last_of(append)))
+        .with(":commit", commit_id);
+    match append.first {
+        1 => update.when("attribute_not_exists(pk)"),
+        first => update.when("last_position = :before").with(":before", number_value(first - 1)),
+    }
+}
+
+/// The entries of `append`, as one item.
+pub(super) fn batch_write(encoder: &mut Encoder<'_>, append: &Append) -> Result<Write, StoreError> {
+    let item = Item::from([
+        (FIRST_POSITION.to_owned(), number_value(append.first)),
+        (ENTRIES.to_owned(), encoder.entries(&append.entries)?),
+    ]);
+    Ok(Write::put(&Key::batch(&append.stream, last_of(append)), item))
+}
+
+/// The rows of the feeds that tell of `append`.
+pub(super) fn feed_writes(append: &Append) -> impl Iterator<Item = Write> {
+    append.fed.iter().map(|place| {
+        let item = Item::from([
+            (STREAM.to_owned(), text_value(&append.stream)),
+            (FIRST_POSITION.to_owned(), number_value(append.first)),
+            (ENTRY_COUNT.to_owned(), number_value(append.entries.len() as u64)),
+        ]);
+        Write::put(&Key::feed_row(place), item)
+    })
+}
+
+fn last_of(append: &Append) -> u64 {
+    append.first + append.entries.len() as u64 - 1
+}
+
+impl DynamoDbStateStore {
+    pub(super) async fn read_document(
+        &self,
+        key: &DocumentKey,
+        now: Timestamp,
+    ) -> Result<Option<Document>, StoreError> {
+        let item = self.get_item(Key::document(key)).await?;
+        match item.filter(|item| is_there(item, now)) {
+            Some(item) => self.document_of(&item).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) async fn list_documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        let (mut items, mut after) = (Vec::new(), request.after.clone());
+        loop {
+            // One more row than is wanted tells whether another page follows.
+            let wanted = request.limit.saturating_sub(items.len()).max(1);
+            let after_key = after.as_deref().map(keys::row_order);
+            let range =
+                Range { pk: keys::list_partition(&request.list), after: after_key, backwards: request.newest_first };
+            let mut rows = self.query_range(&range, wanted + 1).await?;
+            let more = rows.len() > wanted;
+            rows.truncate(wanted);
+            items.extend(self.documents_at(&rows, request.now).await?);
+            after = rows.last().map(|row| order(row)).transpose()?;
+            if !more || items.len() >= request.limit {
+                return Ok(Page { items, next: after.filter(|_| more) });
+            }
+        }
+    }
+
+    /// The documents that `rows` name, as far as they are there, in their order.
+    async fn documents_at(&self, rows: &[Item], now: Timestamp) -> Result<Vec<Document>, StoreError> {
+        let key = |row: &Item| Ok(Key::document(&DocumentKey::new(text(row, KIND)?, text(row, RECORD_ID)?)));
+        let keys: Vec<Key> = rows.iter().map(key).collect::<Result<_, StoreError>>()?;
+        let found = self.get_items(&keys, None).await?;
+        let mut documents = Vec::new();
+        for item in keys.iter().filter_map(|key| found.get(key)).filter(|item| is_there(item, now)) {
+            documents.push(self.document_of(item).await?);
+        }
+        Ok(documents)
+    }
+
+    async fn document_of(&self, item: &Item) -> Result<Document, StoreError> {
+        Ok(Document {
+            key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),
+            version: number(item, VERSION)?,
+            body: self.body(item, BODY).await?,
+            expires_at: optional_time(item, EXPIRES_AT)?,
+        })
+    }
+
+    pub(super) async fn read_entries(
+        &self,
+        stream: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<StreamEntry>, StoreError> {
+        let after_key = Some(keys::batch_order(after));
+        let range = Range { pk: keys::stream_partition(stream), after: after_key, backwards: false };
+        let mut entries = Vec::new();
+        // Every batch has an entry behind `after`, so that as many batches are enough.
+        for batch in self.query_range(&range, limit).await? {
+            if entries.len() >= limit {
+                break;
+            }
+            let first = number(&batch, FIRST_POSITION)?;
+            let bodies: Vec<Map> = self.body(&batch, ENTRIES).await?;
+            let numbered = (first..).zip(bodies).map(|(position, entry)| StreamEntry { position, entry });
+            entries.extend(numbered.filter(|entry| entry.position > after));
+        }
+        entries.truncate(limit);
+        Ok(entries)
+    }
+
+    pub(super) async fn read_last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        let head = self.get_item(Key::stream_head(stream)).await?;
+        head.map_or(Ok(0), |head| number(&head, LAST_POSITION))
+    }
+
+    pub(super) async fn read_feed(
+        &self,
+        list: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<FeedRow>, StoreError> {
+        let range = Range { pk: keys::feed_partition(list), after: after.map(keys::row_order), backwards: false };
+        let row = |item: &Item| {
+            Ok(FeedRow {
+                order: order(item)?,
+                stream: text(item, STREAM)?.to_owned(),
+                first: number(item, FIRST_POSITION)?,
+                count: number(item, ENTRY_COUNT)?,
+            })
+        };
+        self.query_range(&range, limit).await?.iter().map(row).collect()
+    }
+}
+
+/// Whether the document of `item` has not expired.
+fn is_there(item: &Item, now: Timestamp) -> bool {
+    optional_time(item, EXPIRES_AT).is_ok_and(|at| at.is_none_or(|at| at > now))
+}
+
+/// The place of a row in its list.
+fn order(row: &Item) -> Result<String, StoreError> {
+    let sk = text(row, SK)?;
+    let order = keys::order_of(sk).ok_or_else(|| StoreError::Corrupt(format!("{sk:?} is no place in a list")))?;
+    Ok(order.to_owned())
+}

@@ -1,0 +1,131 @@
+//! What is accepted now and done later.
+
+use dormouse_ports::{
+    Cancellation, Claim, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord, InvocationStatus,
+    InvocationWrite, Map, Owner, PausedInvocation, SignalState, WakePlan,
+};
+use serde_json::json;
+
+use super::scene::{
+    Store, again, all_pending, at, claim_of, commit, complete, granted, invocation, map, pause, settled, signal, sleep,
+};
+
+/// Generation 0 of invocation `id`.
+fn beginning(id: &str) -> PausedInvocation {
+    let due = Due::first(at(0), DueAction::Resume(Map::new()));
+    PausedInvocation {
+        graph: "support".to_owned(),
+        state: map(json!({ "question": 1.0 })),
+        wake: WakePlan { due: Some(due), ..WakePlan::default() },
+        ..PausedInvocation::never(id.into(), at(0))
+    }
+}
+
+fn accept(id: &str) -> InvocationWrite {
+    InvocationWrite::Accept { paused: Box::new(beginning(id)) }
+}
+
+fn deliver(id: &str, generation: u64, payload: Map) -> InvocationWrite {
+    InvocationWrite::Deliver { invocation_id: id.into(), generation, payload }
+}
+
+fn takeover(id: &str, owner: &str) -> ClaimRequest {
+    ClaimRequest { payload: None, ..claim_of(id, owner, at(1)) }
+}
+
+async fn done(store: &Store, id: &str, write: InvocationWrite) {
+    store.commit(&commit(id, None, Some(write))).await.expect("it is written");
+}
+
+async fn refused(store: &Store, id: &str, write: InvocationWrite) {
+    let outcome = store.commit(&commit(id, None, Some(write))).await;
+    assert!(matches!(outcome, Err(CommitError::InvocationConflict)), "{id}: {outcome:?}");
+}
+
+async fn rows(store: &Store) -> Vec<(String, u64)> {
+    let rows = all_pending(store, Some(at(0))).await;
+    rows.into_iter().map(|row| (row.invocation_id.to_string(), row.generation)).collect()
+}
+
+pub(super) async fn what_is_accepted_waits_for_whoever_comes_first(store: Store) {
+    done(&store, "accept", accept("i1")).await;
+    let record = invocation(&store, "i1").await.expect("it is stored");
+    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(Map::new())));
+    assert_eq!(record.paused, beginning("i1"));
+    assert_eq!(rows(&store).await, [("i1".to_owned(), 0)]);
+    let taken = granted(store.claim(&takeover("i1", "first")).await.expect("an answer"));
+    assert_eq!(taken.paused, beginning("i1"));
+    let held = store.claim(&takeover("i1", "second")).await.expect("an answer");
+    assert!(matches!(held, ClaimOutcome::Held { .. }), "{held:?}");
+}
+
+pub(super) async fn what_is_accepted_is_accepted_once(store: Store) {
+    done(&store, "accept", accept("i1")).await;
+    refused(&store, "accept-again", accept("i1")).await;
+    done(&store, "accept", accept("i1")).await;
+    sleep(&store, &pause("i2", 1, "s2")).await;
+    refused(&store, "asleep", accept("i2")).await;
+    let cancellation = Cancellation { reason: None, at: at(0) };
+    done(&store, "forestall", InvocationWrite::Forestall { invocation_id: "i3".into(), cancellation }).await;
+    refused(&store, "forestalled", accept("i3")).await;
+}
+
+pub(super) async fn what_began_ends_like_any_other(store: Store) {
+    for id in ["i1", "i2", "i3"] {
+        done(&store, &format!("accept-{id}"), accept(id)).await;
+        granted(store.claim(&takeover(id, "worker")).await.expect("an answer"));
+    }
+    refused(&store, "foreign", complete(&beginning("i1"), "somebody", Map::new())).await;
+    done(&store, "complete", complete(&beginning("i1"), "worker", map(json!({ "n": 1 })))).await;
+    let failure = FailureRecord { category: dormouse_ports::Category::NodeException, message: "it broke".to_owned() };
+    let (paused, owner) = (Box::new(beginning("i2")), Some(Owner::from("worker")));
+    done(&store, "fail", InvocationWrite::Fail { paused, owner, failure: failure.clone() }).await;
+    done(&store, "sleep", again(&pause("i3", 1, "s3"), "worker", &beginning("i3"))).await;
+
+    let record = settled(store.claim(&takeover("i1", "late")).await.expect("an answer"));
+    assert_eq!(record.status, InvocationStatus::Completed { state: map(json!({ "n": 1 })) });
+    assert_eq!(invocation(&store, "i2").await.map(|it| it.status), Some(InvocationStatus::Errored(failure)));
+    assert_eq!(invocation(&store, "i3").await.map(|it| it.status), Some(InvocationStatus::Suspended));
+    assert_eq!(all_pending(&store, None).await.len(), 1, "only the pause is left in the index");
+    assert!(matches!(signal(&store, "s3").await, Some(SignalState::Waiting { generation: 1, .. })));
+}
+
+pub(super) async fn what_is_given_back_before_it_began_waits_again(store: Store) {
+    done(&store, "accept", accept("i1")).await;
+    granted(store.claim(&takeover("i1", "worker")).await.expect("an answer"));
+    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 0, owner: "worker".into() };
+    done(&store, "release", release).await;
+    assert_eq!(rows(&store).await, [("i1".to_owned(), 0)]);
+    granted(store.claim(&takeover("i1", "next")).await.expect("an answer"));
+}
+
+pub(super) async fn what_is_accepted_can_be_canceled(store: Store) {
+    for (id, begun) in [("i1", false), ("i2", true)] {
+        done(&store, &format!("accept-{id}"), accept(id)).await;
+        if begun {
+            granted(store.claim(&takeover(id, "worker")).await.expect("an answer"));
+        }
+        let cancellation = Cancellation { reason: None, at: at(2) };
+        let cancel = InvocationWrite::Cancel { paused: Box::new(beginning(id)), cancellation: cancellation.clone() };
+        done(&store, &format!("cancel-{id}"), cancel).await;
+        refused(&store, &format!("late-{id}"), complete(&beginning(id), "worker", Map::new())).await;
+        let record = settled(store.claim(&takeover(id, "late")).await.expect("an answer"));
+        assert_eq!(record.status, InvocationStatus::Canceled(cancellation));
+    }
+    assert_eq!(all_pending(&store, None).await, []);
+}
+
+pub(super) async fn a_delivered_payload_waits_for_whoever_comes_first(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let payload = map(json!({ "answer": 1.0 }));
+    refused(&store, "other-pause", deliver("i1", 2, payload.clone())).await;
+    done(&store, "deliver", deliver("i1", 1, payload.clone())).await;
+    refused(&store, "deliver-again", deliver("i1", 1, Map::new())).await;
+    let taken = granted(store.claim(&claim_of("i1", "worker", at(1))).await.expect("an answer"));
+    let InvocationStatus::Resuming(claim) = taken.status else { panic!("{:?}", taken.status) };
+    assert_eq!((claim.payload, claim.owner.as_str()), (payload, "worker"), "the first payload stands");
+    refused(&store, "too-late", deliver("i1", 1, Map::new())).await;
+    done(&store, "end", complete(&pause("i1", 1, "s1"), "worker", Map::new())).await;
+    refused(&store, "over", deliver("i1", 1, Map::new())).await;
+    refused(&store, "nobody", deliver("i9", 1, Map::new())).await;
+}

@@ -1,0 +1,318 @@
+//! Documents, lists, streams and feeds.
+
+use std::sync::Arc;
+
+use dormouse_ports::{
+    Append, Commit, CommitError, Document, DocumentKey, DocumentWrite, Journal, JournalConflict, ListRequest, Listed,
+    Map, SessionExpectation, StoreError, StreamEntry,
+};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::Journaled;
+use super::scene::{assert_same, at, commit, delicate_state, fresh, map, pause, save};
+
+type Store = Arc<dyn Journaled>;
+
+fn key(id: &str) -> DocumentKey {
+    DocumentKey::new("task", id)
+}
+
+fn place(list: &str, order: &str) -> Listed {
+    Listed { list: list.to_owned(), order: order.to_owned() }
+}
+
+fn numbered(n: u64) -> Map {
+    map(json!({ "n": n }))
+}
+
+/// A write of the document `id` with number `n`, in the list "all" at its own id.
+fn write(id: &str, expect: u64, n: u64) -> DocumentWrite {
+    DocumentWrite { key: key(id), expect, body: Some(numbered(n)), listed: vec![place("all", id)], expires_at: None }
+}
+
+fn removal(id: &str, expect: u64) -> DocumentWrite {
+    DocumentWrite { body: None, ..write(id, expect, 0) }
+}
+
+fn append(stream: &str, first: u64, count: u64) -> Append {
+    let entries = (first..first + count).map(numbered).collect();
+    Append { stream: stream.to_owned(), first, entries, fed: Vec::new() }
+}
+
+fn documents(writes: impl IntoIterator<Item = DocumentWrite>) -> Journal {
+    Journal { documents: writes.into_iter().collect(), appends: Vec::new() }
+}
+
+fn appends(appends: impl IntoIterator<Item = Append>) -> Journal {
+    Journal { documents: Vec::new(), appends: appends.into_iter().collect() }
+}
+
+fn alone(id: &str, journal: Journal) -> Commit {
+    Commit { journal, ..commit(id, None, None) }
+}
+
+async fn done(store: &Store, id: &str, journal: Journal) {
+    store.commit(&alone(id, journal)).await.expect("it is written");
+}
+
+async fn lost(store: &Store, id: &str, journal: Journal) -> JournalConflict {
+    match store.commit(&alone(id, journal)).await {
+        Err(CommitError::Journal(conflict)) => conflict,
+        other => panic!("no conflict: {other:?}"),
+    }
+}
+
+async fn read(store: &Store, id: &str) -> Option<Document> {
+    read_at(store, id, at(0)).await
+}
+
+async fn read_at(store: &Store, id: &str, now: Timestamp) -> Option<Document> {
+    store.document(&key(id), now).await.expect("the store answers")
+}
+
+async fn positions(store: &Store, stream: &str, after: u64, limit: usize) -> Vec<u64> {
+    let entries = store.entries(stream, after, limit).await.expect("the store answers");
+    for StreamEntry { position, entry } in &entries {
+        assert_eq!(*entry, numbered(*position), "an entry is where it was appended");
+    }
+    entries.iter().map(|entry| entry.position).collect()
+}
+
+async fn listed(store: &Store, newest_first: bool, limit: usize, now: Timestamp) -> Vec<Vec<String>> {
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let request = ListRequest { list: "all".to_owned(), after, limit, newest_first, now };
+        let page = store.documents(&request).await.expect("the store answers");
+        assert!(page.items.len() <= limit, "a page holds at most {limit}");
+        pages.push(page.items.into_iter().map(|document| document.key.id).collect());
+        let Some(next) = page.next else { return pages };
+        after = Some(next);
+    }
+}
+
+pub(super) async fn a_document_keeps_every_detail_and_counts_its_writes(store: Store) {
+    assert_eq!(read(&store, "t1").await, None);
+    let body = delicate_state();
+    let made = DocumentWrite { body: Some(body.clone()), expires_at: Some(at(60)), ..write("t1", 0, 0) };
+    done(&store, "make", documents([made])).await;
+    let document = read(&store, "t1").await.expect("it is there");
+    assert_same(&document.body, &body);
+    assert_eq!((document.key, document.version, document.expires_at), (key("t1"), 1, Some(at(60))));
+    done(&store, "change", documents([write("t1", 1, 7)])).await;
+    let document = read(&store, "t1").await.expect("it is there");
+    assert_eq!((document.body, document.version, document.expires_at), (numbered(7), 2, None));
+}
+
+pub(super) async fn kinds_do_not_share_ids(store: Store) {
+    done(&store, "make", documents([write("t1", 0, 1)])).await;
+    let other = DocumentKey::new("session", "t1");
+    assert_eq!(store.document(&other, at(0)).await.expect("an answer"), None);
+    let write = DocumentWrite { key: other.clone(), listed: Vec::new(), ..write("t1", 0, 2) };
+    done(&store, "other", documents([write])).await;
+    assert_eq!(store.document(&other, at(0)).await.expect("an answer").map(|it| it.body), Some(numbered(2)));
+    assert_eq!(read(&store, "t1").await.map(|it| it.body), Some(numbered(1)));
+}
+
+pub(super) async fn a_document_of_another_version_conflicts(store: Store) {
+    let conflict = JournalConflict::Document(key("t1"));
+    assert_eq!(lost(&store, "too-early", documents([write("t1", 1, 1)])).await, conflict);
+    done(&store, "make", documents([write("t1", 0, 1)])).await;
+    for (id, expect) in [("again", 0), ("ahead", 2)] {
+        assert_eq!(lost(&store, id, documents([write("t1", expect, 9)])).await, conflict);
+        assert_eq!(lost(&store, &format!("{id}-removal"), documents([removal("t1", expect)])).await, conflict);
+    }
+    assert_eq!(read(&store, "t1").await.map(|it| (it.version, it.body)), Some((1, numbered(1))));
+}
+
+pub(super) async fn a_removed_document_begins_anew(store: Store) {
+    done(&store, "absent", documents([removal("t1", 0)])).await;
+    done(&store, "make", documents([write("t1", 0, 1)])).await;
+    done(&store, "change", documents([write("t1", 1, 2)])).await;
+    done(&store, "remove", documents([removal("t1", 2)])).await;
+    assert_eq!(read(&store, "t1").await, None);
+    assert_eq!(listed(&store, false, 10, at(0)).await, [Vec::<String>::new()]);
+    done(&store, "anew", documents([write("t1", 0, 3)])).await;
+    assert_eq!(read(&store, "t1").await.map(|it| it.version), Some(1));
+}
+
+pub(super) async fn an_expired_document_is_not_there(store: Store) {
+    let made = DocumentWrite { expires_at: Some(at(60)), ..write("t1", 0, 1) };
+    done(&store, "make", documents([made])).await;
+    assert!(read_at(&store, "t1", at(59)).await.is_some());
+    assert_eq!(read_at(&store, "t1", at(60)).await, None);
+    assert_eq!(listed(&store, false, 10, at(60)).await, [Vec::<String>::new()]);
+    let late = |id: &str, write| Commit { now: at(61), ..alone(id, documents([write])) };
+    let outcome = store.commit(&late("change", write("t1", 1, 2))).await;
+    assert!(matches!(outcome, Err(CommitError::Journal(JournalConflict::Document(_)))), "{outcome:?}");
+    store.commit(&late("anew", write("t1", 0, 2))).await.expect("its place is free");
+    assert_eq!(read_at(&store, "t1", at(61)).await.map(|it| it.version), Some(1));
+}
+
+pub(super) async fn documents_are_listed_page_by_page_both_ways(store: Store) {
+    for id in ["a", "b", "c", "d", "e"] {
+        done(&store, id, documents([write(id, 0, 1)])).await;
+    }
+    let other = DocumentWrite { listed: vec![place("all-others", "a")], ..write("z", 0, 1) };
+    done(&store, "other", documents([other])).await;
+    let pages = |pages: &[&[&str]]| -> Vec<Vec<String>> {
+        pages.iter().map(|page| page.iter().map(ToString::to_string).collect()).collect()
+    };
+    assert_eq!(listed(&store, false, 2, at(0)).await, pages(&[&["a", "b"], &["c", "d"], &["e"]]));
+    assert_eq!(listed(&store, true, 2, at(0)).await, pages(&[&["e", "d"], &["c", "b"], &["a"]]));
+    assert_eq!(listed(&store, false, 5, at(0)).await, pages(&[&["a", "b", "c", "d", "e"]]));
+}
+
+pub(super) async fn what_is_written_between_pages_disturbs_no_listing(store: Store) {
+    for id in ["b", "d", "f"] {
+        done(&store, id, documents([write(id, 0, 1)])).await;
+    }
+    let page = async |after: Option<String>| {
+        let request = ListRequest { list: "all".to_owned(), after, limit: 2, newest_first: false, now: at(0) };
+        store.documents(&request).await.expect("the store answers")
+    };
+    let ids = |items: &[Document]| items.iter().map(|document| document.key.id.clone()).collect::<Vec<_>>();
+    let first = page(None).await;
+    assert_eq!(ids(&first.items), ["b", "d"]);
+    done(&store, "gone", documents([removal("d", 1)])).await;
+    done(&store, "before", documents([write("a", 0, 1)])).await;
+    done(&store, "behind", documents([write("e", 0, 1)])).await;
+    done(&store, "change", documents([write("b", 1, 2)])).await;
+    let second = page(first.next).await;
+    assert_eq!((ids(&second.items), second.next), (vec!["e".to_owned(), "f".to_owned()], None));
+}
+
+pub(super) async fn a_stream_has_no_gap(store: Store) {
+    assert_eq!(store.last_position("s").await.expect("an answer"), 0);
+    let conflict = JournalConflict::Stream("s".to_owned());
+    assert_eq!(lost(&store, "ahead", appends([append("s", 2, 1)])).await, conflict);
+    done(&store, "one", appends([append("s", 1, 3)])).await;
+    for (id, first) in [("again", 1), ("inside", 2), ("at-the-end", 3), ("behind-a-gap", 5)] {
+        assert_eq!(lost(&store, id, appends([append("s", first, 1)])).await, conflict);
+    }
+    done(&store, "two", appends([append("s", 4, 1)])).await;
+    done(&store, "three", appends([append("s", 5, 2)])).await;
+    assert_eq!(store.last_position("s").await.expect("an answer"), 6);
+    assert_eq!(positions(&store, "s", 0, 100).await, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(positions(&store, "other", 0, 100).await, [0_u64; 0]);
+}
+
+pub(super) async fn a_stream_is_read_from_anywhere(store: Store) {
+    let mut first = 1;
+    for count in [3, 1, 12, 1, 1, 2] {
+        done(&store, &format!("append-{first}"), appends([append("s", first, count)])).await;
+        first += count;
+    }
+    for after in 0..=21 {
+        for limit in [1, 2, 5, 100] {
+            let wanted: Vec<u64> = (after + 1..=20).take(limit).collect();
+            assert_eq!(positions(&store, "s", after, limit).await, wanted, "{limit} behind {after}");
+        }
+    }
+    assert_eq!(positions(&store, "s", u64::MAX, 1).await, [0_u64; 0]);
+}
+
+pub(super) async fn a_feed_tells_of_appends_in_order(store: Store) {
+    let fed = |append: Append, order: &str| Append { fed: vec![place("feed", order)], ..append };
+    done(&store, "b", appends([fed(append("s1", 1, 2), "b")])).await;
+    done(&store, "a", appends([fed(append("s2", 1, 1), "a"), append("s3", 1, 1)])).await;
+    done(&store, "c", appends([fed(append("s1", 3, 1), "c")])).await;
+    let read = async |after: Option<&str>, limit| {
+        let rows = store.feed("feed", after, limit).await.expect("the store answers");
+        rows.into_iter().map(|row| (row.order, row.stream, row.first, row.count)).collect::<Vec<_>>()
+    };
+    let row = |order: &str, stream: &str, first, count| (order.to_owned(), stream.to_owned(), first, count);
+    let all = [row("a", "s2", 1, 1), row("b", "s1", 1, 2), row("c", "s1", 3, 1)];
+    assert_eq!(read(None, 10).await, all);
+    assert_eq!(read(None, 2).await, all[..2]);
+    assert_eq!(read(Some("a"), 10).await, all[1..]);
+    assert_eq!(read(Some("c"), 10).await, []);
+    assert!(store.feed("another", None, 10).await.expect("an answer").is_empty());
+}
+
+pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
+    let journal = Journal { documents: vec![write("t1", 0, 1)], appends: vec![append("s", 1, 1)] };
+    let session = || save("session-1", numbered(1), SessionExpectation::Version(0));
+    let all = Commit { journal: journal.clone(), ..commit("all", Some(session()), Some(fresh(&pause("i1", 1, "w1")))) };
+    store.commit(&all).await.expect("it is written");
+    assert!(read(&store, "t1").await.is_some() && store.last_position("s").await.expect("an answer") == 1);
+
+    // Whichever part refuses, nothing of the others is written.
+    let next = Journal { documents: vec![write("t2", 0, 1)], appends: vec![append("s", 2, 1)] };
+    let stale_session = Commit { journal: next.clone(), ..commit("stale-session", Some(session()), None) };
+    assert!(matches!(store.commit(&stale_session).await, Err(CommitError::SessionConflict)));
+    let taken = Commit { journal: next.clone(), ..commit("taken", None, Some(fresh(&pause("i1", 1, "w2")))) };
+    assert!(matches!(store.commit(&taken).await, Err(CommitError::InvocationConflict)));
+    let stale = Journal { documents: vec![write("t1", 0, 9)], ..next.clone() };
+    let stale = Commit { journal: stale, ..commit("stale", None, Some(fresh(&pause("i2", 1, "w2")))) };
+    let outcome = store.commit(&stale).await;
+    let Err(CommitError::Journal(JournalConflict::Document(_))) = outcome else { panic!("{outcome:?}") };
+    let grown = Journal { appends: vec![append("s", 1, 1)], ..next };
+    let grown = Commit { journal: grown, ..commit("grown", None, Some(fresh(&pause("i2", 1, "w2")))) };
+    let outcome = store.commit(&grown).await;
+    let Err(CommitError::Journal(JournalConflict::Stream(_))) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((read(&store, "t2").await, store.last_position("s").await.expect("an answer")), (None, 1));
+    assert_eq!(store.load_invocation(&"i2".into()).await.expect("an answer"), None);
+}
+
+pub(super) async fn the_same_journal_again_succeeds_once(store: Store) {
+    let journal = Journal { documents: vec![write("t1", 0, 1)], appends: vec![append("s", 1, 2)] };
+    let commits = [
+        alone("both", journal),
+        alone("document", documents([write("t2", 0, 1)])),
+        alone("gone", documents([removal("t2", 1)])),
+    ];
+    for commit in &commits {
+        store.commit(commit).await.expect("it is written");
+        store.commit(commit).await.expect("it was written");
+    }
+    assert_eq!(read(&store, "t1").await.map(|it| it.version), Some(1));
+    assert_eq!(positions(&store, "s", 0, 10).await, [1, 2]);
+}
+
+pub(super) async fn of_many_at_once_one_appends(store: Store) {
+    let tries = (0..8).map(|n| {
+        let store = store.clone();
+        async move { store.commit(&alone(&format!("try-{n}"), appends([append("s", 1, 1)]))).await }
+    });
+    let outcomes = futures::future::join_all(tries).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    for outcome in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+        assert!(matches!(outcome, CommitError::Journal(JournalConflict::Stream(_))), "{outcome:?}");
+    }
+    assert_eq!(store.last_position("s").await.expect("an answer"), 1);
+}
+
+pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
+    let fed = |append: Append| Append { fed: vec![place("feed", "a")], ..append };
+    let elsewhere = |id: &str| DocumentWrite { listed: vec![place("all", "a")], ..write(id, 0, 1) };
+    for (index, journal) in [
+        documents([write("t1", 0, 1), write("t1", 0, 2)]),
+        documents([elsewhere("t1"), elsewhere("t2")]),
+        appends([append("s", 1, 0)]),
+        appends([append("s", 0, 1)]),
+        appends([append("s", 1, 1), append("s", 2, 1)]),
+        appends([fed(append("s1", 1, 1)), fed(append("s2", 1, 1))]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let outcome = store.commit(&alone(&index.to_string(), journal)).await;
+        assert!(matches!(outcome, Err(CommitError::Store(StoreError::Invalid(_)))), "{index}: {outcome:?}");
+    }
+    assert_eq!((read(&store, "t1").await, store.last_position("s").await.expect("an answer")), (None, 0));
+}
+
+pub(super) async fn large_documents_and_entries_survive(store: Store) {
+    let words = |seed: u64| (0..40_000_u64).map(|n| format!("{:x} ", (n + 1).wrapping_mul(seed))).collect::<String>();
+    let body = map(json!({ "text": words(0x9E37_79B9_7F4A_7C15) }));
+    let entry = map(json!({ "text": words(0xD1B5_4A32_D192_ED03) }));
+    let journal = Journal {
+        documents: vec![DocumentWrite { body: Some(body.clone()), ..write("t1", 0, 0) }],
+        appends: vec![Append { entries: vec![numbered(1), entry.clone()], ..append("s", 1, 1) }],
+    };
+    done(&store, "large", journal).await;
+    assert!(read(&store, "t1").await.is_some_and(|document| document.body == body));
+    let entries = store.entries("s", 1, 10).await.expect("an answer");
+    assert!(entries == [StreamEntry { position: 2, entry }]);
+}
