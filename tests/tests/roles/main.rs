@@ -13,8 +13,9 @@ mod template;
 use std::time::Duration;
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_harness::Transmission;
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Map, StateStore};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -180,6 +181,18 @@ async fn times(scene: &Scene) {
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
     assert_eq!((&swept["woken"], &swept["failed"]), (&json!(1), &json!(0)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
+    // Somebody accepted work and calls for a worker.
+    let given = json!({ "note": noise(), "within": "PT1H" }).as_object().cloned().unwrap();
+    let (invocation_id, session_id) = (Some("accepted".into()), Some("s9".into()));
+    let turn = Transmission { invocation_id, session_id, ..Transmission::start("errand", given) };
+    let paused = Box::new(scene.wakeup.app.harness().accept(turn).await.unwrap());
+    let (invocation, now) = (Some(InvocationWrite::Accept { paused }), Timestamp::now());
+    let (journal, growing) = (Journal::default(), GrowingLists::default());
+    let commit = Commit { id: "accept".to_owned(), now, session: None, invocation, journal, growing };
+    store.commit(&commit).await.unwrap();
+    let detail = json!({ "invocation_id": "accepted" });
+    let call = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "id": "e", "detail": detail });
+    assert_eq!(scene.wakeup.app.wakeup(call, None).await.unwrap()["status"], "suspended");
     let asleep = scene.errand("s8", None, "PT0S").await;
     let due = json!({ "dormouse_wakeup": { "invocation_id": text(&asleep, "invocation_id"), "generation": 1 } });
     scene.wakeup.gate.fail(true);
