@@ -19,9 +19,9 @@ if [ "${YES:-}" != 1 ]; then
     [ "$typed" = "$STAGE" ] || fail "nothing was removed"
 fi
 
-# A bus that still has rules cannot be removed. The stack's own rule goes with the stack.
+# A bus that still has rules cannot be removed. The stack's own rules go with the stack.
 for rule in $(aws events list-rules --event-bus-name "$bus" --query 'Rules[].Name' --output text); do
-    [ "$rule" != dormouse-signal ] || continue
+    case "$rule" in dormouse-signal | dormouse-work) continue ;; esac
     aws events remove-targets --event-bus-name "$bus" --rule "$rule" --ids signal >/dev/null
     aws events delete-rule --event-bus-name "$bus" --name "$rule"
 done

@@ -5,9 +5,10 @@ use std::fmt::Debug;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Due, DueAction, FailureRecord,
-    GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, Map, Owner, PausedInvocation, PendingRow,
-    SessionExpectation, SessionWrite, SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
+    Append, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, DocumentKey,
+    DocumentWrite, Due, DueAction, FailureRecord, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest,
+    ListRequest, Listed, Map, Owner, PausedInvocation, PendingRow, Records, SessionExpectation, SessionWrite,
+    SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -93,11 +94,11 @@ impl History {
     async fn claim(&mut self) {
         let request = ClaimRequest {
             invocation_id: self.invocation().into(),
-            generation: if self.dice.one_in(2) { Some(1 + self.dice.roll(2)) } else { None },
+            generation: if self.dice.one_in(2) { Some(self.dice.roll(3)) } else { None },
             owner: self.owner(),
             now: self.now,
             until: self.now + SignedDuration::from_secs(30),
-            payload: if self.dice.one_in(4) { None } else { Some(self.payload()) },
+            payload: if self.dice.one_in(3) { None } else { Some(self.payload()) },
         };
         let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
         if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::Settled(record)) = &mut durable {
@@ -144,6 +145,7 @@ impl History {
         agree(self.step, &invocation, &memory, &durable);
         let memory = self.memory.load_signal(&signal, self.now).await;
         agree(self.step, &signal, &memory, &self.durable.load_signal(&signal, self.now).await);
+        self.look_at_journals().await;
         self.same_rows().await;
     }
 
@@ -164,9 +166,9 @@ impl History {
     async fn change(&mut self) {
         let session = if self.dice.one_in(2) { Some(self.session_write()) } else { None };
         let invocation = if session.is_none() || self.dice.one_in(2) { Some(self.invocation_write()) } else { None };
+        let journal = if self.dice.one_in(2) { self.journal().await } else { Journal::default() };
         let id = format!("commit-{}", self.step);
-        let commit =
-            Commit { id, now: self.now, session, invocation, journal: Journal::default(), growing: self.growing() };
+        let commit = Commit { id, now: self.now, session, invocation, journal, growing: self.growing() };
         self.commit(commit).await;
     }
 
@@ -174,6 +176,54 @@ impl History {
         let (memory, durable) = (self.memory.commit(&commit).await, self.durable.commit(&commit).await);
         agree(self.step, &commit, &memory, &durable);
         self.last = Some(commit);
+    }
+
+    /// Assumes what is true, mostly.
+    async fn journal(&mut self) -> Journal {
+        let mut journal = Journal::default();
+        for number in 0..3 {
+            if self.dice.one_in(2) {
+                let key = DocumentKey::new("kind", format!("d{number}"));
+                let known = self.memory.document(&key, self.now).await.expect("an answer").map_or(0, |it| it.version);
+                let expect = if self.dice.one_in(8) { known + 1 } else { known };
+                let body = if self.dice.one_in(4) { None } else { Some(self.state()) };
+                let expires_at = self.dice.one_in(3).then(|| self.now + SignedDuration::from_secs(40));
+                let place = Listed { list: "all".to_owned(), order: format!("{number}") };
+                journal.documents.push(DocumentWrite { key, expect, body, listed: vec![place], expires_at });
+            }
+        }
+        for stream in ["x", "y"] {
+            if self.dice.one_in(2) {
+                let last = self.memory.last_position(stream).await.expect("an answer");
+                let first = if self.dice.one_in(8) { last + self.dice.roll(4) } else { last + 1 };
+                let entries = (0..=self.dice.roll(3)).map(|_| self.payload()).collect();
+                let fed = Listed { list: "feed".to_owned(), order: format!("{:05}-{stream}", self.step) };
+                journal.appends.push(Append { stream: stream.to_owned(), first, entries, fed: vec![fed] });
+            }
+        }
+        journal
+    }
+
+    async fn look_at_journals(&mut self) {
+        let (memory, durable, step) = (&self.memory, &self.durable, self.step);
+        for number in 0..3 {
+            let key = DocumentKey::new("kind", format!("d{number}"));
+            let (left, right) = (memory.document(&key, self.now).await, durable.document(&key, self.now).await);
+            agree(step, &key, &left, &right);
+        }
+        let after = if self.dice.one_in(2) { Some(self.dice.roll(3).to_string()) } else { None };
+        let (limit, newest_first) = (1 + usize::from(self.dice.one_in(2)), self.dice.one_in(2));
+        let request = ListRequest { list: "all".to_owned(), after, limit, newest_first, now: self.now };
+        agree(step, &request, &memory.documents(&request).await, &durable.documents(&request).await);
+        for stream in ["x", "y"] {
+            agree(step, &stream, &memory.last_position(stream).await, &durable.last_position(stream).await);
+            let after = self.dice.roll(memory.last_position(stream).await.expect("an answer") + 2);
+            let (left, right) = (memory.entries(stream, after, 5).await, durable.entries(stream, after, 5).await);
+            agree(step, &(stream, after), &left, &right);
+        }
+        let after = format!("{:05}", self.dice.roll(STEPS as u64));
+        let (left, right) = (memory.feed("feed", Some(&after), 5).await, durable.feed("feed", Some(&after), 5).await);
+        agree(step, &after, &left, &right);
     }
 
     fn session_write(&mut self) -> SessionWrite {
@@ -187,20 +237,22 @@ impl History {
     }
 
     fn invocation_write(&mut self) -> InvocationWrite {
-        let generation = 1 + self.dice.roll(2);
+        let generation = self.dice.roll(3);
         let number = self.dice.roll(12);
         let paused = Box::new(self.pause(number, generation));
         let owner = self.owner();
-        match self.dice.roll(10) {
+        match self.dice.roll(13) {
             0 | 1 => {
                 let paused = Box::new(self.pause(number, 1));
                 let claim = self.dice.one_in(3).then(|| self.born_claim());
                 InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim }
             }
             2 => {
-                let previous = Box::new(self.pause(number, 1));
+                let generation = self.dice.roll(2);
+                let previous = Box::new(self.pause(number, generation));
                 let from = SuspendFrom::Claimed { owner, previous };
-                InvocationWrite::Suspend { paused: Box::new(self.pause(number, 2)), from, claim: None }
+                let paused = Box::new(self.pause(number, generation + 1));
+                InvocationWrite::Suspend { paused, from, claim: None }
             }
             3 | 4 => InvocationWrite::Complete { paused, owner, state: self.state() },
             5 => {
@@ -213,6 +265,11 @@ impl History {
                 InvocationWrite::Forestall { invocation_id, cancellation }
             }
             8 => InvocationWrite::Unstored { invocation_id: paused.invocation_id },
+            9 | 10 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)) },
+            11 => {
+                let (invocation_id, payload) = (paused.invocation_id, self.payload());
+                InvocationWrite::Deliver { invocation_id, generation: generation.max(1), payload }
+            }
             _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
         }
     }
@@ -225,11 +282,16 @@ impl History {
         Claim { owner: self.owner(), until: self.now + SignedDuration::from_secs(30), payload: self.payload() }
     }
 
-    /// Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
+    /// What has not begun falls due at once and waits for no signal. Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
     /// neighbours, so that waits collide.
     fn pause(&mut self, number: u64, generation: u64) -> PausedInvocation {
         let due = Due::first(Timestamp::constant(1_900_000_000, 0), DueAction::Fail);
-        let wake = WakePlan { due: number.is_multiple_of(2).then_some(due), ..WakePlan::default() };
+        let is_due = generation == 0 || number.is_multiple_of(2);
+        let wake = WakePlan { due: is_due.then_some(due), ..WakePlan::default() };
+        let signal = match generation {
+            0 => String::new(),
+            generation => format!("s{}", number / 2 + 3 * (generation - 1) * (number % 2)),
+        };
         PausedInvocation {
             invocation_id: format!("i{number}").into(),
             correlation_id: "c".to_owned(),
@@ -237,7 +299,7 @@ impl History {
             graph: "g".to_owned(),
             graph_digest: "d".to_owned(),
             generation,
-            descriptor: SignalDescriptor::new(format!("s{}", number / 2 + 3 * (generation - 1) * (number % 2))),
+            descriptor: SignalDescriptor::new(signal),
             wake,
             state: self.state(),
             parent_states: Vec::new(),

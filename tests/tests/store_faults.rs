@@ -6,9 +6,10 @@ mod faults;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationStatus,
-    InvocationWrite, Journal, LeaseRequest, Map, Owner, PausedInvocation, SessionExpectation, SessionId, SessionWrite,
-    SignalDescriptor, StateStore, StoreError, SuspendFrom,
+    Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, DocumentKey, DocumentWrite,
+    GrowingLists, InvocationStatus, InvocationWrite, Journal, LeaseRequest, ListRequest, Listed, Map, Owner,
+    PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore, StoreError,
+    SuspendFrom,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;
@@ -234,4 +235,86 @@ async fn a_missing_table_is_said_clearly() {
     let store = DynamoDbStateStore::new(&embedded.client(), "nowhere", StoreConfig::default());
     let outcome = store.load_invocation(&"i1".into()).await;
     assert!(matches!(&outcome, Err(StoreError::Denied(sentence)) if sentence.contains("nowhere")), "{outcome:?}");
+}
+
+fn document(id: &str, expect: u64, body: Option<Map>) -> DocumentWrite {
+    DocumentWrite { key: DocumentKey::new("task", id), expect, body, listed: Vec::new(), expires_at: None }
+}
+
+fn append(first: u64) -> Append {
+    Append { stream: "s".to_owned(), first, entries: vec![Map::new()], fed: Vec::new() }
+}
+
+fn journal(id: &str, documents: Vec<DocumentWrite>, appends: Vec<Append>) -> Commit {
+    let journal = Journal { documents, appends };
+    Commit { id: id.to_owned(), session: None, journal, ..save(SessionExpectation::Any) }
+}
+
+#[tokio::test]
+async fn a_journal_whose_answer_was_lost_is_written_once() {
+    for (attempts, lost) in [(8, 2), (1, 1)] {
+        let bench = bench(attempts).await;
+        let fault = |call: &str| bench.faults.script(call, (0..lost).map(|_| Fault::lost()));
+        fault("TransactWriteItems");
+        let both = journal("both", vec![document("t", 0, Some(Map::new()))], vec![append(1)]);
+        bench.store.commit(&both).await.expect("it happened");
+        fault("TransactWriteItems");
+        bench.store.commit(&journal("append", Vec::new(), vec![append(2)])).await.expect("it happened");
+        fault("PutItem");
+        let change = journal("change", vec![document("t", 1, Some(Map::new()))], Vec::new());
+        bench.store.commit(&change).await.expect("it happened");
+        let found = bench.store.document(&DocumentKey::new("task", "t"), at(0)).await.expect("an answer");
+        assert_eq!(found.map(|it| it.version), Some(2));
+        assert_eq!((bench.store.last_position("s").await.expect("an answer"), bench.faults.left()), (2, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_removal_whose_answer_was_lost_succeeds() {
+    let bench = bench(8).await;
+    bench.store.commit(&journal("make", vec![document("t", 0, Some(Map::new()))], Vec::new())).await.expect("made");
+    bench.faults.script("TransactWriteItems", [Fault::lost()]);
+    bench.store.commit(&journal("remove", vec![document("t", 1, None)], Vec::new())).await.expect("it happened");
+    assert_eq!(bench.store.document(&DocumentKey::new("task", "t"), at(0)).await.expect("an answer"), None);
+    assert_eq!(bench.faults.left(), 0);
+}
+
+#[tokio::test]
+async fn what_no_transaction_holds_is_refused_before_anything_is_written() {
+    let bench = bench(8).await;
+    let many = (0..101).map(|n| document(&format!("t{n}"), 0, Some(Map::new()))).collect();
+    let outcome = bench.store.commit(&journal("many", many, Vec::new())).await;
+    assert!(matches!(outcome, Err(CommitError::Store(StoreError::Invalid(_)))), "{outcome:?}");
+    let noise = |n: u64| {
+        let mut dice = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let text: String = (0..20_000)
+            .map(|_| {
+                dice ^= dice << 13;
+                dice ^= dice >> 7;
+                dice ^= dice << 17;
+                format!("{dice:016x}")
+            })
+            .collect();
+        Map::from_iter([("text".to_owned(), text.into())])
+    };
+    let stream = |n| Append { stream: format!("s{n}"), first: 1, entries: vec![noise(n)], fed: Vec::new() };
+    let outcome = bench.store.commit(&journal("large", Vec::new(), (1..=30).map(stream).collect())).await;
+    let Err(CommitError::Store(StoreError::TooLarge { what: "one commit", .. })) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(bench.store.last_position("s1").await.expect("an answer"), 0);
+}
+
+#[tokio::test]
+async fn a_listing_asks_a_busy_table_again() {
+    let bench = bench(8).await;
+    let place = |n| Listed { list: "all".to_owned(), order: format!("{n}") };
+    let listed = |n| DocumentWrite { listed: vec![place(n)], ..document(&format!("t{n}"), 0, Some(Map::new())) };
+    bench.store.commit(&journal("make", (0..3).map(listed).collect(), Vec::new())).await.expect("made");
+    let request = ListRequest { list: "all".to_owned(), after: None, limit: 5, newest_first: false, now: at(0) };
+    for call in ["Query", "BatchGetItem"] {
+        bench.faults.script(call, [Fault::throttled()]);
+        assert_eq!(bench.store.documents(&request).await.expect("an answer").items.len(), 3);
+        assert_eq!(bench.faults.left(), 0);
+    }
 }

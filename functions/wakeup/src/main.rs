@@ -1,4 +1,4 @@
-//! Serves the scheduler: pauses that fall due, and sweeps.
+//! Serves the scheduler, pauses that fall due and sweeps, and begins what was accepted.
 
 use std::process::ExitCode;
 

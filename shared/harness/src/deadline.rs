@@ -39,7 +39,7 @@ impl Harness {
             return Ok(stale);
         }
         if record.paused.generation == 0 {
-            return Ok(self.take_over(&record).await?.unwrap_or(stale));
+            return Ok(self.take_over(&record.paused.invocation_id, Some(0)).await?.unwrap_or(stale));
         }
         // A timer may be ahead of our clock: what it was set for has passed.
         let mut passed = meant.map_or(Timestamp::MAX, |meant| meant.max(self.now()));
@@ -136,7 +136,7 @@ impl Harness {
 
     /// A signal came in time: its delivery is under way, or is taken over from a worker that died.
     async fn finish_accepted(&self, record: &InvocationRecord) -> Result<TurnOutcome, TurnError> {
-        let taken = self.take_over(record).await?;
+        let taken = self.take_over(&record.paused.invocation_id, Some(record.paused.generation)).await?;
         taken.ok_or_else(|| {
             let message = "a signal that came in time is being delivered";
             TurnError::new(Category::ResumeInProgress, message).of(&record.paused.invocation_id)

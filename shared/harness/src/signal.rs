@@ -221,11 +221,16 @@ impl Harness {
         }
     }
 
-    /// Takes over the claim of a worker that died, with the payload that it had accepted. `None` when there is no such
+    /// Takes over the claim of a worker that died, in that pause or whichever is current, with the payload that it had
+    /// accepted. `None` when there is no such
     /// claim any more, or not yet.
-    pub(crate) async fn take_over(&self, record: &InvocationRecord) -> Result<Option<TurnOutcome>, TurnError> {
+    pub(crate) async fn take_over(
+        &self,
+        id: &InvocationId,
+        generation: Option<u64>,
+    ) -> Result<Option<TurnOutcome>, TurnError> {
         let budget = self.budget(&Transmission::default());
-        let request = self.takeover_of(&record.paused.invocation_id, Some(record.paused.generation), budget);
+        let request = self.takeover_of(id, generation, budget);
         match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
             ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
                 self.begin(record, budget, Patience::ComesAgain).await.map(Some)

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use dormouse_harness::{Bucket, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome, WORK};
 use dormouse_ports::{Category, Map};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -35,7 +35,8 @@ pub enum TriggerError {
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\"}} or an event of source `dormouse` and \
     detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
 const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
-    {\"dormouse_sweep\":\"due\"|\"everything\"}";
+    {\"dormouse_sweep\":\"due\"|\"everything\"} or an event of source `dormouse` and detail-type `Dormouse Work` with \
+    detail {\"invocation_id\"}";
 
 /// A signal that came as an event.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -64,13 +65,21 @@ struct BusEvent {
     detail: Value,
 }
 
-/// What the scheduler asks for.
+/// What the scheduler asks for, or who accepted something.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) enum Wakeup {
     #[serde(rename = "dormouse_wakeup")]
     Due { invocation_id: String, generation: u64, due_at: Option<Timestamp> },
     #[serde(rename = "dormouse_sweep")]
     Sweep(Scope),
+    #[serde(skip)]
+    Work { invocation_id: String },
+}
+
+/// The detail of an event that calls for a worker.
+#[derive(Deserialize)]
+struct Call {
+    invocation_id: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -85,18 +94,29 @@ pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
     if let Some(transformed) = event.get_mut("dormouse_signal") {
         return serde_json::from_value(transformed.take()).map_err(|error| unreadable(SIGNAL_SHAPES, error));
     }
-    let event: BusEvent = serde_json::from_value(event).map_err(|error| unreadable(SIGNAL_SHAPES, error))?;
-    if (event.source.as_str(), event.detail_type.as_str()) != ("dormouse", "Dormouse Signal") {
-        let given = format!("an event of source `{}` and detail-type `{}`", event.source, event.detail_type);
-        return Err(unreadable(SIGNAL_SHAPES, given));
-    }
+    let event = of_our_own(event, "Dormouse Signal", SIGNAL_SHAPES)?;
     let signal: Signal = serde_json::from_value(event.detail).map_err(|error| unreadable(SIGNAL_SHAPES, error))?;
     Ok(Signal { event_id: event.id, ..signal })
 }
 
-/// Reads what the scheduler asks for in `event`.
+/// Reads what `event` asks the wake-up function for.
 pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
-    serde_json::from_value(event).map_err(|error| unreadable(WAKEUP_SHAPES, error))
+    let wrong = |error| unreadable(WAKEUP_SHAPES, error);
+    if event.get("detail-type").is_none() {
+        return serde_json::from_value(event).map_err(wrong);
+    }
+    let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
+    let call: Call = serde_json::from_value(event.detail).map_err(wrong)?;
+    Ok(Wakeup::Work { invocation_id: call.invocation_id })
+}
+
+fn of_our_own(event: Value, detail_type: &str, expected: &str) -> Result<BusEvent, TriggerError> {
+    let event: BusEvent = serde_json::from_value(event).map_err(|error| unreadable(expected, error))?;
+    if (event.source.as_str(), event.detail_type.as_str()) != ("dormouse", detail_type) {
+        let given = format!("an event of source `{}` and detail-type `{}`", event.source, event.detail_type);
+        return Err(unreadable(expected, given));
+    }
+    Ok(event)
 }
 
 fn unreadable(expected: &str, given: impl std::fmt::Display) -> TriggerError {
@@ -123,6 +143,13 @@ impl App {
                 let due = Transmission::due(invocation_id, generation, due_at);
                 self.triggered(Transmission { time_left: left, ..due }).await
             }
+            Wakeup::Work { invocation_id } => {
+                if !body::is_id(&invocation_id) {
+                    return Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id"));
+                }
+                let id = invocation_id.into();
+                self.told_of(left, self.harness().take_up(&id, left)).await
+            }
             Wakeup::Sweep(scope) => {
                 let scope = match scope {
                     Scope::Due => SweepScope::Due,
@@ -135,9 +162,17 @@ impl App {
     }
 
     async fn triggered(&self, transmission: Transmission) -> Result<Value, TriggerError> {
+        self.told_of(transmission.time_left, self.harness().turn(transmission)).await
+    }
+
+    async fn told_of(
+        &self,
+        left: Option<Duration>,
+        turn: impl Future<Output = Turn> + Send,
+    ) -> Result<Value, TriggerError> {
         let clock = &self.engine().ports().clock;
         let began = clock.monotonic();
-        let turn = self.within(transmission.time_left, self.harness().turn(transmission)).await;
+        let turn = self.within(left, turn).await;
         let told = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
             telemetry::turn(&turn);
             told(turn)
@@ -176,7 +211,7 @@ fn is_to_be_raised(error: &TurnError) -> bool {
 /// What a sweep did and found, told to the log (whose lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, woken, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
-    let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, .. } = summary;
+    let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;
     let (late_s, oldest_pause_seconds) = (late_by.as_secs(), oldest_pause.as_secs());
     let scope = scope.as_str();
     tracing::info!(
@@ -190,12 +225,13 @@ fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
         expired_claims,
         orphan_timers,
         unclaimed_signals,
+        collected,
         unfinished,
         "sweep"
     );
     json!({ "status": "swept", "examined": examined, "woken": woken, "registered": registered, "failed": failed,
         "expired_claims": expired_claims, "orphan_timers": orphan_timers, "unclaimed_signals": unclaimed_signals,
-        "unfinished": unfinished })
+        "collected": collected, "unfinished": unfinished })
 }
 
 #[cfg(test)]
@@ -242,6 +278,12 @@ mod tests {
     }
 
     #[test]
+    fn an_event_of_our_own_calls_for_work() {
+        let call = wakeup(read(include_str!("../tests/events/eventbridge-dormouse-work.json"))).expect("a call");
+        assert_eq!(call, Wakeup::Work { invocation_id: "task_01K9".to_owned() });
+    }
+
+    #[test]
     fn what_is_not_understood_says_what_was_expected() {
         let foreign = read(include_str!("../tests/events/eventbridge-foreign.json"));
         for event in [foreign, json!({}), json!([]), json!({ "dormouse_signal": { "signal_id": null, "payload": {} } })]
@@ -249,7 +291,9 @@ mod tests {
             let error = signal(event.clone()).expect_err("unreadable").to_string();
             assert!(error.contains("expected {\"dormouse_signal\""), "{event}: {error}");
         }
-        for event in [json!({ "dormouse_sweep": "all" }), json!({ "dormouse_wakeup": {} }), json!("sweep")] {
+        let signal = read(include_str!("../tests/events/eventbridge-dormouse-signal.json"));
+        let shapes = [json!({ "dormouse_sweep": "all" }), json!({ "dormouse_wakeup": {} }), json!("sweep"), signal];
+        for event in shapes {
             let error = wakeup(event.clone()).expect_err("unreadable").to_string();
             assert!(error.contains("expected {\"dormouse_wakeup\""), "{event}: {error}");
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use dormouse_harness::WORK;
 use dormouse_ports::{BusError, Clock, Event, EventBus, EventWait, IdSource, SignalId, SubscriptionError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -158,7 +159,7 @@ impl LocalBus {
     async fn deliver(&self, parcel: Parcel, courier: &Courier) {
         let mut carried = Carried::Delivered;
         for input in parcel.inputs {
-            match courier.carry(&Errand::Event(input)).await {
+            match courier.carry(&errand(input)).await {
                 Carried::Interrupted => return,
                 Carried::Refused => carried = Carried::Refused,
                 Carried::Delivered => {}
@@ -211,6 +212,11 @@ fn envelope(event: &Event, event_id: &str, at: Timestamp) -> Value {
         "resources": [],
         "detail": event.detail,
     })
+}
+
+/// Calls for work go to the wake-up function, everything else to the signal function.
+fn errand(input: Value) -> Errand {
+    if input["detail-type"] == WORK { Errand::Wakeup(input) } else { Errand::Event(input) }
 }
 
 fn matched(route: &Route) -> Match {

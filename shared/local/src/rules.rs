@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
+use dormouse_harness::WORK;
 use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
 use quamina::Quamina;
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,9 @@ use serde_json::{Value, json};
 use crate::pattern;
 use crate::spool::{Spool, name_of};
 
-/// The name of the rule that carries Dormouse's own signals, and the events that it takes.
-const OWN_SIGNALS: &str = "own-signals";
+/// The rules that carry Dormouse's own events whole, by what kind of event each takes.
+const OWN: [(&str, &str); 2] = [("Dormouse Signal", "own-signals"), (WORK, "own-work")];
 const OWN_SOURCE: &str = "dormouse";
-const OWN_DETAIL_TYPE: &str = "Dormouse Signal";
 
 /// One rule for each shape of event and path of correlation, however many wait for it. Rules stay: a signal that
 /// nobody waits for finds nobody.
@@ -43,7 +43,7 @@ struct Rule {
 pub(crate) struct Route {
     /// The rule that took it.
     pub(crate) rule: String,
-    /// What the signal function is sent; `None` when the event has no value where the rule looks for the signal id.
+    /// What the function is sent; `None` when the event has no value where the rule looks for the signal id.
     pub(crate) input: Option<Value>,
 }
 
@@ -92,8 +92,9 @@ impl Rules {
         let mut names = known.matcher.matches_for_event(event.to_string().as_bytes()).unwrap_or_default();
         names.sort();
         names.dedup();
-        let own = (event["source"] == OWN_SOURCE && event["detail-type"] == OWN_DETAIL_TYPE)
-            .then(|| Route { rule: OWN_SIGNALS.to_owned(), input: Some(event.clone()) });
+        let is_own = |kind: &str| event["source"] == OWN_SOURCE && event["detail-type"] == kind;
+        let own = OWN.iter().find(|(kind, _)| is_own(kind));
+        let own = own.map(|(_, rule)| Route { rule: (*rule).to_owned(), input: Some(event.clone()) });
         let shared = names.into_iter().filter_map(|name| {
             let input = transformed(event, &known.rules.get(&name)?.correlation);
             Some(Route { rule: name, input })
@@ -174,11 +175,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn own_signals_pass_whole() {
+    async fn own_events_pass_whole() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
-        let event = json!({"source": "dormouse", "detail-type": "Dormouse Signal", "detail": {"signal_id": "s"}});
-        assert_eq!(rules.routes(&event), [Route { rule: "own-signals".to_owned(), input: Some(event.clone()) }]);
+        for (kind, rule) in [("Dormouse Signal", "own-signals"), ("Dormouse Work", "own-work")] {
+            let event = json!({"source": "dormouse", "detail-type": kind, "detail": {"signal_id": "s"}});
+            assert_eq!(rules.routes(&event), [Route { rule: rule.to_owned(), input: Some(event.clone()) }]);
+        }
     }
 
     #[tokio::test]

@@ -243,18 +243,7 @@ fn payload_of(record: &InvocationRecord) -> Option<Map> {
 fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
     match call {
         Call::Claim { request, .. } => Some(&request.invocation_id),
-        Call::Commit { commit, .. } => commit.invocation.as_ref().map(|write| match write {
-            InvocationWrite::Suspend { paused, .. }
-            | InvocationWrite::Accept { paused }
-            | InvocationWrite::Complete { paused, .. }
-            | InvocationWrite::Fail { paused, .. }
-            | InvocationWrite::Advance { paused, .. }
-            | InvocationWrite::Cancel { paused, .. } => &paused.invocation_id,
-            InvocationWrite::Release { invocation_id, .. }
-            | InvocationWrite::Deliver { invocation_id, .. }
-            | InvocationWrite::Forestall { invocation_id, .. }
-            | InvocationWrite::Unstored { invocation_id } => invocation_id,
-        }),
+        Call::Commit { commit, .. } => commit.invocation.as_ref().map(InvocationWrite::invocation_id),
         Call::Lease { .. } | Call::Buffer { .. } => None,
     }
 }

@@ -13,8 +13,9 @@ mod template;
 use std::time::Duration;
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_harness::Transmission;
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Map, StateStore};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("create_table", "local mode and tests; in an account the template makes the table"),
     ("describe_table", "the same"),
     ("update_time_to_live", "the same"),
-    ("scan", "listings of sessions and checkpoints are for tools, no route offers them"),
+    ("update_table", "the same"),
 ];
 
 struct Scene {
@@ -177,9 +178,37 @@ async fn times(scene: &Scene) {
         payload: Some(Map::new()),
     };
     assert!(matches!(store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
+    // What crashes, lifetimes and deletions leave behind. The round before this one began yesterday, and the deleted
+    // session was noted before that.
+    let days_ago = |days: u64| now - Duration::from_secs(days * 86_400);
+    let old = json!({ "N": days_ago(3).as_nanosecond().to_string() });
+    let place = json!([days_ago(1), null, null]).to_string();
+    let owners = json!({ "S": json!([["INVOCATION#gone", "PAUSED"]]).to_string() });
+    let orphans = [
+        json!({ "pk": { "S": "BLOB#b" }, "sk": { "S": "00000" }, "owners": owners, "written_at": old }),
+        json!({ "pk": { "S": "INVOCATION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
+        json!({ "pk": { "S": "SIGNAL#lost" }, "sk": { "S": "SIGNAL" }, "phase": { "S": "waiting" },
+            "invocation_id": { "S": "gone" }, "generation": { "N": "1" } }),
+        json!({ "pk": { "S": "SESSION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
+        json!({ "pk": { "S": "PENDING#headless" }, "sk": { "S": "gone" }, "written_at": old }),
+        json!({ "pk": { "S": "PENDING#position" }, "sk": { "S": "ground" }, "sweep_position": { "S": place } }),
+    ];
+    scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
-    assert_eq!((&swept["woken"], &swept["failed"]), (&json!(1), &json!(0)));
+    assert_eq!((&swept["woken"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(4)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
+    // Somebody accepted work and calls for a worker.
+    let given = json!({ "note": noise(), "within": "PT1H" }).as_object().cloned().unwrap();
+    let (invocation_id, session_id) = (Some("accepted".into()), Some("s9".into()));
+    let turn = Transmission { invocation_id, session_id, ..Transmission::start("errand", given) };
+    let paused = Box::new(scene.wakeup.app.harness().accept(turn).await.unwrap());
+    let (invocation, now) = (Some(InvocationWrite::Accept { paused }), Timestamp::now());
+    let (journal, growing) = (Journal::default(), GrowingLists::default());
+    let commit = Commit { id: "accept".to_owned(), now, session: None, invocation, journal, growing };
+    store.commit(&commit).await.unwrap();
+    let detail = json!({ "invocation_id": "accepted" });
+    let call = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "id": "e", "detail": detail });
+    assert_eq!(scene.wakeup.app.wakeup(call, None).await.unwrap()["status"], "suspended");
     let asleep = scene.errand("s8", None, "PT0S").await;
     let due = json!({ "dormouse_wakeup": { "invocation_id": text(&asleep, "invocation_id"), "generation": 1 } });
     scene.wakeup.gate.fail(true);

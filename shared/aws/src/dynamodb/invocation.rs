@@ -8,11 +8,12 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
+use super::blobs::Origin;
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    CANCELLATION, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE,
-    PHASE, TTL, WAKE,
+    CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE,
+    PAUSE_STATE, PHASE, TTL, WAKE, claim_lane_of,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -43,7 +44,8 @@ impl DynamoDbStateStore {
 
     /// Claims and loads in one update; what the item looked like tells why it was refused.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let mut encoder = Encoder::new(&self.config);
+        let origin = Origin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
+        let mut encoder = Encoder::new(&self.config, origin);
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&claim_write(request, payload)).await? {
@@ -119,20 +121,23 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
     let key = Key::invocation(&request.invocation_id);
     let claim = match payload {
         Some(payload) => {
-            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, \
+            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane, \
                           claim_payload = if_not_exists(claim_payload, :payload)";
             Write::update(&key, change)
                 .when("phase = :suspended OR (phase = :resuming AND claim_until <= :now)")
                 .with(":suspended", text_value(SUSPENDED))
                 .with(":payload", payload)
         }
-        None => Write::update(&key, "SET phase = :resuming, claim_owner = :owner, claim_until = :until")
-            .when("phase = :resuming AND claim_until <= :now"),
+        None => {
+            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane";
+            Write::update(&key, change).when("phase = :resuming AND claim_until <= :now")
+        }
     };
     let claim = claim
         .with(":resuming", text_value(RESUMING))
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
+        .with(":lane", text_value(claim_lane_of(&request.invocation_id)))
         .with(":now", time_value(request.now));
     match request.generation {
         Some(generation) => claim.when("generation = :generation").with(":generation", number_value(generation)),
@@ -153,6 +158,7 @@ pub(super) fn suspend_write(
     if let Some(claim) = claim {
         item.insert(PHASE.to_owned(), text_value(RESUMING));
         set_claim(encoder, &mut item, claim)?;
+        item.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(&paused.invocation_id)));
     }
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
@@ -161,7 +167,7 @@ pub(super) fn suspend_write(
     })
 }
 
-/// Writes an invocation that has not begun, claimed by nobody.
+/// Writes an invocation that has not begun, claimed by nobody. It is due at once and needs no place in the index of claims.
 pub(super) fn accept_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
@@ -183,8 +189,9 @@ pub(super) fn deliver_write(
 ) -> Result<Write, StoreError> {
     let mut claim = Item::new();
     set_claim(encoder, &mut claim, &Claim::unowned(payload.clone()))?;
+    claim.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(id)));
     let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, claim_until = :claim_until, \
-                  claim_payload = :claim_payload";
+                  claim_lane = :claim_lane, claim_payload = :claim_payload";
     let update = Write::update(&Key::invocation(id), change)
         .when("phase = :suspended AND generation = :generation")
         .with(":resuming", text_value(RESUMING))
@@ -297,11 +304,12 @@ pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, c
     let key = Key::invocation(id);
     let update = if generation == 0 {
         let nobody = Claim::unowned(Map::new());
-        Write::update(&key, "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit")
+        Write::update(&key, "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit REMOVE claim_lane")
             .with(":nobody", text_value(nobody.owner.as_str()))
             .with(":over", time_value(nobody.until))
     } else {
-        let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_payload";
+        let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_lane, \
+                      claim_payload";
         Write::update(&key, change).with(":suspended", text_value(SUSPENDED))
     };
     claimed(update.with(":commit", commit_id), owner, generation)

@@ -41,7 +41,7 @@ pub(super) fn document_write(
                 (KIND.to_owned(), text_value(&write.key.kind)),
                 (RECORD_ID.to_owned(), text_value(&write.key.id)),
                 (VERSION.to_owned(), number_value(write.expect + 1)),
-                (BODY.to_owned(), encoder.body("the document", body)?),
+                (BODY.to_owned(), encoder.document(&key, body)?),
                 (COMMIT_ID.to_owned(), commit_id),
             ]);
             if let Some(at) = write.expires_at {
@@ -86,11 +86,12 @@ pub(super) fn head_write(append: &Append, commit_id: AttributeValue) -> Write {
 
 /// The entries of `append`, as one item.
 pub(super) fn batch_write(encoder: &mut Encoder<'_>, append: &Append) -> Result<Write, StoreError> {
+    let key = Key::batch(&append.stream, last_of(append));
     let item = Item::from([
         (FIRST_POSITION.to_owned(), number_value(append.first)),
-        (ENTRIES.to_owned(), encoder.entries(&append.entries)?),
+        (ENTRIES.to_owned(), encoder.entries(&key, &append.entries)?),
     ]);
-    Ok(Write::put(&Key::batch(&append.stream, last_of(append)), item))
+    Ok(Write::put(&key, item))
 }
 
 /// The rows of the feeds that tell of `append`.

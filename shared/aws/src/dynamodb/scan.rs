@@ -47,7 +47,7 @@ impl DynamoDbStateStore {
     }
 }
 
-fn key_of(item: &Item) -> Result<Key, StoreError> {
+pub(super) fn key_of(item: &Item) -> Result<Key, StoreError> {
     Ok(Key { pk: text(item, PK)?.to_owned(), sk: text(item, SK)?.to_owned() })
 }
 

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //! - A key contains the digest of all content up to the end of its piece, and where the piece begins: what is written
-//!   twice is the same, and nothing is ever changed or removed. A piece from which no reference is reached by going
-//!   back, left by a crash or replaced by a block, is for a sweep to collect.
+//!   twice is the same, and nothing is ever changed. A piece from which no reference is reached by going back, left by
+//!   a crash or replaced by a block, stays for as long as its session or invocation (`collect`).
 //! - Pieces are written before, or together with, the first item that refers to them.
 //! - That a list begins with what is stored is never believed: digests are compared before only a tail is written,
 //!   and again after loading.
@@ -29,8 +29,8 @@ use super::DynamoDbStateStore;
 use super::codec;
 use super::encode::Encoder;
 use super::fault::{Fault, fault};
-use super::item::{Item, text, text_value};
-use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, Level, PieceKey, SK};
+use super::item::{Item, text, text_value, time_value};
+use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, Level, PieceKey, SK, WRITTEN_AT};
 use super::marks::Marks;
 
 /// Bytes of JSON in tails that are worth being written again as blocks.
@@ -117,11 +117,13 @@ impl Encoder<'_> {
         marks: &Marks,
     ) -> Result<(), StoreError> {
         let key = PieceKey { field: list.field.clone(), level, from, to, digest: digest(marks, to)? };
+        let key = Key { pk: list.home.clone(), sk: key.to_string() };
         let item = Item::from([
-            (CHUNK.to_owned(), self.piece_body(&items[from..to])?),
+            (CHUNK.to_owned(), self.piece_body(&key, &items[from..to])?),
             (BEFORE.to_owned(), text_value(digest(marks, from)?)),
+            (WRITTEN_AT.to_owned(), time_value(self.origin.now)),
         ]);
-        self.pieces.insert(Key { pk: list.home.clone(), sk: key.to_string() }, item);
+        self.pieces.insert(key, item);
         Ok(())
     }
 }
