@@ -2,7 +2,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use dormouse_harness::Harness;
 use dormouse_ports::{
     Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Records, SessionWrite,
@@ -17,7 +16,7 @@ use serde_json::Value;
 use crate::documents::{Resource, Stored};
 use crate::ledger::By;
 use crate::refusal::{busy, internal, store};
-use crate::{Answer, Call, Offer, Operations};
+use crate::{Answer, Call, Offer};
 
 /// How often a change is tried again that others were faster than.
 const ATTEMPTS: u32 = 64;
@@ -245,13 +244,6 @@ impl Api {
     /// A new id.
     pub(crate) fn fresh<I: Identifier>(&self, now: Timestamp) -> I {
         crate::ids::fresh(&*self.0.harness.engine().ports().ids, now)
-    }
-}
-
-#[async_trait]
-impl Operations for Api {
-    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
-        Self::serve(self, call).await
     }
 }
 
