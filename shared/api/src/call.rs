@@ -47,6 +47,9 @@ pub struct Call {
 pub enum Answer {
     /// A resource, or a list of them, with its status.
     Json(u16, Value),
+    /// What the first request with the same idempotency key was answered with. The front marks it with
+    /// `idempotent-replayed: true`.
+    Repeated(u16, Value),
     /// The content of an artifact.
     Bytes {
         /// Its media type.

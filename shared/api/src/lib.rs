@@ -1,19 +1,50 @@
 //! Serves the Harn Agents Protocol: requests in, answers and event streams out, over the harness and its store.
 //!
 //! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
-//! change that it tells of. The crate knows no transport: who serves HTTP gives it a [`Request`] and sends the
-//! [`Answer`].
+//! change that it tells of: by [`Api`] where a client changes something, by [`Chronicle`] where a turn does. The crate
+//! knows no transport: who serves HTTP gives the [`Front`] a [`Request`] and sends the [`Response`].
+//!
+//! # Invariants
+//! - What belongs to a session is written together with the session's document, on the condition that nobody else has
+//!   written it since it was read. So positions and sequences have no gaps, and a refusal has seen what is true.
+//! - What a tenant's key cannot reach is not there: 404.
+//! - A request that is refused has written nothing.
 
 #![warn(missing_docs)]
 
+mod answers;
+mod api;
+mod artifacts;
+mod branches;
 mod call;
+mod chronicle;
+mod conversation;
+mod documents;
+mod ending;
+mod events;
+mod feed;
 mod front;
 mod http;
+mod idempotency;
+mod ids;
 pub mod keys;
+mod ledger;
+mod messages;
+mod outcomes;
+mod page;
+mod personas;
+mod refusal;
+mod sessions;
 mod stream;
+mod tasks;
+mod transcript;
+mod workspaces;
 
+pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
+pub use chronicle::Chronicle;
 pub use front::{About, Front, FrontParts, Operations};
 pub use http::{Content, Request, Response};
 pub use keys::Keys;
+pub use personas::Offer;
 pub use stream::{Bell, Ring, StreamLimits, Streams};

@@ -90,7 +90,8 @@ pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineEr
 
 fn wait_for_a_person(chat: &Conversation) -> Result<SignalDescriptor, NodeError> {
     let descriptor = SignalDescriptor::new(format!("chat-{}", invocation_id()?));
-    Ok(descriptor.with("kind", "approval").with("description", chat.question()))
+    let answers = json!({ "approved": { "allowed": true }, "denied": { "allowed": false } });
+    Ok(descriptor.with("kind", "approval").with("description", chat.question()).with("answers", answers))
 }
 
 fn says(text: &str) -> Update {

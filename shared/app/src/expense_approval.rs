@@ -85,7 +85,16 @@ fn wait_for_decision(expense: &Expense) -> Result<SignalDescriptor, NodeError> {
     Ok(SignalDescriptor::new(format!("expense-{}", invocation_id()?))
         .with("kind", "approval")
         .with("description", format!("{} asks for {} for {}", expense.employee, euros(expense), expense.purpose))
+        .with("answers", answers())
         .with("deadlines", deadlines(expense)))
+}
+
+/// What a yes and a no mean, and where the name goes of whoever says it.
+fn answers() -> Value {
+    let decided = |decision: Decision| json!({ "decision": decision });
+    json!({
+        "approved": decided(Decision::Approved), "denied": decided(Decision::Rejected), "by": "decided_by",
+    })
 }
 
 fn deadlines(expense: &Expense) -> Value {

@@ -147,16 +147,36 @@ impl EventId {
     /// The id of the event at `position` of the stream called `stream`. It holds both, so one event can be read by its
     /// id alone, and ids of one stream sort as their positions do.
     pub fn at(stream: &str, position: u64) -> Self {
-        Self(format!("event_{stream}_{position:016x}"))
+        Self(placed(Self::OBJECT, stream, position))
     }
 
     /// The stream and the position that [`EventId::at`] put in. `None`: it is the id of no event.
     pub fn place(&self) -> Option<(&str, u64)> {
-        let (stream, position) = self.0.strip_prefix("event_")?.rsplit_once('_')?;
-        let written =
-            position.len() == 16 && position.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        Some((stream, u64::from_str_radix(position, 16).ok().filter(|_| written && !stream.is_empty())?))
+        place(Self::OBJECT, &self.0)
     }
+}
+
+impl MessageId {
+    /// The id of the message that the event at `position` of the stream called `stream` holds.
+    pub fn at(stream: &str, position: u64) -> Self {
+        Self(placed(Self::OBJECT, stream, position))
+    }
+
+    /// The stream and the position of the event that holds the message. `None`: it is the id of no message.
+    pub fn place(&self) -> Option<(&str, u64)> {
+        place(Self::OBJECT, &self.0)
+    }
+}
+
+fn placed(word: &str, stream: &str, position: u64) -> String {
+    format!("{word}_{stream}_{position:016x}")
+}
+
+/// What [`placed`] put into `id`.
+fn place<'a>(word: &str, id: &'a str) -> Option<(&'a str, u64)> {
+    let (stream, position) = id.strip_prefix(word)?.strip_prefix('_')?.rsplit_once('_')?;
+    let written = position.len() == 16 && position.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    Some((stream, u64::from_str_radix(position, 16).ok().filter(|_| written && !stream.is_empty())?))
 }
 
 /// A version 7 UUID (RFC 9562) in Crockford's base 32: 26 characters that sort as the UUID does.
@@ -210,6 +230,8 @@ mod tests {
         for foreign in ["", "event_", "event_s_1", "event__00000000000000ab", "event_s_00000000000000AB", "task_x"] {
             assert_eq!(EventId::new(foreign).place(), None, "{foreign}");
         }
+        assert_eq!(MessageId::at("s", 3).place(), Some(("s", 3)));
+        assert_eq!(MessageId::new(EventId::at("s", 3).as_str()).place(), None);
     }
 
     #[test]

@@ -1,0 +1,238 @@
+//! What tasks wait for, and what answers it.
+//!
+//! A suspended invocation shows as `AUTH_REQUIRED` when its descriptor is of a `kind` that asks for a permission
+//! (`approval`, `authorization`, `auth`, `oauth`), else as `INPUT_REQUIRED`. A client answers with a message:
+//!
+//! | the message has | the signal carries |
+//! |---|---|
+//! | a JSON object with `approved` (a boolean) or `outcome` (`approved`, `denied`, ...), or one word such as `yes` | what the descriptor's `answers` say under `approved` or `denied`, and the other fields of the object |
+//! | another JSON object | its fields |
+//! | text | the text, in the field that `answers` name under `text` |
+//!
+//! `answers` is metadata of the descriptor: `{"approved": {fields}, "denied": {fields}, "by": field, "text": field}`. The
+//! field under `by` receives the name of who answers. A confirmation has to say yes or no.
+
+use dormouse_ports::{InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor};
+use dormouse_protocol::ProtocolError;
+use dormouse_protocol::event::Draft;
+use dormouse_protocol::resource::{
+    AppendTaskMessageRequest, MessageInput, Part, PermissionResponseRequest, Session, Task, TaskMessageKind, TaskStatus,
+};
+use serde_json::{Value, json};
+
+use crate::Call;
+use crate::api::{Api, Change, by};
+use crate::conversation::payload_of;
+use crate::documents::Stored;
+use crate::ledger::{Ledger, Said};
+use crate::messages::unplaced;
+use crate::refusal::{conflict, internal, refused, store, transition};
+
+/// Kinds of waits that ask for a permission.
+const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
+
+/// Keys of a descriptor's metadata that are for the server alone.
+const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
+
+/// Words that say yes, and those that say no.
+const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
+const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
+
+/// The status of a task that sleeps on `descriptor`.
+pub(crate) fn status_of(descriptor: &SignalDescriptor) -> TaskStatus {
+    let kind = text(descriptor, "kind").unwrap_or_default();
+    if PERMISSIONS.contains(&kind) { TaskStatus::AuthRequired } else { TaskStatus::InputRequired }
+}
+
+/// What the event of a task that begins to wait tells of `paused`.
+pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
+    let mut request = paused.descriptor.metadata.clone().unwrap_or_default();
+    request.retain(|name, _| !FOR_THE_SERVER.contains(&name.as_str()));
+    request.insert("signal_id".to_owned(), paused.descriptor.signal_id.as_str().into());
+    request.insert("due_at".to_owned(), json!(paused.wake.due.as_ref().map(|due| due.at)));
+    Map::from_iter([("request".to_owned(), Value::Object(request))])
+}
+
+/// What a person reads who is asked.
+pub(crate) fn question_of(descriptor: &SignalDescriptor) -> Option<&str> {
+    text(descriptor, "description").filter(|text| !text.is_empty())
+}
+
+fn text<'a>(descriptor: &'a SignalDescriptor, name: &str) -> Option<&'a str> {
+    descriptor.metadata.as_ref()?.get(name)?.as_str()
+}
+
+impl Api {
+    /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript and is given to
+    /// the agent with the next task.
+    pub(crate) async fn append_task_message(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let AppendTaskMessageRequest { kind, message } = call.body.clone().decode()?;
+        let task = self.named::<Task>(call, "task_id").await?;
+        if task.kept.resource.status.is_terminal() {
+            return Err(transition("the task has ended"));
+        }
+        let session = self.session_of(&task, call).await?;
+        match kind {
+            TaskMessageKind::Input | TaskMessageKind::ToolConfirmation => {
+                self.answer(call, session, task, (kind, message)).await
+            }
+            TaskMessageKind::Interrupt => {
+                let mut ledger = Ledger::open(session, by(call), call.now);
+                let id = task.kept.resource.envelope.id;
+                let said = Said { message: unplaced(message, Some(id), call), heard: false };
+                let message = ledger.say(said, |message| Draft::task_message(kind, message))?;
+                Change::new(ledger.close()?.1, 201, &message)
+            }
+        }
+    }
+
+    /// Answers what `task` waits for: message, events and the accepted payload are one change.
+    pub(crate) async fn answer(
+        &self,
+        call: &Call,
+        session: Stored<Session>,
+        mut task: Stored<Task>,
+        (kind, message): (TaskMessageKind, MessageInput),
+    ) -> Result<Change, ProtocolError> {
+        if !task.kept.resource.status.is_suspended() {
+            return Err(conflict("the task does not wait for an answer"));
+        }
+        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
+        let record = self.parts().harness.engine().ports().store.load_invocation(&id).await.map_err(store)?;
+        let record = record.ok_or_else(|| internal(&"a task without an invocation"))?;
+        if record.status != InvocationStatus::Suspended {
+            return Err(conflict("another answer has come already"));
+        }
+        let paused = record.paused;
+        let payload = payload(&paused.descriptor, kind, &message, &call.actor.name)?;
+        let payload = self.parts().harness.input(&paused, payload);
+        let payload = payload.map_err(|error| refused("message.parts", error))?;
+        let mut ledger = Ledger::open(session, by(call), call.now);
+        let task_id = Some(task.kept.resource.envelope.id.clone());
+        let said = Said { message: unplaced(message, task_id, call), heard: true };
+        let message = ledger.say(said, |message| Draft::task_message(kind, message))?;
+        ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
+        ledger.put_task(&task)?;
+        let change = Change::new(ledger.close()?.1, 201, &message)?;
+        let generation = paused.generation;
+        let deliver = InvocationWrite::Deliver { invocation_id: id.clone(), generation, payload };
+        Ok(Change { invocation: Some(deliver), work: Some(id), ..change })
+    }
+}
+
+/// What `message` says to who waits for `descriptor`.
+///
+/// # Errors
+/// `invalid_request` when it says nothing that is waited for.
+fn payload(
+    descriptor: &SignalDescriptor,
+    kind: TaskMessageKind,
+    message: &MessageInput,
+    actor: &str,
+) -> Result<Map, ProtocolError> {
+    let answers = descriptor.metadata.as_ref().and_then(|metadata| metadata.get("answers"));
+    let field = |name: &str| answers.and_then(|answers| answers.get(name)?.as_str());
+    let mut given = payload_of(message).unwrap_or_default();
+    let said = message.parts.iter().filter_map(words).collect::<Vec<_>>().join("\n");
+    let verdict = verdict(&given, &said);
+    if kind == TaskMessageKind::ToolConfirmation && verdict.is_none() {
+        return Err(ProtocolError::invalid("message.parts", "say yes or no: a JSON part with a boolean `approved`"));
+    }
+    let mapped = verdict.and_then(|yes| {
+        let answers = answers?.get(if yes { "approved" } else { "denied" })?;
+        answers.as_object().cloned()
+    });
+    let mut payload = match (mapped, field("text")) {
+        (Some(mut mapped), _) => {
+            given.retain(|name, _| !["approved", "outcome"].contains(&name.as_str()));
+            mapped.extend(given);
+            mapped
+        }
+        (None, _) if !given.is_empty() => given,
+        (None, Some(field)) if !said.trim().is_empty() => Map::from_iter([(field.to_owned(), said.into())]),
+        (None, _) => {
+            let message = "the task waits for something else: send a JSON part with the fields that it needs";
+            return Err(ProtocolError::invalid("message.parts", message));
+        }
+    };
+    if let Some(by) = field("by") {
+        payload.entry(by).or_insert_with(|| actor.into());
+    }
+    Ok(payload)
+}
+
+fn words(part: &Part) -> Option<&str> {
+    match part {
+        Part::Text { text, .. } => Some(text),
+        Part::Json { .. }
+        | Part::ToolCall { .. }
+        | Part::ToolResult { .. }
+        | Part::ArtifactRef { .. }
+        | Part::FileRef { .. }
+        | Part::ImageRef { .. } => None,
+    }
+}
+
+/// Yes, no, or neither.
+fn verdict(given: &Map, said: &str) -> Option<bool> {
+    let answer = serde_json::from_value::<PermissionResponseRequest>(Value::Object(given.clone()));
+    let word = said.trim().trim_end_matches(['.', '!']).to_lowercase();
+    let spoken =
+        || YES.contains(&word.as_str()).then_some(true).or_else(|| NO.contains(&word.as_str()).then_some(false));
+    answer.ok().and_then(|answer| answer.is_approval()).or_else(spoken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn approval() -> SignalDescriptor {
+        SignalDescriptor::new("s").with("kind", "approval").with(
+            "answers",
+            json!({"approved": {"decision": "yes"}, "denied": {"decision": "no"}, "by": "decided_by", "text": "note"}),
+        )
+    }
+
+    fn said(parts: Vec<Part>) -> MessageInput {
+        MessageInput { parts, ..MessageInput::user("") }
+    }
+
+    #[test]
+    fn yes_and_no_become_what_the_descriptor_says() {
+        for (parts, decision) in [
+            (vec![Part::json(json!({"approved": true}))], "yes"),
+            (vec![Part::json(json!({"outcome": "denied"}))], "no"),
+            (vec![Part::text("Approved!")], "yes"),
+            (vec![Part::text(" no ")], "no"),
+        ] {
+            let payload = payload(&approval(), TaskMessageKind::ToolConfirmation, &said(parts), "ada").unwrap();
+            assert_eq!(Value::Object(payload), json!({"decision": decision, "decided_by": "ada"}));
+        }
+    }
+
+    #[test]
+    fn fields_and_text_are_taken_as_they_are() {
+        let input = TaskMessageKind::Input;
+        let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": "bob"}))]);
+        let taken = payload(&approval(), input, &fields, "ada").unwrap();
+        assert_eq!(Value::Object(taken), json!({"decision": "later", "decided_by": "bob"}));
+        let taken = payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
+        assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
+    }
+
+    #[test]
+    fn what_says_nothing_is_refused() {
+        let input = TaskMessageKind::Input;
+        let plain = SignalDescriptor::new("s");
+        assert_eq!(payload(&plain, input, &MessageInput::user("yes"), "ada").unwrap_err().status(), 400);
+        assert_eq!(payload(&approval(), input, &said(Vec::new()), "ada").unwrap_err().status(), 400);
+        let unclear = said(vec![Part::json(json!({"decision": "yes"}))]);
+        assert_eq!(payload(&approval(), TaskMessageKind::ToolConfirmation, &unclear, "ada").unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn a_permission_is_told_from_an_input() {
+        assert_eq!(status_of(&approval()), TaskStatus::AuthRequired);
+        assert_eq!(status_of(&SignalDescriptor::new("s").with("kind", "job")), TaskStatus::InputRequired);
+    }
+}

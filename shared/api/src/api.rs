@@ -1,0 +1,258 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_harness::Harness;
+use dormouse_ports::{
+    Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Records, SessionWrite,
+    SignalSubscriptions, Subscription,
+};
+use dormouse_protocol::cursor::Cursors;
+use dormouse_protocol::{Identifier, Operation, ProtocolError};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::documents::{Resource, Stored};
+use crate::ledger::By;
+use crate::refusal::{busy, internal, store};
+use crate::{Answer, Call, Offer};
+
+/// How often a change is tried again that others were faster than.
+const ATTEMPTS: u32 = 64;
+
+/// After how many attempts there is a pause before each one.
+const HASTY_ATTEMPTS: u32 = 6;
+
+/// How long that pause is.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What an [`Api`] is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// Runs the graphs; its store holds everything.
+    pub harness: Harness,
+    /// Reads the documents and streams of the same store.
+    pub records: Arc<dyn Records>,
+    /// Forgets the wake-ups of what is canceled.
+    pub subscriptions: Arc<dyn SignalSubscriptions>,
+    /// Makes the cursors of lists.
+    pub cursors: Cursors,
+    /// What is offered; the first is what works where nobody names a persona.
+    pub offers: Vec<Offer>,
+}
+
+/// Serves the operations of the protocol. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Api(Arc<Parts>);
+
+/// What an operation writes, all of it or nothing, and what it answers then.
+pub(crate) struct Change {
+    pub(crate) journal: Journal,
+    pub(crate) invocation: Option<InvocationWrite>,
+    pub(crate) session: Option<SessionWrite>,
+    /// The status and the body of the answer.
+    pub(crate) answer: (u16, Value),
+    /// Who has to be worked on from now on.
+    pub(crate) work: Option<InvocationId>,
+    /// What wakes nobody from now on.
+    pub(crate) ended: Option<Subscription>,
+}
+
+impl Change {
+    /// Writes `journal` and answers with `resource`.
+    ///
+    /// # Errors
+    /// `internal_error` when the resource cannot be written.
+    pub(crate) fn new(journal: Journal, status: u16, resource: &impl Serialize) -> Result<Self, ProtocolError> {
+        let answer = (status, json(resource)?);
+        Ok(Self { journal, invocation: None, session: None, answer, work: None, ended: None })
+    }
+
+    /// Writes nothing: everything is as it was asked to be.
+    ///
+    /// # Errors
+    /// `internal_error` when the resource cannot be written.
+    pub(crate) fn nothing(status: u16, resource: &impl Serialize) -> Result<Self, ProtocolError> {
+        Self::new(Journal::default(), status, resource)
+    }
+}
+
+pub(crate) fn json(resource: &impl Serialize) -> Result<Value, ProtocolError> {
+    serde_json::to_value(resource).map_err(|error| internal(&error))
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("offers", &self.offers).finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// An api on `parts`.
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    pub(crate) fn records(&self) -> &dyn Records {
+        &*self.0.records
+    }
+
+    /// Serves one call. The operations of level Core work, but for the streams and public ones, which the front serves;
+    /// of the others it says that they are not offered.
+    ///
+    /// # Errors
+    /// What the caller is told instead of an answer. Nothing was written then.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
+    pub async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+        match call.operation {
+            Operation::ListPersonas => self.list_personas(&call),
+            Operation::GetPersona => self.get_persona(&call),
+            Operation::ListWorkspaces => self.list_workspaces(&call).await,
+            Operation::GetWorkspace => self.get_workspace(&call).await,
+            Operation::ListSessions => self.list_sessions(&call).await,
+            Operation::GetSession => self.get_session(&call).await,
+            Operation::ListSessionMessages => self.list_messages(&call).await,
+            Operation::GetMessage => self.get_message(&call).await,
+            Operation::ListSessionTasks | Operation::ListTasks => self.list_tasks(&call).await,
+            Operation::GetTask => self.get_task(&call).await,
+            Operation::ListSessionBranches => self.list_branches(&call).await,
+            Operation::GetBranch => self.get_branch(&call).await,
+            Operation::ListSessionEvents => self.list_session_events(&call).await,
+            Operation::ListTaskEvents => self.list_task_events(&call).await,
+            Operation::ListEvents => self.list_events(&call).await,
+            Operation::GetEvent => self.get_event(&call).await,
+            Operation::ListArtifacts => self.list_artifacts(&call).await,
+            Operation::GetArtifact => self.get_artifact(&call).await,
+            Operation::DownloadArtifactContent => self.download(&call).await,
+            Operation::ListOutcomes => self.list_outcomes(&call).await,
+            Operation::GetOutcome => self.get_outcome(&call).await,
+            _ => self.write(&call).await,
+        }
+    }
+
+    /// What a call changes, as things are now.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered")]
+    async fn change(&self, call: &Call) -> Result<Change, ProtocolError> {
+        match call.operation {
+            Operation::CreateWorkspace => self.create_workspace(call),
+            Operation::UpdateWorkspace => self.update_workspace(call).await,
+            Operation::CreateSession => self.create_session(call).await,
+            Operation::UpdateSession => self.update_session(call).await,
+            Operation::CloseSession => self.close_session(call).await,
+            Operation::ForkSession => self.fork_session(call).await,
+            Operation::TruncateSession => self.truncate_session(call).await,
+            Operation::AppendSessionMessage => self.append_message(call).await,
+            Operation::SubmitSessionTask | Operation::SubmitTask => self.submit(call).await,
+            Operation::CancelTask => self.cancel(call).await,
+            Operation::AppendTaskMessage => self.append_task_message(call).await,
+            Operation::CreateSessionBranch => self.create_branch(call).await,
+            Operation::RegisterArtifact => self.register_artifact(call).await,
+            other => Err(ProtocolError::not_implemented(other)),
+        }
+    }
+
+    /// Writes what the call changes. Where others were faster, it looks again at what there is now; a refusal counts only
+    /// when the request was not accepted before.
+    async fn write(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        for attempt in 0..ATTEMPTS {
+            if attempt >= HASTY_ATTEMPTS {
+                self.0.harness.engine().ports().clock.sleep(PAUSE).await;
+            }
+            let refusal = match self.change(call).await {
+                Ok(change) => match self.commit(call, change).await? {
+                    Some(answer) => return Ok(answer),
+                    None => None,
+                },
+                Err(refusal) => Some(refusal),
+            };
+            if let Some(answer) = self.repeated(call).await? {
+                return Ok(answer);
+            }
+            if let Some(refusal) = refusal {
+                return Err(refusal);
+            }
+        }
+        Err(busy())
+    }
+
+    /// Commits `change`; `None` when somebody else was faster.
+    async fn commit(&self, call: &Call, change: Change) -> Result<Option<Answer>, ProtocolError> {
+        let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
+        if journal.is_empty() && invocation.is_none() {
+            return Ok(Some(Answer::Json(status, body)));
+        }
+        journal.documents.extend(self.record(call, status, &body).await?);
+        let ports = self.0.harness.engine().ports();
+        let (id, now, growing) = (ports.ids.fresh(), call.now, GrowingLists::default());
+        match ports.store.commit(&Commit { id, now, session, invocation, journal, growing }).await {
+            Ok(()) => {}
+            Err(CommitError::Store(error)) => return Err(store(error)),
+            Err(
+                CommitError::Journal(_)
+                | CommitError::InvocationConflict
+                | CommitError::SessionConflict
+                | CommitError::LeaseLost
+                | CommitError::SignalBuffered(_)
+                | CommitError::SignalTaken(_),
+            ) => return Ok(None),
+        }
+        if let Some(invocation_id) = work
+            && let Err(error) = self.0.harness.call_for_work(&invocation_id).await
+        {
+            tracing::warn!(%error, %invocation_id, "nobody was called for new work; the sweep will find it");
+        }
+        if let Some(subscription) = ended
+            && let Err(error) = self.0.subscriptions.cancel(&subscription).await
+        {
+            tracing::warn!(%error, "a wake-up stays after a cancellation; it will find nothing to do");
+        }
+        Ok(Some(Answer::Json(status, body)))
+    }
+
+    /// The `R` called `id`, if there is one.
+    pub(crate) async fn find<R: Resource>(
+        &self,
+        id: &R::Id,
+        now: Timestamp,
+    ) -> Result<Option<Stored<R>>, ProtocolError> {
+        Stored::load(self.records(), id, now).await.map_err(store)
+    }
+
+    /// The `R` called `id`, as far as the caller may know.
+    ///
+    /// # Errors
+    /// `resource_not_found`, also for what belongs to others.
+    pub(crate) async fn see<R: Resource>(&self, call: &Call, id: &R::Id) -> Result<Stored<R>, ProtocolError> {
+        use dormouse_protocol::envelope::Named;
+        let found = self.find::<R>(id, call.now).await?.filter(|found| found.is_seen_by(&call.actor));
+        found.ok_or_else(|| ProtocolError::not_found(R::Id::OBJECT))
+    }
+
+    /// The `R` whose id stands in the path at `place`.
+    ///
+    /// # Errors
+    /// As [`see`](Self::see).
+    pub(crate) async fn named<R: Resource>(&self, call: &Call, place: &str) -> Result<Stored<R>, ProtocolError> {
+        self.see(call, &R::Id::from(call.params.get(place).to_owned())).await
+    }
+
+    /// A new id.
+    pub(crate) fn fresh<I: Identifier>(&self, now: Timestamp) -> I {
+        crate::ids::fresh(&*self.0.harness.engine().ports().ids, now)
+    }
+}
+
+/// Who makes the changes of `call`.
+pub(crate) fn by(call: &Call) -> By {
+    By { actor: call.actor.name.clone(), key: call.idempotency_key.as_ref().map(|key| key.as_str().to_owned()) }
+}
+
+/// The answer of a read.
+pub(crate) fn found(resource: &impl Serialize) -> Result<Answer, ProtocolError> {
+    Ok(Answer::Json(200, json(resource)?))
+}

@@ -1,0 +1,155 @@
+//! Artifacts: content that is somewhere else, and the final states of tasks.
+//!
+//! Clients register artifacts whose bytes are elsewhere; those of a `data:` address are given from here. The final state
+//! of a task that holds no conversation is an artifact too; its bytes are made from the record of the invocation.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dormouse_ports::{Append, InvocationId, InvocationStatus, Journal};
+use dormouse_protocol::event::{Draft, Place, redact};
+use dormouse_protocol::id::{ArtifactId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::request::Filters;
+use dormouse_protocol::resource::{Artifact, PartVisibility, RegisterArtifactRequest, Session, Task, Workspace};
+use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
+
+use crate::api::{Api, Change, by, found};
+use crate::documents::{Source, Stored};
+use crate::ledger::{Ledger, entry};
+use crate::refusal::store;
+use crate::{Answer, Call, feed};
+
+impl Api {
+    pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
+        let narrowest = (task_id.as_ref().map(TaskId::as_str))
+            .or(session_id.as_ref().map(SessionId::as_str))
+            .or(workspace_id.as_ref().map(WorkspaceId::as_str));
+        let wanted = |artifact: &Artifact| {
+            (workspace_id.is_none() || artifact.workspace_id == workspace_id)
+                && (session_id.is_none() || artifact.session_id == session_id)
+                && (task_id.is_none() || artifact.task_id == task_id)
+        };
+        self.page::<Artifact>(call, narrowest, wanted).await
+    }
+
+    pub(crate) async fn get_artifact(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        found(&self.named::<Artifact>(call, "artifact_id").await?.kept.resource)
+    }
+
+    /// What an artifact belongs to, it is in: a task names its session, a session its workspace.
+    pub(crate) async fn register_artifact(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: RegisterArtifactRequest = call.body.clone().decode()?;
+        let (mut session_id, mut workspace_id) = (request.session_id, request.workspace_id);
+        if let Some(task) = &request.task_id {
+            let of = self.see::<Task>(call, task).await?.kept.resource.session_id;
+            session_id = Some(agreed("session_id", session_id, of)?);
+        }
+        let session = match &session_id {
+            Some(session) => Some(self.see::<Session>(call, session).await?),
+            None => None,
+        };
+        if let Some(session) = &session {
+            workspace_id = Some(agreed("workspace_id", workspace_id, session.kept.resource.workspace_id.clone())?);
+        } else if let Some(workspace) = &workspace_id {
+            self.see::<Workspace>(call, workspace).await?;
+        } else if call.actor.workspaces.is_some() {
+            return Err(ProtocolError::invalid("workspace_id", "the key is bound to workspaces; name one of them"));
+        }
+        let artifact = Artifact {
+            envelope: Envelope::new(self.fresh(call.now), call.now).with_metadata(request.metadata),
+            kind: request.kind,
+            mime_type: request.mime_type,
+            uri: request.uri,
+            visibility: request.visibility,
+            sha256: request.sha256,
+            workspace_id: workspace_id.clone(),
+            session_id,
+            task_id: request.task_id,
+            receipt_id: None,
+        };
+        let stored = Stored::new(&call.actor.tenant, workspace_id, artifact.clone(), Source::default());
+        let draft = Draft::artifact_created(&artifact);
+        let journal = match session {
+            Some(session) => {
+                let mut ledger = Ledger::open(session, by(call), call.now);
+                ledger.tell_new(draft);
+                ledger.put(&stored)?;
+                ledger.close()?.1
+            }
+            None => alone(call, &stored, draft)?,
+        };
+        Change::new(journal, 201, &artifact)
+    }
+
+    /// The bytes, of public artifacts only.
+    pub(crate) async fn download(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let Stored { kept, .. } = self.named::<Artifact>(call, "artifact_id").await?;
+        if kept.resource.visibility != PartVisibility::Public {
+            return Err(ProtocolError::new(ErrorCode::PermissionDenied, "the content of the artifact is not public"));
+        }
+        let elsewhere = || ProtocolError::new(ErrorCode::ResourceNotFound, "the content of the artifact is not here");
+        if let Some(task) = &kept.own.state_of {
+            let bytes = self.final_state(task).await?.ok_or_else(elsewhere)?;
+            return Ok(Answer::Bytes { content_type: kept.resource.mime_type, bytes });
+        }
+        let bytes = kept.resource.uri.as_deref().and_then(data).ok_or_else(elsewhere)?;
+        Ok(Answer::Bytes { content_type: kept.resource.mime_type, bytes })
+    }
+
+    /// The final state of a task as JSON, without what is private; `None` when the store has forgotten it.
+    async fn final_state(&self, task: &TaskId) -> Result<Option<Vec<u8>>, ProtocolError> {
+        let id = InvocationId::from(task.as_str());
+        let record = self.parts().harness.engine().ports().store.load_invocation(&id).await.map_err(store)?;
+        Ok(match record.map(|record| record.status) {
+            Some(InvocationStatus::Completed { state }) => {
+                Some(serde_json::Value::Object(redact::object(state)).to_string().into_bytes())
+            }
+            Some(
+                InvocationStatus::Suspended
+                | InvocationStatus::Resuming(_)
+                | InvocationStatus::Errored(_)
+                | InvocationStatus::Canceled(_),
+            )
+            | None => None,
+        })
+    }
+}
+
+/// `given`, if it is the one that it must be.
+fn agreed<I: PartialEq>(field: &str, given: Option<I>, of: I) -> Result<I, ProtocolError> {
+    match given {
+        Some(given) if given != of => Err(ProtocolError::invalid(field, "it is another one that the others belong to")),
+        Some(_) | None => Ok(of),
+    }
+}
+
+/// Writes an artifact that belongs to no session, and tells of it in a stream of its own.
+fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journal, ProtocolError> {
+    let id: &ArtifactId = &artifact.kept.resource.envelope.id;
+    let by = by(call);
+    let event =
+        draft.by(by.actor, by.key.as_deref()).at(Place { stream: id.as_str(), position: 1, sequence: 1, at: call.now });
+    let fed = vec![feed::place(&call.actor.tenant, call.now, id.as_str(), 1)];
+    let append = Append { stream: id.to_string(), first: 1, entries: vec![entry(&event)?], fed };
+    Ok(Journal { documents: vec![artifact.write()?], appends: vec![append] })
+}
+
+/// The content of a `data:` address (RFC 2397).
+fn data(uri: &str) -> Option<Vec<u8>> {
+    let (head, content) = uri.strip_prefix("data:")?.split_once(',')?;
+    let bytes: Vec<u8> = percent_encoding::percent_decode_str(content).collect();
+    if head.ends_with(";base64") { STANDARD.decode(bytes).ok() } else { Some(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::data;
+
+    #[test]
+    fn a_data_address_holds_its_content() {
+        assert_eq!(data("data:text/plain,a%20b").as_deref(), Some(&b"a b"[..]));
+        assert_eq!(data("data:text/plain;base64,aGk=").as_deref(), Some(&b"hi"[..]));
+        assert_eq!(data("data:;base64,%%%"), None);
+        assert_eq!(data("https://example.org/a"), None);
+    }
+}

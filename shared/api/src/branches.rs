@@ -1,0 +1,56 @@
+//! Branches: marks of alternative paths. A branch belongs to the session that it was made in.
+
+use dormouse_protocol::event::Draft;
+use dormouse_protocol::id::BranchId;
+use dormouse_protocol::resource::{Branch, CreateBranchRequest, Session, Task};
+use dormouse_protocol::{Envelope, ProtocolError};
+
+use crate::api::{Api, Change, by, found};
+use crate::documents::Stored;
+use crate::ledger::Ledger;
+use crate::refusal::conflict;
+use crate::{Answer, Call};
+
+impl Api {
+    pub(crate) async fn list_branches(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let session = self.named::<Session>(call, "session_id").await?;
+        self.page::<Branch>(call, Some(session.kept.resource.envelope.id.as_str()), |_| true).await
+    }
+
+    pub(crate) async fn get_branch(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        found(&self.named::<Branch>(call, "branch_id").await?.kept.resource)
+    }
+
+    pub(crate) async fn create_branch(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: CreateBranchRequest = call.body.clone().decode()?;
+        let session = self.named::<Session>(call, "session_id").await?;
+        if !session.kept.resource.state.is_open() {
+            return Err(conflict("the session is closed"));
+        }
+        if let Some(parent) = &request.parent_branch_id {
+            self.see::<Branch>(call, parent).await?;
+        }
+        if let Some(task) = &request.task_id {
+            self.see::<Task>(call, task).await?;
+        }
+        let id: BranchId = self.fresh(call.now);
+        let (workspace_id, session_id) =
+            (session.kept.resource.workspace_id.clone(), session.kept.resource.envelope.id.clone());
+        let branch = Branch {
+            envelope: Envelope::new(id, call.now).with_metadata(request.metadata),
+            workspace_id: workspace_id.clone(),
+            kind: request.kind,
+            base_ref: request.base_ref,
+            parent_branch_id: request.parent_branch_id,
+            session_id: Some(session_id),
+            task_id: request.task_id,
+            worktree_uri: None,
+            created_by: Some(call.actor.name.clone()),
+            merged_into: None,
+        };
+        let mut ledger = Ledger::open(session, by(call), call.now);
+        ledger.tell_new(Draft::branch_created(&branch));
+        ledger.put(&Stored::new(&call.actor.tenant, Some(workspace_id), branch.clone(), ()))?;
+        Change::new(ledger.close()?.1, 201, &branch)
+    }
+}

@@ -1,0 +1,142 @@
+//! Between messages of the protocol and those of a graph's conversation, which have the shape of a model's messages:
+//! `{"role": "user", "content": "..."}`.
+
+use dormouse_engine::CompiledGraph;
+use dormouse_harness::chat::{ChatMessage, MESSAGES};
+use dormouse_ports::Map;
+use dormouse_protocol::ProtocolError;
+use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
+use serde_json::{Value, json};
+
+/// Whether `graph` leads a conversation.
+pub(crate) fn converses(graph: &CompiledGraph) -> bool {
+    graph.schema().declares(MESSAGES) && graph.sessions().is_some()
+}
+
+/// The state that `graph` is given for `input`, behind what its agent has not heard yet.
+///
+/// A message goes to the conversation of the graph. A structured payload is the state itself; where the graph leads a
+/// conversation and the payload names none of its fields, it is what the user says. A graph without a conversation takes
+/// a message whose parts are JSON objects as a payload.
+///
+/// # Errors
+/// `invalid_request` when the graph cannot begin with it.
+pub(crate) fn first_state(
+    graph: &CompiledGraph,
+    input: &SubmitInput,
+    unheard: &[Message],
+) -> Result<Map, ProtocolError> {
+    Ok(match (input, converses(graph)) {
+        (SubmitInput::Message(message), true) => said(unheard, [spoken(message.role, &message.parts)?]),
+        (SubmitInput::Payload(payload), true) if !payload.keys().any(|name| graph.schema().declares(name)) => {
+            let text = Value::Object(payload.clone()).to_string();
+            said(unheard, [ChatMessage::text("user", text).into_value()])
+        }
+        (SubmitInput::Payload(payload), true) => {
+            let theirs = payload.get(MESSAGES).and_then(Value::as_array).filter(|messages| !messages.is_empty());
+            let theirs = theirs.ok_or_else(|| ProtocolError::invalid("input.messages", "say something"))?;
+            let invalid = |reason: String| ProtocolError::invalid("input.messages", reason);
+            theirs.iter().try_for_each(|one| ChatMessage::unchecked(one.clone()).validate()).map_err(invalid)?;
+            let mut state = payload.clone();
+            state.extend(said(unheard, theirs.iter().cloned()));
+            state
+        }
+        (SubmitInput::Payload(payload), false) => payload.clone(),
+        (SubmitInput::Message(message), false) => payload_of(message).ok_or_else(|| {
+            let message = format!("`{}` takes no text; send its fields as an object", graph.name());
+            ProtocolError::invalid("input.parts", message)
+        })?,
+    })
+}
+
+fn said(unheard: &[Message], last: impl IntoIterator<Item = Value>) -> Map {
+    let before = unheard.iter().filter_map(|message| spoken(message.role, &message.parts).ok());
+    Map::from_iter([(MESSAGES.to_owned(), before.chain(last).collect())])
+}
+
+/// The fields of all JSON objects among the parts of `message`, if there are any and no text.
+pub(crate) fn payload_of(message: &MessageInput) -> Option<Map> {
+    let mut payload = Map::new();
+    for part in &message.parts {
+        match part {
+            Part::Json { value: Value::Object(fields), .. } => payload.extend(fields.clone()),
+            Part::Text { text, .. } if text.trim().is_empty() => {}
+            Part::Text { .. }
+            | Part::Json { .. }
+            | Part::ToolCall { .. }
+            | Part::ToolResult { .. }
+            | Part::ArtifactRef { .. }
+            | Part::FileRef { .. }
+            | Part::ImageRef { .. } => return None,
+        }
+    }
+    (!payload.is_empty()).then_some(payload)
+}
+
+/// What somebody said, in the shape of a model's message. What is not text becomes its JSON.
+///
+/// # Errors
+/// `invalid_request` when nothing was said.
+fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
+    let role = match role {
+        Role::User | Role::Tool => "user",
+        Role::Assistant | Role::Agent => "assistant",
+        Role::System => "system",
+    };
+    let text = parts.iter().map(text_of).collect::<Vec<_>>().join("\n");
+    let message = ChatMessage::text(role, text);
+    message.validate().map_err(|reason| ProtocolError::invalid("input.parts", reason))?;
+    Ok(message.into_value())
+}
+
+fn text_of(part: &Part) -> String {
+    match part {
+        Part::Text { text, .. } => text.clone(),
+        Part::Json { value, .. } => value.to_string(),
+        Part::ToolCall { .. }
+        | Part::ToolResult { .. }
+        | Part::ArtifactRef { .. }
+        | Part::FileRef { .. }
+        | Part::ImageRef { .. } => json!(part).to_string(),
+    }
+}
+
+/// What a message of a graph's conversation shows to clients: no reasoning, no pictures that are inside of it. `None`
+/// if that is nothing.
+pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
+    let role = match message.get("role").and_then(Value::as_str)? {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        "tool" => Role::Tool,
+        _ => return None,
+    };
+    let text = |text: &str| (!text.is_empty()).then(|| Part::text(text));
+    let content = message.get("content");
+    let mut parts: Vec<Part> = match (role, content) {
+        (Role::Tool, Some(output)) => vec![Part::ToolResult {
+            tool_call_id: field(message, "tool_call_id"),
+            output: output.clone(),
+            status: ToolResultStatus::Ok,
+            visibility: PartVisibility::Public,
+        }],
+        (_, Some(Value::String(content))) => text(content).into_iter().collect(),
+        (_, Some(Value::Array(blocks))) => {
+            let texts = blocks.iter().filter(|block| block.get("type").and_then(Value::as_str) == Some("text"));
+            texts.filter_map(|block| text(block.get("text")?.as_str()?)).collect()
+        }
+        (_, _) => Vec::new(),
+    };
+    let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    parts.extend(calls.map(|call| Part::ToolCall {
+        tool_call_id: field(call, "id"),
+        name: field(call, "name"),
+        input: call.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default(),
+        visibility: PartVisibility::Public,
+    }));
+    (!parts.is_empty()).then_some((role, parts))
+}
+
+fn field(value: &Value, name: &str) -> String {
+    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,234 @@
+//! What is stored of a resource: the resource as clients see it, whose it is, and what only the server knows of it.
+//!
+//! | kind | id | the server's own part |
+//! |---|---|---|
+//! | `session` | the session's | [`Thread`]: the end of its stream, its transcript, its open tasks |
+//! | `task` | the task's, which is that of its invocation | [`Progress`] |
+//! | `artifact` | the artifact's | [`Source`] |
+//! | `workspace`, `branch`, `outcome` | theirs | nothing |
+//! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
+//!
+//! Resources stand in the lists `<tenant>/<kind>` and `<tenant>/<kind>/<parent>`, ordered by their ids, which are
+//! ordered by the time of their making.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use dormouse_ports::{Document, DocumentKey, DocumentWrite, Listed, Records, StoreError};
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::{ArtifactId, BranchId, OutcomeId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::resource::{Artifact, Branch, Outcome, Session, Task, Workspace};
+use dormouse_protocol::{Envelope, Identifier, ProtocolError};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Actor;
+use crate::refusal::internal;
+
+/// A resource that is a document.
+pub(crate) trait Resource: Serialize + DeserializeOwned {
+    /// What its id is.
+    type Id: Identifier;
+    /// What only the server knows of it.
+    type Own: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
+
+    /// Its envelope.
+    fn envelope(&self) -> &Envelope<Self::Id>;
+
+    /// The ids of what it belongs to: it stands in a list of each.
+    fn parents(&self) -> Vec<&str>;
+}
+
+/// A resource with all that is stored of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub(crate) struct Kept<R: Resource> {
+    /// Whose it is.
+    pub(crate) tenant: String,
+    /// The workspace that it is in, if any.
+    pub(crate) workspace: Option<WorkspaceId>,
+    /// What clients see.
+    pub(crate) resource: R,
+    /// What they do not.
+    pub(crate) own: R::Own,
+}
+
+/// A resource as it was read, or before it is written for the first time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored<R: Resource> {
+    /// The version that was read; 0 of one that is new.
+    pub(crate) version: u64,
+    /// The content.
+    pub(crate) kept: Kept<R>,
+}
+
+impl<R: Resource> Stored<R> {
+    /// A resource that is not stored yet.
+    pub(crate) fn new(tenant: &str, workspace: Option<WorkspaceId>, resource: R, own: R::Own) -> Self {
+        Self { version: 0, kept: Kept { tenant: tenant.to_owned(), workspace, resource, own } }
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when it is none of this kind.
+    pub(crate) fn read(document: Document) -> Result<Self, StoreError> {
+        let (name, version) = (document.key, document.version);
+        let kept = serde_json::from_value(Value::Object(document.body));
+        let kept = kept.map_err(|error| StoreError::Corrupt(format!("{} {}: {error}", name.kind, name.id)))?;
+        Ok(Self { version, kept })
+    }
+
+    /// The `R` called `id`, if there is one.
+    ///
+    /// # Errors
+    /// When the store does not answer, or holds something else.
+    pub(crate) async fn load(records: &dyn Records, id: &R::Id, now: Timestamp) -> Result<Option<Self>, StoreError> {
+        if !id.is_well_formed() {
+            return Ok(None);
+        }
+        let document = records.document(&DocumentKey::new(R::Id::OBJECT, id.as_ref()), now).await?;
+        document.map(Self::read).transpose()
+    }
+
+    /// The name of its document.
+    fn key(&self) -> DocumentKey {
+        DocumentKey::new(R::Id::OBJECT, self.kept.resource.envelope().id.as_ref())
+    }
+
+    /// Writes it, on the condition that nobody has since it was read.
+    ///
+    /// # Errors
+    /// When it cannot be JSON: `internal_error`.
+    pub(crate) fn write(&self) -> Result<DocumentWrite, ProtocolError> {
+        let body = match serde_json::to_value(&self.kept) {
+            Ok(Value::Object(body)) => body,
+            Ok(_) => return Err(internal(&"a resource is an object")),
+            Err(error) => return Err(internal(&error)),
+        };
+        let listed = if self.version == 0 { self.listed() } else { Vec::new() };
+        Ok(DocumentWrite { key: self.key(), expect: self.version, body: Some(body), listed, expires_at: None })
+    }
+
+    fn listed(&self) -> Vec<Listed> {
+        let parents = self.kept.resource.parents();
+        let lists = std::iter::once(None).chain(parents.into_iter().map(Some));
+        let order = self.kept.resource.envelope().id.as_ref();
+        lists.map(|parent| Listed { list: list::<R>(&self.kept.tenant, parent), order: order.to_owned() }).collect()
+    }
+
+    /// Whether `actor` may know that it is there.
+    pub(crate) fn is_seen_by(&self, actor: &Actor) -> bool {
+        actor.tenant == self.kept.tenant && actor.reaches(self.kept.workspace.as_ref())
+    }
+}
+
+/// The list of the `R`s of `tenant`; of those that belong to `parent`, where it is given.
+pub(crate) fn list<R: Resource>(tenant: &str, parent: Option<&str>) -> String {
+    let all = format!("{tenant}/{}", R::Id::OBJECT);
+    parent.map_or_else(|| all.clone(), |parent| format!("{all}/{parent}"))
+}
+
+impl Actor {
+    /// Whether it may reach what is in `workspace`. What is in none belongs to the whole tenant.
+    pub(crate) fn reaches(&self, workspace: Option<&WorkspaceId>) -> bool {
+        match (&self.workspaces, workspace) {
+            (Some(mine), Some(workspace)) => mine.contains(workspace),
+            (None, _) | (_, None) => true,
+        }
+    }
+}
+
+/// What only the server knows of a session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Thread {
+    /// The position of the last event of its stream. Every commit that appends to the stream writes this document, on
+    /// the condition that nobody else has: it is the lock of all that belongs to the session.
+    pub(crate) position: u64,
+    /// How many events are about the session itself.
+    pub(crate) sequence: u64,
+    /// How many messages the transcript has.
+    pub(crate) messages: u64,
+    /// Where the transcript is; the last piece grows.
+    pub(crate) transcript: Vec<Segment>,
+    /// From which position of its own stream on its agent has not been given the messages; 0 for the whole transcript.
+    pub(crate) unheard: Option<u64>,
+    /// The tasks that have not ended, and whether they wait for somebody.
+    pub(crate) open: BTreeMap<TaskId, Standing>,
+}
+
+/// What an open task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Standing {
+    /// It works.
+    Works,
+    /// It waits for somebody.
+    Waits,
+}
+
+/// A stretch of a stream whose messages are part of a transcript.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Segment {
+    /// Which stream.
+    pub(crate) stream: String,
+    /// The first position.
+    pub(crate) first: u64,
+    /// The last position; grows with the stream when absent.
+    pub(crate) last: Option<u64>,
+}
+
+/// What only the server knows of a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// How many events are about the task.
+    pub(crate) sequence: u64,
+    /// The position of its first event in the stream of its session.
+    pub(crate) first: u64,
+    /// The graph that does the work.
+    pub(crate) graph: String,
+    /// How many messages of the graph's conversation were told; unknown before the first turn has ended.
+    pub(crate) told: Option<u64>,
+}
+
+/// Where the content of an artifact is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    /// It is the final state of this task.
+    pub(crate) state_of: Option<TaskId>,
+}
+
+macro_rules! resources {
+    ($($resource:ident $id:ident $own:ty, $one:ident => [$($parent:expr),*];)*) => {$(
+        impl Resource for $resource {
+            type Id = $id;
+            type Own = $own;
+
+            fn envelope(&self) -> &Envelope<$id> {
+                &self.envelope
+            }
+
+            fn parents(&self) -> Vec<&str> {
+                let $one = self;
+                let _ = $one;
+                let parents: [Option<&str>; _] = [$($parent),*];
+                parents.into_iter().flatten().collect()
+            }
+        }
+    )*};
+}
+
+resources! {
+    Workspace WorkspaceId (), workspace => [];
+    Session SessionId Thread, session => [Some(session.workspace_id.as_str())];
+    Task TaskId Progress, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
+    Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
+    Outcome OutcomeId (), outcome => [Some(outcome.task_id.as_str())];
+    Artifact ArtifactId Source, artifact => [
+        artifact.workspace_id.as_ref().map(WorkspaceId::as_str),
+        artifact.session_id.as_ref().map(SessionId::as_str),
+        artifact.task_id.as_ref().map(TaskId::as_str)
+    ];
+}

@@ -1,0 +1,152 @@
+//! How a task ends, for its clients: last words, artifact, outcome and event, in one change.
+
+use dormouse_ports::{FailureRecord, Map};
+use dormouse_protocol::event::{Draft, redact};
+use dormouse_protocol::id::MessageId;
+use dormouse_protocol::resource::{
+    Artifact, ArtifactKind, Failure, Message, Outcome, OutcomeStatus, Part, PartVisibility, Role, Task, TaskStatus,
+};
+use dormouse_protocol::{Envelope, ProtocolError};
+use serde_json::Value;
+
+use crate::documents::{Source, Stored};
+use crate::ids;
+use crate::ledger::{Ledger, Said};
+
+/// The field of a final state that says in a sentence what became of it.
+const RESULT: &str = "result";
+
+/// The longest summary, in characters.
+const SUMMARY_CHARS: usize = 200;
+
+/// How a task ends.
+pub(crate) enum Ending<'a> {
+    /// Its graph reached END.
+    Completed {
+        /// What was said since the last event, in order.
+        said: Vec<(Role, Vec<Part>)>,
+        /// The final state, where it is no conversation.
+        state: Option<&'a Map>,
+    },
+    /// Its graph failed.
+    Failed(&'a FailureRecord),
+    /// Somebody called it off.
+    Canceled {
+        /// Why.
+        reason: Option<&'a str>,
+    },
+}
+
+/// Ends `task`: everything that tells of it goes into `ledger`. Whoever ended it has seen that it has not ended yet.
+///
+/// # Errors
+/// `internal_error` when something cannot be written.
+pub(crate) fn end(ledger: &mut Ledger, task: &mut Stored<Task>, ending: Ending<'_>) -> Result<(), ProtocolError> {
+    let mut outcome = Outcome {
+        envelope: Envelope::new(ids::of(&task.kept.resource.envelope.id), ledger.now()),
+        task_id: task.kept.resource.envelope.id.clone(),
+        status: OutcomeStatus::Canceled,
+        summary: String::new(),
+        messages: Vec::new(),
+        artifacts: Vec::new(),
+        handoffs: Vec::new(),
+        receipt_id: None,
+        failure: None,
+        cost: Map::new(),
+        metrics: Map::new(),
+    };
+    let to = match ending {
+        Ending::Completed { said, state } => {
+            // Nobody told when the wait was over: it was while this turn ran.
+            ledger.advance(task, TaskStatus::Working, None, Map::new());
+            let result =
+                state.and_then(|state| state.get(RESULT)).and_then(Value::as_str).filter(|text| !text.is_empty());
+            let said = said.into_iter().chain(result.map(|text| (Role::Agent, vec![Part::text(text)])));
+            for (role, parts) in said.collect::<Vec<_>>() {
+                outcome.messages.push(say(ledger, task, role, parts)?);
+            }
+            outcome.summary =
+                outcome.messages.last().and_then(text_of).unwrap_or_else(|| "The task completed.".to_owned());
+            if state.is_some() {
+                outcome.artifacts.push(final_state(ledger, task)?);
+            }
+            TaskStatus::Completed
+        }
+        Ending::Failed(failure) => {
+            let failure = failure_of(failure);
+            outcome.summary.clone_from(&failure.message);
+            outcome.failure = Some(failure);
+            TaskStatus::Failed
+        }
+        Ending::Canceled { reason } => {
+            let shown = reason.map(|reason| redact::value(reason.into()));
+            let shown = shown.as_ref().and_then(Value::as_str);
+            outcome.summary = shown
+                .map_or_else(|| "The task was canceled.".to_owned(), |why| format!("The task was canceled: {why}"));
+            TaskStatus::Canceled
+        }
+    };
+    if let Some(status) = to.outcome() {
+        outcome.status = status;
+    }
+    outcome.summary = outcome.summary.chars().take(SUMMARY_CHARS).collect();
+    task.kept.resource.outcome_id = Some(outcome.envelope.id.clone());
+    ledger.advance(task, to, outcome.failure.clone(), Map::new());
+    ledger.put(&Stored::new(ledger.tenant(), task.kept.workspace.clone(), outcome, ()))?;
+    ledger.put_task(task)
+}
+
+/// Something that the agent of `task` says.
+///
+/// # Errors
+/// `internal_error` when it cannot be written.
+pub(crate) fn say(
+    ledger: &mut Ledger,
+    task: &Stored<Task>,
+    role: Role,
+    parts: Vec<Part>,
+) -> Result<Message, ProtocolError> {
+    let envelope = Envelope::new(MessageId::new(""), ledger.now());
+    let task_id = Some(task.kept.resource.envelope.id.clone());
+    let message = Message { envelope, session_id: None, task_id, role, parts };
+    ledger.say(Said { message, heard: true }, Draft::message_appended)
+}
+
+fn final_state(ledger: &mut Ledger, task: &Stored<Task>) -> Result<Artifact, ProtocolError> {
+    let of = &task.kept.resource;
+    let artifact = Artifact {
+        envelope: Envelope::new(ids::of(&of.envelope.id), ledger.now()),
+        kind: ArtifactKind::Dataset,
+        mime_type: "application/json".to_owned(),
+        uri: None,
+        visibility: PartVisibility::Public,
+        sha256: None,
+        workspace_id: Some(of.workspace_id.clone()),
+        session_id: Some(of.session_id.clone()),
+        task_id: Some(of.envelope.id.clone()),
+        receipt_id: None,
+    };
+    ledger.tell_new(Draft::artifact_created(&artifact));
+    let source = Source { state_of: Some(of.envelope.id.clone()) };
+    ledger.put(&Stored::new(ledger.tenant(), task.kept.workspace.clone(), artifact.clone(), source))?;
+    Ok(artifact)
+}
+
+/// What clients are told of a failure; its code is the category of the harness.
+fn failure_of(record: &FailureRecord) -> Failure {
+    let message = redact::value(record.message.as_str().into());
+    let message = message.as_str().unwrap_or(redact::MARK).to_owned();
+    Failure { code: record.category.as_str().to_owned(), message, details: Map::new() }
+}
+
+fn text_of(message: &Message) -> Option<String> {
+    message.parts.iter().find_map(|part| match part {
+        Part::Text { text, .. } => Some(text.clone()),
+        Part::Json { .. }
+        | Part::ToolCall { .. }
+        | Part::ToolResult { .. }
+        | Part::ArtifactRef { .. }
+        | Part::FileRef { .. }
+        | Part::ImageRef { .. } => None,
+    })
+}

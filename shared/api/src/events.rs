@@ -1,0 +1,149 @@
+//! Events: ranges of one session, one task or a whole tenant, and single ones.
+//!
+//! The stream of a session is called by its id and has all events of what belongs to it. The events of a task are those
+//! of its session's stream that name it. An artifact that belongs to no session has a stream of its own.
+
+use dormouse_ports::Map;
+use dormouse_protocol::envelope::{List, Named};
+use dormouse_protocol::id::{ArtifactId, EventId, SessionId};
+use dormouse_protocol::request::{Filters, RangeQuery};
+use dormouse_protocol::resource::{Artifact, Session, Task};
+use dormouse_protocol::{Event, ProtocolError};
+use serde_json::Value;
+
+use crate::api::{Api, found};
+use crate::refusal::store;
+use crate::transcript::event_of;
+use crate::{Answer, Call, feed};
+
+/// How many events are looked at for one range.
+const LOOKED_AT: usize = 2_000;
+
+/// How many entries are read at once where most may not be wanted.
+const PAGE: usize = 200;
+
+impl Api {
+    pub(crate) async fn list_session_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let session = self.named::<Session>(call, "session_id").await?;
+        self.range(call, session.kept.resource.envelope.id.as_str(), 0, |_| true).await
+    }
+
+    pub(crate) async fn list_task_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let task = self.named::<Task>(call, "task_id").await?;
+        let (task, first) = (&task.kept.resource, task.kept.own.first);
+        let id = task.envelope.id.as_str();
+        let of_task = |entry: &Map| entry.get("task_id").and_then(Value::as_str) == Some(id);
+        self.range(call, task.session_id.as_str(), first.saturating_sub(1), of_task).await
+    }
+
+    /// The events of `stream` behind the cursor, and at least behind position `from`, that are `wanted`.
+    async fn range(
+        &self,
+        call: &Call,
+        stream: &str,
+        from: u64,
+        wanted: impl Fn(&Map) -> bool + Send + Sync,
+    ) -> Result<Answer, ProtocolError> {
+        let query = RangeQuery::read(&call.query)?;
+        let mut position = match &query.after {
+            Some(after) => self.behind(stream, after).await?.max(from),
+            None => from,
+        };
+        let (mut events, mut looked_at, mut more) = (Vec::new(), 0, true);
+        while more && events.len() <= query.limit && looked_at < LOOKED_AT {
+            let entries = self.records().entries(stream, position, PAGE.min(query.limit + 1)).await.map_err(store)?;
+            more = entries.len() == PAGE.min(query.limit + 1);
+            looked_at += entries.len();
+            for entry in entries {
+                if events.len() > query.limit {
+                    break;
+                }
+                position = entry.position;
+                if wanted(&entry.entry) {
+                    events.push(event_of(entry.entry)?);
+                }
+            }
+        }
+        let upto = EventId::at(stream, position);
+        found(&page_of(events, query.limit, more.then_some(upto)))
+    }
+
+    /// The position of `after` in `stream`.
+    ///
+    /// # Errors
+    /// `cursor_expired` when it is none of its events.
+    async fn behind(&self, stream: &str, after: &EventId) -> Result<u64, ProtocolError> {
+        let expired = || ProtocolError::cursor_expired("after_event_id");
+        let (of, position) =
+            after.place().filter(|(of, position)| *of == stream && *position > 0).ok_or_else(expired)?;
+        let exists = !self.records().entries(of, position - 1, 1).await.map_err(store)?.is_empty();
+        if exists { Ok(position) } else { Err(expired()) }
+    }
+
+    pub(crate) async fn list_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let (query, filters) = (RangeQuery::read(&call.query)?, Filters::read(&call.query));
+        let expired = || ProtocolError::cursor_expired("after_event_id");
+        if let Some(after) = &query.after
+            && !self.may_see_stream_of(call, after).await?
+        {
+            return Err(expired());
+        }
+        let (mut after, mut events, mut looked_at, mut more) = (query.after.clone(), Vec::new(), 0, true);
+        while more && events.len() <= query.limit && looked_at < LOOKED_AT {
+            let stretch = feed::read(self.records(), &call.actor.tenant, after.as_ref()).await.map_err(store)?;
+            let stretch = stretch.ok_or_else(expired)?;
+            (more, looked_at) = (stretch.more, looked_at + stretch.events.len());
+            for entry in stretch.events {
+                let event = event_of(entry)?;
+                after = Some(event.envelope.id.clone());
+                if call.actor.reaches(event.workspace_id.as_ref()) && passes(&filters, &event) {
+                    events.push(event);
+                }
+            }
+        }
+        let upto = after.filter(|_| more);
+        found(&page_of(events, query.limit, upto))
+    }
+
+    pub(crate) async fn get_event(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let id = EventId::from(call.params.get("event_id"));
+        let not_found = || ProtocolError::not_found("event");
+        let (stream, position) = id.place().filter(|(_, position)| *position > 0).ok_or_else(not_found)?;
+        if !self.may_see_stream_of(call, &id).await? {
+            return Err(not_found());
+        }
+        let entries = self.records().entries(stream, position - 1, 1).await.map_err(store)?;
+        found(&event_of(entries.into_iter().next().ok_or_else(not_found)?.entry)?)
+    }
+
+    /// Whether the caller may read the stream that `event` is in.
+    async fn may_see_stream_of(&self, call: &Call, event: &EventId) -> Result<bool, ProtocolError> {
+        let Some((stream, _)) = event.place() else { return Ok(false) };
+        let is = |word: &str| stream.strip_prefix(word).is_some_and(|rest| rest.starts_with('_'));
+        Ok(if is(SessionId::OBJECT) {
+            self.find::<Session>(&stream.into(), call.now).await?.is_some_and(|one| one.is_seen_by(&call.actor))
+        } else if is(ArtifactId::OBJECT) {
+            self.find::<Artifact>(&stream.into(), call.now).await?.is_some_and(|one| one.is_seen_by(&call.actor))
+        } else {
+            false
+        })
+    }
+}
+
+fn passes(filters: &Filters, event: &Event) -> bool {
+    let Filters { workspace_id, session_id, task_id } = filters;
+    (workspace_id.is_none() || *workspace_id == event.workspace_id)
+        && (session_id.is_none() || *session_id == event.session_id)
+        && (task_id.is_none() || *task_id == event.task_id)
+}
+
+/// At most `limit` of `events`; behind them the list goes on, or, where it was not read to its end, behind `upto`.
+fn page_of(mut events: Vec<Event>, limit: usize, upto: Option<EventId>) -> List<Event> {
+    let next = if events.len() > limit {
+        events.truncate(limit);
+        events.last().map(|last| last.envelope.id.clone())
+    } else {
+        upto
+    };
+    List::page(events, next.map(|id| id.to_string()))
+}

@@ -1,0 +1,20 @@
+//! Ids of new resources.
+
+use dormouse_ports::IdSource;
+use dormouse_protocol::Identifier;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+/// A new id of something that is made at `now`.
+pub(crate) fn fresh<I: Identifier>(ids: &dyn IdSource, now: Timestamp) -> I {
+    let mut random = [0; 10];
+    let digest = Sha256::digest(ids.fresh());
+    random.iter_mut().zip(digest).for_each(|(byte, hashed)| *byte = hashed);
+    I::generate(now, random)
+}
+
+/// The id that the `I` of `other` has, where there is exactly one: the same characters behind another word.
+pub(crate) fn of<I: Identifier>(other: &impl AsRef<str>) -> I {
+    let own = other.as_ref().split_once('_').map_or(other.as_ref(), |(_, own)| own);
+    I::from(format!("{}_{own}", I::OBJECT))
+}

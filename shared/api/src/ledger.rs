@@ -1,0 +1,220 @@
+//! One change of a session, before it is committed: the events that tell of it, and the documents that it writes.
+//!
+//! Whatever belongs to a session is written together with the document of the session, on the condition that nobody
+//! else has written it since. So positions and sequences have no gaps, and what was read before is still true.
+
+use dormouse_ports::{Append, Journal, Map};
+use dormouse_protocol::event::{Draft, Place, redact};
+use dormouse_protocol::id::MessageId;
+use dormouse_protocol::lifecycle::Step;
+use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
+use dormouse_protocol::{Event, ProtocolError};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::documents::{Resource, Standing, Stored, Thread};
+use crate::refusal::internal;
+use crate::{feed, transcript};
+
+/// A change of one session.
+pub(crate) struct Ledger {
+    session: Stored<Session>,
+    by: By,
+    now: Timestamp,
+    first: u64,
+    events: Vec<Event>,
+    journal: Journal,
+}
+
+/// Who makes a change, by which idempotent request.
+#[derive(Clone, Debug)]
+pub(crate) struct By {
+    /// The actor or persona.
+    pub(crate) actor: String,
+    /// The key.
+    pub(crate) key: Option<String>,
+}
+
+/// A message that is to be told of, before it has its id.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The message; its id does not count yet.
+    pub(crate) message: Message,
+    /// Whether the agent has it by another way, or said it itself.
+    pub(crate) heard: bool,
+}
+
+impl Ledger {
+    /// A change of `session` that `by` makes at `now`.
+    pub(crate) fn open(session: Stored<Session>, by: By, now: Timestamp) -> Self {
+        let first = session.kept.own.position + 1;
+        Self { session, by, now, first, events: Vec::new(), journal: Journal::default() }
+    }
+
+    /// The session as it will be.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session.kept.resource
+    }
+
+    /// The same, to change it.
+    pub(crate) fn session_mut(&mut self) -> &mut Session {
+        &mut self.session.kept.resource
+    }
+
+    /// What the server knows of the session, to change it.
+    pub(crate) fn thread_mut(&mut self) -> &mut Thread {
+        &mut self.session.kept.own
+    }
+
+    /// Whose the session is.
+    pub(crate) fn tenant(&self) -> &str {
+        &self.session.kept.tenant
+    }
+
+    /// The name of its stream.
+    pub(crate) fn stream(&self) -> &str {
+        self.session.kept.resource.envelope.id.as_str()
+    }
+
+    /// When the change happens.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The position that the next event gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Tells of the session itself.
+    pub(crate) fn tell_session(&mut self, draft: Draft) {
+        self.session.kept.own.sequence += 1;
+        let sequence = self.session.kept.own.sequence;
+        self.tell(draft, sequence);
+    }
+
+    /// Tells of a resource for the first time.
+    pub(crate) fn tell_new(&mut self, draft: Draft) {
+        self.tell(draft, 1);
+    }
+
+    /// Tells of `task`.
+    pub(crate) fn tell_task(&mut self, task: &mut Stored<Task>, draft: Draft) {
+        task.kept.own.sequence += 1;
+        self.tell(draft, task.kept.own.sequence);
+    }
+
+    /// Appends a message and tells of it by what `draft` makes. The message comes back as clients see it.
+    ///
+    /// # Errors
+    /// `internal_error` when the event could not hold it.
+    pub(crate) fn say(&mut self, said: Said, draft: impl FnOnce(&Message) -> Draft) -> Result<Message, ProtocolError> {
+        let position = self.next();
+        let mut message = said.message;
+        message.envelope.id = MessageId::at(self.stream(), position);
+        message.session_id = Some(self.session().envelope.id.clone());
+        let metadata = redact::object(std::mem::take(&mut message.envelope.metadata));
+        let workspace = self.session().workspace_id.clone();
+        let draft = draft(&message).within(Some(&workspace), message.session_id.as_ref(), message.task_id.as_ref());
+        self.tell(draft, 1);
+        let thread = &mut self.session.kept.own;
+        thread.messages += 1;
+        if !said.heard {
+            thread.unheard = Some(thread.unheard.map_or(position, |before| before.min(position)));
+        }
+        let event = self.events.last_mut().ok_or_else(|| internal(&"an event was just told"))?;
+        event.envelope.metadata = metadata;
+        transcript::message_of(event).ok_or_else(|| internal(&"the event of a message holds it"))
+    }
+
+    fn tell(&mut self, draft: Draft, sequence: u64) {
+        let place = Place {
+            stream: self.session.kept.resource.envelope.id.as_str(),
+            position: self.next(),
+            sequence,
+            at: self.now,
+        };
+        let event = draft.by(self.by.actor.clone(), self.by.key.as_deref()).at(place);
+        self.events.push(event);
+    }
+
+    /// Takes `task` to `to`, if that is a step of its life, and tells of it; `more` joins the event.
+    pub(crate) fn advance(&mut self, task: &mut Stored<Task>, to: TaskStatus, failure: Option<Failure>, more: Map) {
+        let before = task.kept.resource.status;
+        if let Step::Moves(kind) = task.kept.resource.advance(to, self.now, failure) {
+            let draft = Draft::task_moved(kind, &task.kept.resource, before, more);
+            self.tell_task(task, draft);
+        }
+    }
+
+    /// Writes `task` as it is now, and what that means for its session.
+    ///
+    /// # Errors
+    /// `internal_error` when it cannot be written.
+    pub(crate) fn put_task(&mut self, task: &Stored<Task>) -> Result<(), ProtocolError> {
+        let (id, status) = (&task.kept.resource.envelope.id, task.kept.resource.status);
+        let open = &mut self.session.kept.own.open;
+        if status.is_terminal() {
+            open.remove(id);
+        } else {
+            open.insert(id.clone(), if status.is_suspended() { Standing::Waits } else { Standing::Works });
+        }
+        self.put(task)
+    }
+
+    /// Writes a document of the session.
+    ///
+    /// # Errors
+    /// `internal_error` when it cannot be written.
+    pub(crate) fn put<R: Resource>(&mut self, one: &Stored<R>) -> Result<(), ProtocolError> {
+        self.journal.documents.push(one.write()?);
+        Ok(())
+    }
+
+    /// The session as it will be, and everything that is to be written.
+    ///
+    /// # Errors
+    /// `internal_error` when it cannot be written.
+    pub(crate) fn close(mut self) -> Result<(Session, Journal), ProtocolError> {
+        let stream = self.stream().to_owned();
+        if !self.events.is_empty() {
+            let entries = self.events.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+            let fed = vec![feed::place(self.tenant(), self.now, &stream, self.first)];
+            self.journal.appends.push(Append { stream, first: self.first, entries, fed });
+        }
+        self.session.kept.own.position = self.first - 1 + self.events.len() as u64;
+        let state = state_of(&self.session);
+        let session = &mut self.session.kept.resource;
+        session.state = state;
+        session.envelope.updated_at = self.now;
+        session.last_event_id =
+            self.events.last().map(|event| event.envelope.id.clone()).or(session.last_event_id.take());
+        self.journal.documents.push(self.session.write()?);
+        Ok((self.session.kept.resource, self.journal))
+    }
+}
+
+/// What a session is doing follows from what its tasks do, until it is closed.
+fn state_of(session: &Stored<Session>) -> SessionState {
+    let state = session.kept.resource.state;
+    if !state.is_open() {
+        return state;
+    }
+    let open = &session.kept.own.open;
+    if open.values().any(|standing| *standing == Standing::Works) {
+        SessionState::Active
+    } else if open.is_empty() {
+        SessionState::Idle
+    } else {
+        SessionState::Paused
+    }
+}
+
+/// An event as it is stored.
+pub(crate) fn entry(event: &Event) -> Result<Map, ProtocolError> {
+    match serde_json::to_value(event) {
+        Ok(Value::Object(entry)) => Ok(entry),
+        Ok(_) => Err(internal(&"an event is an object")),
+        Err(error) => Err(internal(&error)),
+    }
+}

@@ -1,0 +1,111 @@
+//! Messages of a session: its transcript.
+
+use dormouse_protocol::envelope::List;
+use dormouse_protocol::event::Draft;
+use dormouse_protocol::id::{MessageId, TaskId};
+use dormouse_protocol::request::ListQuery;
+use dormouse_protocol::resource::{AppendMessageRequest, Message, MessageInput, Role, Session, Task, TaskMessageKind};
+use dormouse_protocol::{Envelope, ProtocolError};
+
+use crate::api::{Api, Change, by, found};
+use crate::documents::{Standing, Stored};
+use crate::ledger::{Ledger, Said};
+use crate::page::scope;
+use crate::refusal::{conflict, store};
+use crate::transcript::{self, Spot};
+use crate::{Answer, Call};
+
+/// How many events are looked at for one page of messages.
+const LOOKED_AT: usize = 2_000;
+
+impl Api {
+    /// The transcript, the oldest message first.
+    pub(crate) async fn list_messages(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let session = self.named::<Session>(call, "session_id").await?;
+        let query = ListQuery::read(&call.query)?;
+        let scope = scope(call, session.kept.resource.envelope.id.as_str());
+        let position = self.position(call, &scope, query.cursor.as_deref())?;
+        let after = match position.as_slice() {
+            [stream, position] => position.parse().ok().map(|position| (stream.clone(), position)),
+            _ => None,
+        };
+        let (transcript, bounds) = (&session.kept.own.transcript, (query.limit + 1, LOOKED_AT));
+        let mut reading = transcript::read(self.records(), transcript, after.as_ref(), bounds).await?;
+        if reading.messages.len() > query.limit {
+            reading.messages.truncate(query.limit);
+            reading.upto = reading.messages.last().map(|(spot, _)| spot.clone());
+        }
+        let seal = |(stream, position): Spot| self.cursor(call, &scope, &[stream, position.to_string()]);
+        let next = reading.upto.map(seal).transpose()?;
+        found(&List::page(reading.messages.into_iter().map(|(_, message)| message).collect::<Vec<_>>(), next))
+    }
+
+    /// The message whose event its id leads to.
+    pub(crate) async fn get_message(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let id = MessageId::from(call.params.get("message_id"));
+        let not_found = || ProtocolError::not_found("message");
+        let (stream, position) = id.place().ok_or_else(not_found)?;
+        let owner = self.find::<Session>(&stream.into(), call.now).await?;
+        owner.filter(|session| session.is_seen_by(&call.actor)).ok_or_else(not_found)?;
+        let before = position.checked_sub(1).ok_or_else(not_found)?;
+        let entries = self.records().entries(stream, before, 1).await.map_err(store)?;
+        let entry = entries.into_iter().next().ok_or_else(not_found)?;
+        let message = transcript::message_of(&transcript::event_of(entry.entry)?);
+        found(&message.filter(|message| message.envelope.id == id).ok_or_else(not_found)?)
+    }
+
+    /// Appends to the transcript. Where exactly one task waits and the user says what it waits for, that is its answer.
+    pub(crate) async fn append_message(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: AppendMessageRequest = call.body.clone().decode()?;
+        let session = self.named::<Session>(call, "session_id").await?;
+        if !session.kept.resource.state.is_open() {
+            return Err(conflict("the session is closed"));
+        }
+        if let Some(task) = self.waiting(&session, &request.message, call).await?
+            && let Some(change) = self.answer_if_it_fits(call, &session, task, &request.message).await?
+        {
+            return Ok(change);
+        }
+        let mut ledger = Ledger::open(session, by(call), call.now);
+        let said = Said { message: unplaced(request.message, None, call), heard: false };
+        let message = ledger.say(said, Draft::message_appended)?;
+        Change::new(ledger.close()?.1, 201, &message)
+    }
+
+    /// The task that waits, if it is the only open one and the user speaks.
+    async fn waiting(
+        &self,
+        session: &Stored<Session>,
+        message: &MessageInput,
+        call: &Call,
+    ) -> Result<Option<Stored<Task>>, ProtocolError> {
+        let mut open = session.kept.own.open.iter();
+        match (open.next(), open.next(), message.role) {
+            (Some((id, Standing::Waits)), None, Role::User) => self.find::<Task>(id, call.now).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// The answer to what `task` waits for, if `message` is one.
+    async fn answer_if_it_fits(
+        &self,
+        call: &Call,
+        session: &Stored<Session>,
+        task: Stored<Task>,
+        message: &MessageInput,
+    ) -> Result<Option<Change>, ProtocolError> {
+        let kind = TaskMessageKind::Input;
+        match self.answer(call, session.clone(), task, (kind, message.clone())).await {
+            Ok(change) => Ok(Some(change)),
+            Err(refusal) if refusal.status() < 500 => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// `input` as a message, before it has its id.
+pub(crate) fn unplaced(input: MessageInput, task_id: Option<TaskId>, call: &Call) -> Message {
+    let MessageInput { role, parts, metadata } = input;
+    let envelope = Envelope::new(MessageId::new(""), call.now).with_metadata(metadata);
+    Message { envelope, session_id: None, task_id, role, parts }
+}

@@ -1,0 +1,84 @@
+//! Pages of lists of resources, the newest first.
+//!
+//! A cursor holds the id of the last resource of its page, so what is written between two pages changes neither: newer
+//! resources come before the first page.
+
+use dormouse_ports::ListRequest;
+use dormouse_protocol::ProtocolError;
+use dormouse_protocol::envelope::List;
+use dormouse_protocol::request::ListQuery;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::{Api, found};
+use crate::documents::{self, Resource, Stored};
+use crate::refusal::{internal, store};
+use crate::{Answer, Call};
+
+/// How long a cursor is good for.
+const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// How many pages of the store are read for one of ours, where most of what they hold is not wanted.
+const MOST_READS: usize = 8;
+
+impl Api {
+    /// The page that `call` asks for of the `R`s that belong to `parent`, or of all of them; `wanted` leaves out more.
+    ///
+    /// # Errors
+    /// For a bad limit or cursor.
+    pub(crate) async fn page<R: Resource>(
+        &self,
+        call: &Call,
+        parent: Option<&str>,
+        wanted: impl Fn(&R) -> bool + Send + Sync,
+    ) -> Result<Answer, ProtocolError> {
+        let query = ListQuery::read(&call.query)?;
+        let list = documents::list::<R>(&call.actor.tenant, parent);
+        let scope = scope(call, &list);
+        let mut after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
+        let mut kept: Vec<R> = Vec::new();
+        for _ in 0..MOST_READS {
+            let request =
+                ListRequest { list: list.clone(), after, limit: query.limit + 1, newest_first: true, now: call.now };
+            let page = self.records().documents(&request).await.map_err(store)?;
+            for document in page.items {
+                let one: Stored<R> = Stored::read(document).map_err(store)?;
+                if one.is_seen_by(&call.actor) && wanted(&one.kept.resource) {
+                    kept.push(one.kept.resource);
+                }
+            }
+            after = page.next;
+            if after.is_none() || kept.len() > query.limit {
+                break;
+            }
+        }
+        if kept.len() > query.limit {
+            kept.truncate(query.limit);
+            after = kept.last().map(|last| last.envelope().id.as_ref().to_owned());
+        }
+        let next = after.map(|after| self.cursor(call, &scope, &[after])).transpose()?;
+        found(&List::page(kept, next))
+    }
+
+    /// The position that `cursor` holds; empty without one.
+    pub(crate) fn position(
+        &self,
+        call: &Call,
+        scope: &str,
+        cursor: Option<&str>,
+    ) -> Result<Vec<String>, ProtocolError> {
+        cursor.map_or(Ok(Vec::new()), |cursor| self.parts().cursors.open(scope, cursor, call.now))
+    }
+
+    /// The cursor behind `position`.
+    pub(crate) fn cursor(&self, call: &Call, scope: &str, position: &[String]) -> Result<String, ProtocolError> {
+        let expires: Timestamp = call.now.checked_add(GOOD_FOR).map_err(|error| internal(&error))?;
+        Ok(self.parts().cursors.seal(scope, position, expires))
+    }
+}
+
+/// Which list it is, for whom, narrowed how.
+pub(crate) fn scope(call: &Call, list: &str) -> String {
+    let query = call.operation.spec().query.iter().map(|name| call.query.get(name).unwrap_or_default());
+    let narrowed = query.collect::<Vec<_>>().join("/");
+    format!("{}/{} {} {list} {narrowed}", call.actor.tenant, call.actor.name, call.operation.spec().id)
+}

@@ -1,0 +1,107 @@
+//! Personas: each graph that is offered is one. They are part of the server and cannot be written.
+
+use std::sync::Arc;
+
+use dormouse_engine::CompiledGraph;
+use dormouse_protocol::envelope::List;
+use dormouse_protocol::id::PersonaId;
+use dormouse_protocol::request::ListQuery;
+use dormouse_protocol::resource::{AutonomyTier, Persona, ReceiptPolicy};
+use dormouse_protocol::{Envelope, Map, ProtocolError};
+use jiff::Timestamp;
+
+use crate::api::{Api, found};
+use crate::page::scope;
+use crate::refusal::internal;
+use crate::{Answer, Call};
+
+/// A graph that clients can have work done by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The name of the graph.
+    pub graph: String,
+    /// What it is responsible for.
+    pub description: String,
+    /// How much it does without asking somebody.
+    pub autonomy_tier: AutonomyTier,
+}
+
+impl Offer {
+    /// Offers `graph`.
+    pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
+        Self { graph: graph.into(), description: description.into(), autonomy_tier }
+    }
+
+    /// The persona that works by it.
+    pub fn persona_id(&self) -> PersonaId {
+        PersonaId::new(format!("persona_{}", self.graph))
+    }
+
+    /// As clients see it. It comes with the server, so it is as old as time.
+    fn persona(&self, graph: &CompiledGraph) -> Persona {
+        Persona {
+            envelope: Envelope::new(self.persona_id(), Timestamp::UNIX_EPOCH),
+            name: self.graph.clone(),
+            version: graph.schema().version().to_owned(),
+            entry_workflow: self.graph.clone(),
+            description: self.description.clone(),
+            autonomy_tier: self.autonomy_tier,
+            receipt_policy: ReceiptPolicy::Disabled,
+            tools: Vec::new(),
+            capabilities: Vec::new(),
+            triggers: Vec::new(),
+            schedules: Vec::new(),
+            handoffs: Vec::new(),
+            context_packs: Vec::new(),
+            evals: Vec::new(),
+            owner: None,
+            model_policy: Map::new(),
+            rollout_policy: Map::new(),
+            quota_id: None,
+        }
+    }
+}
+
+impl Api {
+    pub(crate) fn list_personas(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let query = ListQuery::read(&call.query)?;
+        let scope = scope(call, "personas");
+        let after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
+        let offers = &self.parts().offers;
+        let start = after.map_or(0, |after| {
+            offers.iter().position(|offer| offer.graph == after).map_or(offers.len(), |position| position + 1)
+        });
+        let shown = offers.iter().skip(start).take(query.limit);
+        let shown: Vec<Persona> = shown.map(|offer| self.persona(offer)).collect::<Result<_, _>>()?;
+        let next = shown.last().filter(|_| start + shown.len() < offers.len());
+        let next = next.map(|last| self.cursor(call, &scope, &[last.name.clone()])).transpose()?;
+        found(&List::page(shown, next))
+    }
+
+    pub(crate) fn get_persona(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let offer = self.offer(Some(&PersonaId::from(call.params.get("persona_id"))))?;
+        found(&self.persona(offer)?)
+    }
+
+    fn persona(&self, offer: &Offer) -> Result<Persona, ProtocolError> {
+        self.graph(offer).map(|graph| offer.persona(graph))
+    }
+
+    /// What `persona` offers; what works where nobody names one, without one.
+    ///
+    /// # Errors
+    /// `resource_not_found` when there is no such persona.
+    pub(crate) fn offer(&self, persona: Option<&PersonaId>) -> Result<&Offer, ProtocolError> {
+        let mut offers = self.parts().offers.iter();
+        let offer = offers.find(|offer| persona.is_none_or(|persona| offer.persona_id() == *persona));
+        offer.ok_or_else(|| ProtocolError::not_found("persona"))
+    }
+
+    /// The graph of `offer`.
+    ///
+    /// # Errors
+    /// `internal_error` when the server offers what it has not.
+    pub(crate) fn graph(&self, offer: &Offer) -> Result<&Arc<CompiledGraph>, ProtocolError> {
+        self.parts().harness.graphs().get(&offer.graph).map_err(|error| internal(&error))
+    }
+}

@@ -1,0 +1,57 @@
+//! What clients are told of failures behind the operations. The reasons go to the log.
+
+use std::fmt::Display;
+
+use dormouse_harness::{Bucket, TurnError};
+use dormouse_ports::StoreError;
+use dormouse_protocol::{ErrorCode, ProtocolError};
+
+/// How many seconds later a request that found the store busy may come again.
+const SOON: u32 = 1;
+
+/// Something is wrong with the server.
+pub(crate) fn internal(reason: &dyn Display) -> ProtocolError {
+    tracing::error!(%reason, "an operation failed");
+    ProtocolError::new(ErrorCode::InternalError, "the server failed")
+}
+
+/// The store did not do what it was asked.
+pub(crate) fn store(error: StoreError) -> ProtocolError {
+    match error {
+        StoreError::Unavailable(reason) => {
+            tracing::warn!(%reason, "the store is away");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the store does not answer").retry_after(SOON)
+        }
+        StoreError::TooLarge { limit, .. } => ProtocolError::too_large(limit),
+        StoreError::LeaseHeld { .. } => busy(),
+        StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => internal(&error),
+    }
+}
+
+/// Others write to the same resource all the time.
+pub(crate) fn busy() -> ProtocolError {
+    let refusal = ProtocolError::new(ErrorCode::ResourceLocked, "others are changing the resource; send it again");
+    refusal.retry_after(SOON)
+}
+
+/// The resource is in another state than the request needs.
+pub(crate) fn conflict(message: &str) -> ProtocolError {
+    ProtocolError::new(ErrorCode::Conflict, message)
+}
+
+/// The step is not allowed from where the resource is.
+pub(crate) fn transition(message: &str) -> ProtocolError {
+    ProtocolError::new(ErrorCode::InvalidStateTransition, message)
+}
+
+/// The harness did not take what a client sent in `param`.
+pub(crate) fn refused(param: &str, error: TurnError) -> ProtocolError {
+    match error.bucket {
+        Bucket::UserCorrectable => ProtocolError::invalid(param, error.message),
+        Bucket::RetryableTransient => {
+            tracing::warn!(%error.message, "the harness is busy");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the server is busy").retry_after(SOON)
+        }
+        Bucket::SessionTerminating => internal(&error.message),
+    }
+}

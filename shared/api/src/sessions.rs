@@ -1,0 +1,261 @@
+//! Sessions.
+//!
+//! - A session is the OpenArmature session of the same id, with its transcript and its stream of events.
+//! - `state` follows from its tasks: `ACTIVE` while one works, `PAUSED` while all open ones wait, else `IDLE`.
+//! - Closing lets open tasks go on and takes their answers; new messages, tasks, branches and truncations are refused.
+//! - A fork refers to the messages of its parent up to a point, and begins its own stream. Its agent has no state yet and
+//!   is given the transcript with its first task.
+//! - A truncation hides the messages behind the first N. What the agent remembers of the conversation is forgotten in
+//!   the same transaction, and what is left of the transcript is given to it with the next task. While a task is open
+//!   the session is locked.
+
+use dormouse_harness::chat::MESSAGES;
+use dormouse_ports::{SessionExpectation, SessionWrite};
+use dormouse_protocol::envelope::Object;
+use dormouse_protocol::event::{Draft, EventKind};
+use dormouse_protocol::id::{EventId, SessionId};
+use dormouse_protocol::resource::{
+    Branch, CreateSessionRequest, ForkSessionRequest, Session, SessionState, Transcript, TruncateSessionRequest,
+    TruncateSessionResponse, UpdateSessionRequest, Workspace,
+};
+use dormouse_protocol::{Envelope, ErrorCode, Identifier, ProtocolError};
+use serde_json::{Value, json};
+
+use crate::api::{Api, Change, by, found};
+use crate::documents::{Segment, Stored, Thread};
+use crate::ledger::{Ledger, Said};
+use crate::messages::unplaced;
+use crate::refusal::{conflict, store};
+use crate::transcript::{self, Reading, Spot, clip};
+use crate::{Answer, Call};
+
+/// The event of a changed summary or changed metadata; the narrative has none.
+const UPDATED: &str = "vendor.dormouse.session_updated";
+
+impl Api {
+    pub(crate) async fn list_sessions(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        self.page::<Session>(call, call.query.get("workspace_id"), |_| true).await
+    }
+
+    pub(crate) async fn get_session(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        found(&self.named::<Session>(call, "session_id").await?.kept.resource)
+    }
+
+    pub(crate) async fn create_session(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: CreateSessionRequest = call.body.clone().decode()?;
+        self.see::<Workspace>(call, &request.workspace_id).await?;
+        if let Some(persona) = &request.persona_id {
+            self.offer(Some(persona))?;
+        }
+        let unknown = [
+            ("vault", request.vault_ids.is_empty()),
+            ("memory", request.memory_ids.is_empty()),
+            ("skill", request.skill_ids.is_empty()),
+        ];
+        if let Some((object, _)) = unknown.into_iter().find(|(_, none)| !none) {
+            return Err(ProtocolError::not_found(object));
+        }
+        let id: SessionId = self.fresh(call.now);
+        let session = Session {
+            envelope: Envelope::new(id.clone(), call.now).with_metadata(request.metadata),
+            workspace_id: request.workspace_id.clone(),
+            state: SessionState::Idle,
+            transcript: link(&id),
+            persona_id: request.persona_id,
+            root_session_id: None,
+            parent_session_id: None,
+            branch_id: None,
+            last_event_id: None,
+            summary: None,
+            expires_at: None,
+        };
+        let thread = Thread { transcript: vec![own(&id, 1)], ..Thread::default() };
+        let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), session, thread);
+        let mut ledger = Ledger::open(stored, by(call), call.now);
+        let draft = Draft::session_created(ledger.session());
+        ledger.tell_session(draft);
+        for message in request.initial_messages {
+            let said = Said { message: unplaced(message, None, call), heard: false };
+            ledger.say(said, Draft::message_appended)?;
+        }
+        let (session, journal) = ledger.close()?;
+        Change::new(journal, 201, &session)
+    }
+
+    pub(crate) async fn update_session(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: UpdateSessionRequest = call.body.clone().decode()?;
+        let mut ledger = Ledger::open(self.named(call, "session_id").await?, by(call), call.now);
+        let changed: Vec<&str> = [("summary", request.summary.is_some()), ("metadata", request.metadata.is_some())]
+            .into_iter()
+            .filter_map(|(field, is_given)| is_given.then_some(field))
+            .collect();
+        if changed.is_empty() {
+            return Change::nothing(200, ledger.session());
+        }
+        let draft =
+            Draft::new(EventKind::from(UPDATED), ledger.session().envelope.id.pointer(), json!({"changed": changed}));
+        let session = ledger.session_mut();
+        session.summary = request.summary.unwrap_or_else(|| session.summary.take());
+        session.envelope.metadata = request.metadata.unwrap_or_else(|| std::mem::take(&mut session.envelope.metadata));
+        let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
+        ledger.tell_session(draft);
+        let (session, journal) = ledger.close()?;
+        Change::new(journal, 200, &session)
+    }
+
+    /// Closing what is closed changes nothing.
+    pub(crate) async fn close_session(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let mut ledger = Ledger::open(self.named(call, "session_id").await?, by(call), call.now);
+        if !ledger.session().state.is_open() {
+            return Change::nothing(200, ledger.session());
+        }
+        ledger.session_mut().state = SessionState::Closed;
+        let draft = Draft::session_closed(ledger.session());
+        ledger.tell_session(draft);
+        let (session, journal) = ledger.close()?;
+        Change::new(journal, 200, &session)
+    }
+
+    pub(crate) async fn fork_session(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: ForkSessionRequest = call.body.clone().decode()?;
+        let parent = self.named::<Session>(call, "session_id").await?;
+        if let Some(branch) = &request.branch_id {
+            self.see::<Branch>(call, branch).await?;
+        }
+        let (mut transcript, messages) = self.past(&parent, request.at_event_id.as_ref()).await?;
+        let id: SessionId = self.fresh(call.now);
+        transcript.push(own(&id, 1));
+        let unheard = (messages > 0).then_some(0);
+        let thread = Thread { transcript, messages, unheard, ..Thread::default() };
+        let origin = &parent.kept.resource;
+        let session = Session {
+            envelope: Envelope::new(id.clone(), call.now).with_metadata(request.metadata),
+            workspace_id: origin.workspace_id.clone(),
+            state: SessionState::Idle,
+            transcript: link(&id),
+            persona_id: origin.persona_id.clone(),
+            root_session_id: origin.root_session_id.clone().or_else(|| Some(origin.envelope.id.clone())),
+            parent_session_id: Some(origin.envelope.id.clone()),
+            branch_id: request.branch_id.or_else(|| origin.branch_id.clone()),
+            last_event_id: None,
+            summary: None,
+            expires_at: None,
+        };
+        let workspace = Some(session.workspace_id.clone());
+        let mut fork = Ledger::open(Stored::new(&call.actor.tenant, workspace, session, thread), by(call), call.now);
+        let draft = Draft::session_created(fork.session());
+        fork.tell_session(draft);
+        let mut parent = Ledger::open(parent, by(call), call.now);
+        let draft = Draft::session_forked(parent.session(), &id, request.at_event_id.as_ref());
+        parent.tell_session(draft);
+        let (session, mut journal) = fork.close()?;
+        let (_, told) = parent.close()?;
+        journal.documents.extend(told.documents);
+        journal.appends.extend(told.appends);
+        Change::new(journal, 201, &session)
+    }
+
+    /// What a fork of `session` takes over: all of its transcript, or that up to `at`; and how many messages it has.
+    async fn past(
+        &self,
+        session: &Stored<Session>,
+        at: Option<&EventId>,
+    ) -> Result<(Vec<Segment>, u64), ProtocolError> {
+        let thread = &session.kept.own;
+        let stream = session.kept.resource.envelope.id.as_str();
+        let Some(at) = at else {
+            let whole = clip(&thread.transcript, (stream, thread.position)).unwrap_or_default();
+            return Ok((whole, thread.messages));
+        };
+        let unknown = || ProtocolError::invalid("at_event_id", "expected an event of the session");
+        let (of, position) = at.place().ok_or_else(unknown)?;
+        if of == stream && position > thread.position {
+            return Err(unknown());
+        }
+        let past = clip(&thread.transcript, (of, position)).ok_or_else(unknown)?;
+        let all = transcript::read(self.records(), &past, None, (usize::MAX, usize::MAX)).await?;
+        Ok((past, all.messages.len() as u64))
+    }
+
+    pub(crate) async fn truncate_session(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: TruncateSessionRequest = call.body.clone().decode()?;
+        let stored = self.named::<Session>(call, "session_id").await?;
+        if !stored.kept.resource.state.is_open() {
+            return Err(conflict("the session is closed"));
+        }
+        if !stored.kept.own.open.is_empty() {
+            return Err(ProtocolError::new(ErrorCode::ResourceLocked, "a task of the session has not ended"));
+        }
+        let id = stored.kept.resource.envelope.id.clone();
+        let (kept, before) = (request.keep_first.min(stored.kept.own.messages), stored.kept.own.messages);
+        let read = self.first(&stored, kept).await?;
+        let tip = read.last().map(|(_, message)| message.envelope.id.clone());
+        let answer = |session: &Session| TruncateSessionResponse {
+            object: Object::new(),
+            session_id: id.clone(),
+            kept_turn_count: kept,
+            removed_turn_count: before - kept,
+            new_tip_turn_id: tip.clone(),
+            session: session.clone(),
+        };
+        if kept == before {
+            return Change::nothing(200, &answer(&stored.kept.resource));
+        }
+        let spot = read.last().map(|(spot, _)| spot.clone());
+        let mut ledger = Ledger::open(stored, by(call), call.now);
+        let next = ledger.next();
+        let thread = ledger.thread_mut();
+        let clipped = spot.and_then(|(stream, position)| clip(&thread.transcript, (&stream, position)));
+        thread.transcript = clipped.unwrap_or_default();
+        thread.transcript.push(own(&id, next));
+        thread.messages = kept;
+        thread.unheard = (kept > 0).then_some(0);
+        let draft = Draft::session_truncated(ledger.session(), kept, before - kept, request.reason.as_deref());
+        ledger.tell_session(draft);
+        let (session, journal) = ledger.close()?;
+        Ok(Change { session: self.forgetting(&id).await?, ..Change::new(journal, 200, &answer(&session))? })
+    }
+
+    /// The first `count` messages of the transcript.
+    async fn first(
+        &self,
+        session: &Stored<Session>,
+        count: u64,
+    ) -> Result<Vec<(Spot, dormouse_protocol::resource::Message)>, ProtocolError> {
+        let limit = usize::try_from(count).unwrap_or(usize::MAX);
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let transcript = &session.kept.own.transcript;
+        let Reading { messages, .. } = transcript::read(self.records(), transcript, None, (limit, usize::MAX)).await?;
+        Ok(messages)
+    }
+
+    /// Empties the conversation in the state that the agent has of the session, if it has one.
+    async fn forgetting(&self, id: &SessionId) -> Result<Option<SessionWrite>, ProtocolError> {
+        let session_id = dormouse_ports::SessionId::from(id.as_str());
+        let ports = self.parts().harness.engine().ports();
+        let record = ports.store.load_session(&session_id, None).await.map_err(store)?.record;
+        let remembers = record.filter(|record| record.state.get(MESSAGES).is_some_and(Value::is_array));
+        Ok(remembers.map(|mut record| {
+            record.state.insert(MESSAGES.to_owned(), json!([]));
+            SessionWrite {
+                session_id,
+                save: Some((record.state, record.schema_version)),
+                expect: SessionExpectation::Version(record.version),
+                lease: None,
+                release: false,
+            }
+        }))
+    }
+}
+
+/// Where the messages of the session are listed.
+fn link(id: &SessionId) -> Transcript {
+    Transcript::Link(format!("/v1/sessions/{id}/messages"))
+}
+
+/// The stretch of its own stream, from `first` on.
+fn own(id: &SessionId, first: u64) -> Segment {
+    Segment { stream: id.to_string(), first, last: None }
+}

@@ -1,0 +1,173 @@
+//! Tasks. A task is an invocation under the same id; its document is the client's view of it, moved in the same
+//! transactions.
+//!
+//! A submitted task is accepted, not run: one commit writes the invocation (generation 0, owned by nobody), the task, its
+//! message and its first events. It is answered as `WORKING` already; whoever hears of the work takes it up.
+
+use dormouse_harness::Transmission;
+use dormouse_ports::{Cancellation, InvocationId, InvocationWrite, Subscription};
+use dormouse_protocol::event::Draft;
+use dormouse_protocol::id::{SessionId, TaskId};
+use dormouse_protocol::request::Filters;
+use dormouse_protocol::resource::{
+    Branch, CancelTaskRequest, Message, Session, SubmitInput, SubmitTaskRequest, Task, TaskInput, TaskStatus,
+};
+use dormouse_protocol::{Map, ProtocolError};
+
+use crate::api::{Api, Change, by, found};
+use crate::conversation::{converses, first_state};
+use crate::documents::{Progress, Segment, Stored};
+use crate::ending::{Ending, end};
+use crate::ledger::{Ledger, Said};
+use crate::messages::unplaced;
+use crate::refusal::{conflict, internal, refused, store, transition};
+use crate::{Answer, Call, transcript};
+
+/// How many messages, the newest, an agent is given that has not heard any of them.
+const HEARD_AT_ONCE: usize = 200;
+
+impl Api {
+    pub(crate) async fn list_tasks(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        let Filters { workspace_id, session_id, .. } = Filters::read(&call.query);
+        let of_path = Some(call.params.get("session_id")).filter(|id| !id.is_empty()).map(SessionId::from);
+        if let Some(session) = &of_path {
+            self.see::<Session>(call, session).await?;
+        }
+        let session_id = of_path.or(session_id);
+        let narrowest = session_id.as_ref().map(AsRef::as_ref).or(workspace_id.as_ref().map(AsRef::as_ref));
+        let wanted = |task: &Task| workspace_id.as_ref().is_none_or(|workspace| task.workspace_id == *workspace);
+        self.page::<Task>(call, narrowest, wanted).await
+    }
+
+    pub(crate) async fn get_task(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        found(&self.named::<Task>(call, "task_id").await?.kept.resource)
+    }
+
+    pub(crate) async fn submit(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: SubmitTaskRequest = call.body.clone().decode()?;
+        let session = self.session_for(call, &request).await?;
+        let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
+        let offer = self.offer(persona)?;
+        let (graph, persona_id) = (self.graph(offer)?, offer.persona_id());
+        if let Some(branch) = &request.branch_id {
+            self.see::<Branch>(call, branch).await?;
+        }
+        if let Some(parent) = &request.parent_task_id {
+            self.see::<Task>(call, parent).await?;
+        }
+        let unheard = if converses(graph) { self.unheard(&session).await? } else { Vec::new() };
+        let state = first_state(graph, &request.input, &unheard)?;
+
+        let id: TaskId = self.fresh(call.now);
+        let mut ledger = Ledger::open(session, by(call), call.now);
+        if converses(graph) {
+            ledger.thread_mut().unheard = None;
+        }
+        let place = (ledger.session().workspace_id.clone(), ledger.session().envelope.id.clone());
+        let task = Task {
+            persona_id: Some(persona_id),
+            branch_id: request.branch_id.or_else(|| ledger.session().branch_id.clone()),
+            parent_task_id: request.parent_task_id,
+            ..Task::submitted(id.clone(), place, TaskInput::Payload(Map::new()), &call.actor.name, call.now)
+        };
+        let progress = Progress { first: ledger.next(), graph: offer.graph.clone(), ..Progress::default() };
+        let workspace = Some(task.workspace_id.clone());
+        let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
+        task.kept.resource.envelope.metadata = request.metadata;
+        let draft = Draft::task_submitted(&task.kept.resource);
+        ledger.tell_task(&mut task, draft);
+        task.kept.resource.input = match request.input {
+            SubmitInput::Message(message) => {
+                let said = Said { message: unplaced(message, Some(id.clone()), call), heard: true };
+                TaskInput::Message(Box::new(ledger.say(said, Draft::message_appended)?))
+            }
+            SubmitInput::Payload(payload) => TaskInput::Payload(payload),
+        };
+        ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
+        ledger.put_task(&task)?;
+        let invocation = self.accept(&offer.graph, &task.kept.resource, state).await?;
+        let work = Some(InvocationId::from(id.as_str()));
+        let change = Change::new(ledger.close()?.1, 202, &task.kept.resource)?;
+        Ok(Change { invocation: Some(invocation), work, ..change })
+    }
+
+    /// The session that a task is submitted to.
+    async fn session_for(&self, call: &Call, request: &SubmitTaskRequest) -> Result<Stored<Session>, ProtocolError> {
+        let of_path = Some(call.params.get("session_id")).filter(|id| !id.is_empty()).map(SessionId::from);
+        let id = match (of_path, &request.session_id) {
+            (Some(path), Some(body)) if path != *body => {
+                return Err(ProtocolError::invalid("session_id", "the path names another session"));
+            }
+            (Some(path), _) => path,
+            (None, Some(body)) => body.clone(),
+            (None, None) => return Err(ProtocolError::invalid("session_id", "missing required field")),
+        };
+        let session = self.see::<Session>(call, &id).await?;
+        if request.workspace_id.as_ref().is_some_and(|given| *given != session.kept.resource.workspace_id) {
+            return Err(ProtocolError::invalid("workspace_id", "the session is in another workspace"));
+        }
+        if session.kept.resource.state.is_open() { Ok(session) } else { Err(conflict("the session is closed")) }
+    }
+
+    /// What the agent of `session` has not been given yet of the transcript, the newest messages of it.
+    async fn unheard(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
+        let thread = &session.kept.own;
+        let stream = session.kept.resource.envelope.id.to_string();
+        let missed = match thread.unheard {
+            None => return Ok(Vec::new()),
+            Some(0) => thread.transcript.clone(),
+            Some(first) => vec![Segment { stream, first, last: None }],
+        };
+        let read = transcript::read(self.records(), &missed, None, (usize::MAX, usize::MAX)).await?;
+        let spare = read.messages.len().saturating_sub(HEARD_AT_ONCE);
+        Ok(read.messages.into_iter().skip(spare).map(|(_, message)| message).collect())
+    }
+
+    /// Calls off what has not ended. What was canceled stays so; what ended otherwise cannot be.
+    pub(crate) async fn cancel(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: CancelTaskRequest = call.body.clone().decode()?;
+        let mut task = self.named::<Task>(call, "task_id").await?;
+        match task.kept.resource.status {
+            TaskStatus::Canceled => return Change::nothing(200, &task.kept.resource),
+            TaskStatus::Completed | TaskStatus::Failed => return Err(transition("the task has ended already")),
+            TaskStatus::Submitted | TaskStatus::Working | TaskStatus::InputRequired | TaskStatus::AuthRequired => {}
+        }
+        let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
+        let record = self.parts().harness.engine().ports().store.load_invocation(&id).await.map_err(store)?;
+        let paused = record.ok_or_else(|| internal(&"a task without an invocation"))?.paused;
+        let session = self.session_of(&task, call).await?;
+        let mut ledger = Ledger::open(session, by(call), call.now);
+        let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
+        ledger.tell_task(&mut task, draft);
+        end(&mut ledger, &mut task, Ending::Canceled { reason: request.reason.as_deref() })?;
+        let woken = paused.wake.due.is_some() || paused.wake.event.is_some();
+        let ended = (woken && paused.generation > 0).then(|| Subscription {
+            invocation_id: id,
+            generation: paused.generation,
+            descriptor: paused.descriptor.clone(),
+            wake: paused.wake.clone(),
+        });
+        let cancellation = Cancellation { reason: request.reason, at: call.now };
+        let invocation = Some(InvocationWrite::Cancel { paused: Box::new(paused), cancellation });
+        let change = Change::new(ledger.close()?.1, 200, &task.kept.resource)?;
+        Ok(Change { invocation, ended, ..change })
+    }
+
+    /// The session of `task`.
+    pub(crate) async fn session_of(&self, task: &Stored<Task>, call: &Call) -> Result<Stored<Session>, ProtocolError> {
+        let found = self.find::<Session>(&task.kept.resource.session_id, call.now).await?;
+        found.ok_or_else(|| internal(&"a task without a session"))
+    }
+
+    /// The write that accepts `task`, whose graph begins with `state`.
+    async fn accept(&self, graph: &str, task: &Task, state: Map) -> Result<InvocationWrite, ProtocolError> {
+        let transmission = Transmission {
+            session_id: Some(task.session_id.as_str().into()),
+            invocation_id: Some(task.envelope.id.as_str().into()),
+            correlation_id: Some(task.envelope.id.to_string()),
+            ..Transmission::start(graph, state)
+        };
+        let paused = self.parts().harness.accept(transmission).await.map_err(|error| refused("input", error))?;
+        Ok(InvocationWrite::Accept { paused: Box::new(paused) })
+    }
+}

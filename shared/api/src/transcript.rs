@@ -1,0 +1,144 @@
+//! Transcripts: the messages of a session, in order.
+//!
+//! A message is its event; nothing is stored twice. A transcript is a list of stretches of streams ([`Segment`]). A fork
+//! begins with the stretches of its parent, so the messages of its past are those of the parent, with the same ids. A
+//! truncation ends the last stretch that stays; what was cut off stays in the stream as events, and shows no more.
+
+use dormouse_ports::{Map, Records, StreamEntry};
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::MessageId;
+use dormouse_protocol::resource::{Message, Part, Role};
+use dormouse_protocol::{Envelope, Event, ProtocolError};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::documents::Segment;
+use crate::refusal::{internal, store};
+
+/// How many entries of a stream are read at once.
+const PAGE: usize = 200;
+
+/// A place in a transcript: a stream, and a position in it.
+pub(crate) type Spot = (String, u64);
+
+/// The message that `event` holds, if it holds one: its public parts, as they are in the event.
+pub(crate) fn message_of(event: &Event) -> Option<Message> {
+    if event.resource.object != MessageId::OBJECT {
+        return None;
+    }
+    let parts = event.payload.get("parts")?.as_array()?.iter();
+    let shown = parts.filter(|part| part.get("redacted").is_none());
+    let mut envelope = Envelope::new(MessageId::from(event.resource.id.clone()), event.envelope.created_at);
+    envelope.metadata.clone_from(&event.envelope.metadata);
+    Some(Message {
+        envelope,
+        session_id: event.session_id.clone(),
+        task_id: event.task_id.clone(),
+        role: Role::deserialize(event.payload.get("role")?).ok()?,
+        parts: shown.map(Part::deserialize).collect::<Result<_, _>>().ok()?,
+    })
+}
+
+/// Reads a stored event.
+///
+/// # Errors
+/// `internal_error` when it is none.
+pub(crate) fn event_of(entry: Map) -> Result<Event, ProtocolError> {
+    serde_json::from_value(Value::Object(entry)).map_err(|error| internal(&error))
+}
+
+/// Whether the stored event holds a message, without reading it.
+fn holds_message(entry: &Map) -> bool {
+    entry.get("resource").and_then(|resource| resource.get("object")).and_then(Value::as_str) == Some(MessageId::OBJECT)
+}
+
+/// The stretches of `transcript` up to and with `spot`; `None` if the spot is not on the way.
+pub(crate) fn clip(transcript: &[Segment], (stream, position): (&str, u64)) -> Option<Vec<Segment>> {
+    let before = |segment: &Segment| segment.stream == stream && segment.first <= position;
+    let last = transcript.iter().rposition(before)?;
+    let mut kept = transcript.get(..=last)?.to_vec();
+    let end = kept.last_mut()?;
+    end.last = Some(end.last.map_or(position, |last| last.min(position)));
+    Some(kept)
+}
+
+/// What one reading of a transcript gave.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// Messages, in order, with the spots of their events.
+    pub(crate) messages: Vec<(Spot, Message)>,
+    /// How far it was read; `None` when it was read to its end.
+    pub(crate) upto: Option<Spot>,
+}
+
+/// Reads messages of `transcript` behind `after`, at most `limit`, looking at no more than about `budget` events.
+///
+/// # Errors
+/// `cursor_expired` when `after` is not in the transcript any more; when the store does not answer.
+pub(crate) async fn read(
+    records: &dyn Records,
+    transcript: &[Segment],
+    after: Option<&Spot>,
+    (limit, budget): (usize, usize),
+) -> Result<Reading, ProtocolError> {
+    let (from, mut position) = match after {
+        None => (0, 0),
+        Some((stream, position)) => {
+            let holds = |segment: &Segment| segment.stream == *stream && segment.first <= *position;
+            let at = transcript.iter().rposition(holds).ok_or_else(|| ProtocolError::cursor_expired("cursor"))?;
+            (at, *position)
+        }
+    };
+    let (mut reading, mut looked_at) = (Reading::default(), 0);
+    for segment in transcript.iter().skip(from) {
+        position = position.max(segment.first.saturating_sub(1));
+        loop {
+            let entries = records.entries(&segment.stream, position, PAGE).await.map_err(store)?;
+            let is_end = entries.len() < PAGE;
+            looked_at += entries.len();
+            for StreamEntry { position: at, entry } in entries {
+                if segment.last.is_some_and(|last| at > last) {
+                    break;
+                }
+                position = at;
+                if !holds_message(&entry) {
+                    continue;
+                }
+                let spot = (segment.stream.clone(), at);
+                reading.messages.extend(message_of(&event_of(entry)?).map(|message| (spot.clone(), message)));
+                if reading.messages.len() == limit {
+                    return Ok(Reading { upto: Some(spot), ..reading });
+                }
+            }
+            if is_end || segment.last.is_some_and(|last| position >= last) {
+                break;
+            }
+            if looked_at >= budget {
+                return Ok(Reading { upto: Some((segment.stream.clone(), position)), ..reading });
+            }
+        }
+        position = 0;
+    }
+    Ok(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(stream: &str, first: u64, last: Option<u64>) -> Segment {
+        Segment { stream: stream.to_owned(), first, last }
+    }
+
+    #[test]
+    fn a_transcript_is_clipped_where_it_is() {
+        let whole = [segment("a", 1, Some(5)), segment("b", 3, Some(9)), segment("b", 12, None)];
+        assert_eq!(clip(&whole, ("a", 4)), Some(vec![segment("a", 1, Some(4))]));
+        assert_eq!(clip(&whole, ("a", 7)), Some(vec![segment("a", 1, Some(5))]), "what was left out stays out");
+        assert_eq!(clip(&whole, ("b", 11)), Some(whole[..2].to_vec()), "between two stretches");
+        let end = [whole[0].clone(), whole[1].clone(), segment("b", 12, Some(20))];
+        assert_eq!(clip(&whole, ("b", 20)), Some(end.to_vec()));
+        assert_eq!(clip(&whole, ("c", 1)), None);
+        assert_eq!(clip(&whole, ("b", 2)), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Workspaces: where sessions, artifacts and branches belong. They have no events of their own.
+
+use dormouse_ports::Journal;
+use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::resource::{CreateWorkspaceRequest, UpdateWorkspaceRequest, Workspace};
+use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
+use serde_json::json;
+
+use crate::api::{Api, Change, found};
+use crate::documents::Stored;
+use crate::{Answer, Call};
+
+impl Api {
+    pub(crate) async fn list_workspaces(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        self.page::<Workspace>(call, None, |_| true).await
+    }
+
+    pub(crate) async fn get_workspace(&self, call: &Call) -> Result<Answer, ProtocolError> {
+        found(&self.named::<Workspace>(call, "workspace_id").await?.kept.resource)
+    }
+
+    /// What a sandbox would need is kept in the metadata: there is none here.
+    pub(crate) fn create_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
+        if call.actor.workspaces.is_some() {
+            let message = "the key is bound to workspaces and cannot make others";
+            return Err(ProtocolError::new(ErrorCode::PermissionDenied, message));
+        }
+        let request: CreateWorkspaceRequest = call.body.clone().decode()?;
+        let mut metadata = request.metadata;
+        let sandbox = [
+            ("image", json!(request.image)),
+            ("packages", json!(request.packages)),
+            ("network_policy", json!(request.network_policy)),
+            ("sandbox_backend", json!(request.sandbox_backend)),
+        ];
+        for (name, value) in sandbox {
+            let is_empty = value.is_null() || value == json!([]) || value == json!({});
+            if !is_empty && !metadata.contains_key(name) {
+                metadata.insert(name.to_owned(), value);
+            }
+        }
+        let id: WorkspaceId = self.fresh(call.now);
+        let workspace = Workspace {
+            envelope: Envelope::new(id.clone(), call.now).with_metadata(metadata),
+            name: request.name,
+            root: request.root,
+            default_branch_id: None,
+            host: None,
+            repository: None,
+            tenant_id: Some(call.actor.tenant.clone()),
+            capabilities: Vec::new(),
+            connectors: Vec::new(),
+            quota_id: None,
+        };
+        write(&Stored::new(&call.actor.tenant, Some(id), workspace, ()), 201)
+    }
+
+    pub(crate) async fn update_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
+        let request: UpdateWorkspaceRequest = call.body.clone().decode()?;
+        let mut stored = self.named::<Workspace>(call, "workspace_id").await?;
+        if request.quota_id.as_ref().is_some_and(Option::is_some) {
+            return Err(ProtocolError::not_found("quota"));
+        }
+        let workspace = &mut stored.kept.resource;
+        workspace.name = request.name.unwrap_or_else(|| workspace.name.clone());
+        workspace.capabilities = request.capabilities.unwrap_or_else(|| std::mem::take(&mut workspace.capabilities));
+        workspace.envelope.metadata =
+            request.metadata.unwrap_or_else(|| std::mem::take(&mut workspace.envelope.metadata));
+        workspace.envelope.updated_at = call.now;
+        write(&stored, 200)
+    }
+}
+
+fn write(workspace: &Stored<Workspace>, status: u16) -> Result<Change, ProtocolError> {
+    let journal = Journal { documents: vec![workspace.write()?], appends: Vec::new() };
+    Change::new(journal, status, &workspace.kept.resource)
+}

@@ -1,0 +1,126 @@
+//! Events: ranges, single ones, positions and sequences.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::world::{World, actor, ada, ids, says, text};
+
+/// Many at once in one session: every event is there, in a row, with its number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writers_at_once_leave_no_gap() {
+    let (world, session) = World::with_session().await;
+    let writers = (0..24).map(|n| {
+        let (world, session) = (world.clone(), session.clone());
+        tokio::spawn(async move {
+            if n % 3 == 0 {
+                world.post(&format!("{session}/tasks"), says("Hello")).await;
+                world.work().await;
+            } else if n % 3 == 1 {
+                let body = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "Hi"}]}});
+                world.post(&format!("{session}/messages"), body).await;
+            } else {
+                world.post(&format!("{session}/branches"), json!({"kind": "session", "base_ref": "main"})).await;
+            }
+        })
+    });
+    let ticking = {
+        let clock = world.clock.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::task::yield_now().await;
+                clock.advance(std::time::Duration::from_millis(1));
+            }
+        })
+    };
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    world.work().await;
+    ticking.abort();
+    let events = world.entries(session.rsplit('/').next().unwrap()).await;
+    let mut sequences = BTreeMap::<String, u64>::new();
+    let mut before = Value::Null;
+    for event in &events {
+        assert_eq!(event["previous_event_id"], before);
+        before = event["id"].clone();
+        let count = sequences.entry(event["resource"].to_string()).or_default();
+        *count += 1;
+        assert_eq!(event["sequence"], *count, "{event:#}");
+    }
+    // One for the session, one for each message and branch; of each task five.
+    assert_eq!(events.len(), 1 + 16 + 8 * 5);
+    assert_eq!(world.get(&session).await["last_event_id"], before);
+}
+
+#[tokio::test]
+async fn ranges_go_on_behind_a_cursor() {
+    let (world, session) = World::with_session().await;
+    for _ in 0..2 {
+        world.post(&format!("{session}/tasks"), says("Hello")).await;
+        world.work().await.unwrap();
+    }
+    let all = world.get(&format!("{session}/events")).await;
+    assert_eq!((ids(&all).len(), &all["page"]["has_more"]), (11, &json!(false)));
+    for target in ["/v1/events".to_owned(), format!("{session}/events")] {
+        let (mut read, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = world.get(&format!("{target}?limit=3{after}")).await;
+            read.extend(ids(&page));
+            let Some(cursor) = page["page"]["next_cursor"].as_str() else { break };
+            after = format!("&after_event_id={cursor}");
+        }
+        assert_eq!(read, ids(&all), "{target}");
+        for (index, event) in ids(&all).iter().enumerate() {
+            let rest = world.get(&format!("{target}?after_event_id={event}")).await;
+            assert_eq!(ids(&rest), ids(&all)[index + 1..], "{target}");
+        }
+    }
+    for event in all["data"].as_array().unwrap() {
+        assert_eq!(world.get(&format!("/v1/events/{}", text(&event["id"]))).await, *event);
+    }
+}
+
+#[tokio::test]
+async fn a_task_has_its_own_events() {
+    let (world, session) = World::with_session().await;
+    let first = world.post(&format!("{session}/tasks"), says("Hello")).await;
+    let second = world.post(&format!("{session}/tasks"), says("Hello")).await;
+    world.work().await.unwrap();
+    for task in [&first, &second] {
+        let list = world.get(&format!("/v1/tasks/{}/events?limit=2", text(&task["id"]))).await;
+        let cursor = text(&list["page"]["next_cursor"]);
+        let rest = world.get(&format!("/v1/tasks/{}/events?after_event_id={cursor}", text(&task["id"]))).await;
+        let both: Vec<&Value> = [&list, &rest].into_iter().flat_map(|l| l["data"].as_array().unwrap()).collect();
+        assert_eq!(both.len(), 5);
+        assert!(both.iter().all(|event| event["task_id"] == task["id"]));
+        let filtered = world.get(&format!("/v1/events?task_id={}", text(&task["id"]))).await;
+        assert_eq!(ids(&filtered).len(), 5);
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_that_leads_nowhere_has_expired() {
+    let (world, session) = World::with_session().await;
+    let (other, foreign) = (World::with_session().await, "event_session_x_0000000000000001");
+    let next = text(&world.get(&format!("{session}/events")).await["data"][0]["id"]).replace("0001", "0002");
+    drop(other);
+    for target in ["/v1/events".to_owned(), format!("{session}/events")] {
+        for after in [foreign, "event_x", next.as_str()] {
+            let target = format!("{target}?after_event_id={after}");
+            let refusal = world.refusal(ada(), "GET", &target, Value::Null).await;
+            assert_eq!((refusal.status(), refusal.code().as_str()), (410, "cursor_expired"), "{target}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_a_tenant_are_its_own() {
+    let (world, _) = World::with_session().await;
+    let eve = actor("eve", "evil", None);
+    let theirs = world.call(eve.clone(), "GET", "/v1/events", &Value::Null, None).await.unwrap();
+    assert_eq!(crate::world::body(theirs)["data"], json!([]));
+    let mine = ids(&world.get("/v1/events").await);
+    let target = format!("/v1/events/{}", mine[0]);
+    assert_eq!(world.refusal(eve, "GET", &target, Value::Null).await.status(), 404);
+}

@@ -1,0 +1,77 @@
+//! The same request, sent again.
+
+use dormouse_api::Answer;
+use serde_json::{Value, json};
+
+use crate::world::{World, actor, ids, says, text};
+
+#[tokio::test]
+async fn the_same_key_and_body_get_the_same_answer() {
+    let (world, session) = World::with_session().await;
+    let path = format!("{session}/tasks");
+    let first = world.keyed(&path, &says("Hello"), "k1").await.unwrap();
+    let before = world.written();
+    let Answer::Json(status, task) = first else { panic!("{first:?} is the first") };
+    world.clock.advance(std::time::Duration::from_secs(3_600));
+    assert_eq!(world.keyed(&path, &says("Hello"), "k1").await, Ok(Answer::Repeated(status, task.clone())));
+    let reused = world.keyed(&path, &says("Bye"), "k1").await.unwrap_err();
+    assert_eq!((reused.status(), reused.code().as_str()), (409, "idempotency_key_reused"));
+    assert_eq!(before, world.written());
+
+    let other = world.keyed(&path, &says("Hello"), "k2").await;
+    assert!(matches!(other, Ok(Answer::Json(202, _))), "another key is another request");
+    let bob = world.call(actor("bob", "acme", None), "POST", &path, &says("Hello"), Some("k1")).await;
+    assert!(matches!(bob, Ok(Answer::Json(202, _))), "another actor is another request");
+    world.clock.advance(std::time::Duration::from_secs(24 * 3_600));
+    let later = world.keyed(&path, &says("Hello"), "k1").await;
+    assert!(matches!(later, Ok(Answer::Json(202, _))), "after a day the key is free again");
+}
+
+#[tokio::test]
+async fn an_answer_stays_what_it_was() {
+    let (world, session) = World::with_session().await;
+    let body = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}});
+    let first = world.keyed(&format!("{session}/messages"), &body, "k").await.unwrap();
+    world.post(&format!("{session}/close"), Value::Null).await;
+    let Answer::Json(status, message) = first else { panic!("{first:?}") };
+    let again = world.keyed(&format!("{session}/messages"), &body, "k").await;
+    assert_eq!(again, Ok(Answer::Repeated(status, message)), "though the session takes nothing any more");
+}
+
+#[tokio::test]
+async fn the_workspace_is_part_of_what_a_key_is_good_for() {
+    let world = World::new();
+    let (one, two) = (world.workspace().await, world.workspace().await);
+    let session = |workspace: &str| json!({"workspace_id": workspace});
+    for workspace in [&one, &two] {
+        let made = world.keyed("/v1/sessions", &session(workspace), "k").await;
+        assert!(matches!(made, Ok(Answer::Json(201, _))), "{made:?}");
+    }
+    let again = world.keyed("/v1/sessions", &session(&one), "k").await;
+    assert!(matches!(again, Ok(Answer::Repeated(201, _))), "{again:?}");
+}
+
+/// Twenty at once, on several threads: one task, one call for work, twenty times the same answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn twenty_parallel_submits_make_one_task() {
+    let (world, session) = World::with_session().await;
+    let submits = (0..20).map(|_| {
+        let (world, path) = (world.clone(), format!("{session}/tasks"));
+        tokio::spawn(async move { world.keyed(&path, &says("Hello"), "k").await.unwrap() })
+    });
+    let (mut firsts, mut tasks) = (0, Vec::new());
+    for submit in submits.collect::<Vec<_>>() {
+        match submit.await.unwrap() {
+            Answer::Json(202, task) => {
+                firsts += 1;
+                tasks.push(task);
+            }
+            Answer::Repeated(202, task) => tasks.push(task),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(firsts, 1);
+    assert!(tasks.windows(2).all(|pair| pair[0] == pair[1]), "{tasks:#?}");
+    assert_eq!(ids(&world.get(&format!("{session}/tasks")).await), [text(&tasks[0]["id"])]);
+    assert_eq!(world.bus.events().len(), 1);
+}

@@ -1,0 +1,11 @@
+//! The operations of the protocol, through `Api::serve`: on memory, with time by hand and the graphs that ship. Every
+//! answer is validated against the schema of its operation.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+mod events;
+mod idempotency;
+mod refusals;
+mod resources;
+mod sessions;
+mod tasks;
+mod world;

@@ -1,0 +1,100 @@
+//! Workspaces, personas, artifacts, branches: what is written can be read, by its id and in its lists.
+
+use dormouse_api::Answer;
+use serde_json::{Value, json};
+
+use crate::world::{World, actor, ada, ids, says, text};
+
+#[tokio::test]
+async fn a_workspace_is_made_read_changed_and_listed() {
+    let world = World::new();
+    let made = world.post("/v1/workspaces", json!({"name": "desk", "root": "/", "image": "debian"})).await;
+    let path = format!("/v1/workspaces/{}", text(&made["id"]));
+    assert_eq!(world.get(&path).await, made);
+    assert_eq!(made["metadata"], json!({"image": "debian"}));
+    let changed = world.patch(&path, json!({"name": "bench", "capabilities": ["write"]})).await;
+    assert_eq!((&changed["name"], &changed["capabilities"]), (&json!("bench"), &json!(["write"])));
+    assert_eq!(changed["metadata"], made["metadata"], "what was not named stays");
+    assert_eq!(world.get("/v1/workspaces").await["data"], json!([changed]));
+}
+
+#[tokio::test]
+async fn each_graph_is_a_persona() {
+    let world = World::new();
+    let page = world.get("/v1/personas?limit=3").await;
+    assert_eq!(ids(&page), ["persona_chat", "persona_expense-approval", "persona_export-job"]);
+    let rest = world.get(&format!("/v1/personas?limit=3&cursor={}", text(&page["page"]["next_cursor"]))).await;
+    assert_eq!((ids(&rest), &rest["page"]["has_more"]), (vec!["persona_reminder".to_owned()], &json!(false)));
+    assert_eq!(world.get("/v1/personas/persona_chat").await, page["data"][0]);
+    assert_eq!(world.refusal(ada(), "GET", "/v1/personas/persona_x", Value::Null).await.status(), 404);
+}
+
+#[tokio::test]
+async fn an_artifact_belongs_to_what_its_task_belongs_to() {
+    let (world, session) = World::with_session().await;
+    let task = world.post(&format!("{session}/tasks"), says("Hello")).await;
+    let given = json!({"kind": "log", "mime_type": "text/plain", "visibility": "public", "task_id": task["id"],
+        "uri": "data:text/plain;base64,aGk="});
+    let made = world.post("/v1/artifacts", given).await;
+    assert_eq!((&made["session_id"], &made["workspace_id"]), (&task["session_id"], &task["workspace_id"]));
+    let id = text(&made["id"]);
+    assert_eq!(world.get(&format!("/v1/artifacts/{id}")).await, made);
+    for filter in ["task_id", "session_id", "workspace_id"] {
+        let list = world.get(&format!("/v1/artifacts?{filter}={}", text(&made[filter]))).await;
+        assert_eq!(ids(&list), [id], "{filter}");
+    }
+    let content = world.call(ada(), "GET", &format!("/v1/artifacts/{id}/content"), &Value::Null, None).await;
+    assert_eq!(content, Ok(Answer::Bytes { content_type: "text/plain".to_owned(), bytes: b"hi".to_vec() }));
+    assert_eq!(world.told(&format!("{session}/events")).await.last().unwrap(), "artifact.created");
+    let other = json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "task_id": task["id"],
+        "workspace_id": "workspace_x"});
+    let refusal = world.refusal(ada(), "POST", "/v1/artifacts", other).await;
+    assert_eq!((refusal.status(), refusal.param()), (400, Some("workspace_id")));
+}
+
+#[tokio::test]
+async fn an_artifact_of_nobody_has_its_own_events() {
+    let world = World::new();
+    let given = json!({"kind": "other", "mime_type": "a/b", "visibility": "internal"});
+    let made = world.post("/v1/artifacts", given).await;
+    let events = world.get("/v1/events").await;
+    assert_eq!(events["data"][0]["resource"]["id"], made["id"]);
+    let event = text(&events["data"][0]["id"]);
+    assert_eq!(world.get(&format!("/v1/events/{event}")).await, events["data"][0]);
+    let path = format!("/v1/artifacts/{}/content", text(&made["id"]));
+    assert_eq!(world.refusal(ada(), "GET", &path, Value::Null).await.status(), 403, "it is internal");
+    assert_eq!(world.refusal(actor("eve", "evil", None), "GET", &path, Value::Null).await.status(), 404);
+}
+
+#[tokio::test]
+async fn a_branch_is_made_in_a_session() {
+    let (world, session) = World::with_session().await;
+    let path = format!("{session}/branches");
+    let made = world.post(&path, json!({"kind": "task", "base_ref": "main", "metadata": {"a": 1}})).await;
+    assert_eq!(world.get(&format!("/v1/branches/{}", text(&made["id"]))).await, made);
+    let given = json!({"kind": "task", "base_ref": "b", "parent_branch_id": made["id"]});
+    let child = world.post(&path, given).await;
+    assert_eq!(ids(&world.get(&path).await), [text(&child["id"]), text(&made["id"])], "the newest first");
+    let told = world.told(&format!("{session}/events")).await;
+    assert_eq!(told, ["session.created", "branch.created", "branch.created"]);
+}
+
+#[tokio::test]
+async fn pages_survive_what_is_written_between_them() {
+    let world = World::new();
+    let mut made = Vec::new();
+    for _ in 0..5 {
+        made.push(world.workspace().await);
+        world.clock.advance(std::time::Duration::from_millis(1));
+    }
+    let first = world.get("/v1/workspaces?limit=2").await;
+    assert_eq!(ids(&first), [made[4].as_str(), &made[3]]);
+    world.workspace().await;
+    let next = |page: &Value| format!("/v1/workspaces?limit=2&cursor={}", text(&page["page"]["next_cursor"]));
+    let second = world.get(&next(&first)).await;
+    assert_eq!(ids(&second), [made[2].as_str(), &made[1]]);
+    let third = world.get(&next(&second)).await;
+    assert_eq!((ids(&third), &third["page"]["next_cursor"]), (vec![made[0].clone()], &Value::Null));
+    let refusal = world.refusal(actor("bob", "acme", None), "GET", &next(&first), Value::Null).await;
+    assert_eq!((refusal.status(), refusal.param()), (400, Some("cursor")), "a cursor is for whom it was made");
+}

@@ -1,0 +1,229 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use dormouse_api::{Actor, Answer, Api, Call, Chronicle, Offer, Parts};
+use dormouse_engine::{Engine, Ports};
+use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
+use dormouse_ports::{Clock, Records, StateStore};
+use dormouse_protocol::cursor::Cursors;
+use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::openapi::{About, document};
+use dormouse_protocol::operation::Output;
+use dormouse_protocol::request::{Body, IdempotencyKey, Query};
+use dormouse_protocol::resource::AutonomyTier;
+use dormouse_protocol::{Operation, ProtocolError, Scope};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use serde_json::{Value, json};
+
+/// Everything behind the front.
+pub(crate) struct World {
+    pub(crate) api: Api,
+    pub(crate) harness: Harness,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) bus: Arc<MemoryBus>,
+    pub(crate) subscriptions: Arc<MemorySubscriptions>,
+    /// How many calls for work were taken.
+    taken: Mutex<usize>,
+}
+
+impl World {
+    pub(crate) fn new() -> Arc<Self> {
+        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
+        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let chronicle = Chronicle::new(store.clone(), store.clone(), clock.clone());
+        let ports = Ports {
+            store: Arc::new(chronicle),
+            clock: clock.clone(),
+            ids: Arc::new(CountingIds::default()),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(DescriptorWakes),
+        };
+        let graphs = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
+        let offer = |graph: &str| Offer::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
+        let offers = ["chat", "expense-approval", "export-job", "reminder"].map(offer).to_vec();
+        let config = HarnessConfig::new(Mode::Sessioned);
+        let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
+        let api = Api::new(Parts {
+            harness: harness.clone(),
+            records: store.clone(),
+            subscriptions: subscriptions.clone(),
+            cursors: Cursors::new(b"secret"),
+            offers,
+        });
+        Arc::new(Self { api, harness, store, clock, bus, subscriptions, taken: Mutex::default() })
+    }
+
+    /// A world with a workspace and a session in it; the path of the session.
+    pub(crate) async fn with_session() -> (Arc<Self>, String) {
+        let world = Self::new();
+        let workspace = world.workspace().await;
+        let session = world.post("/v1/sessions", json!({"workspace_id": workspace})).await;
+        let path = format!("/v1/sessions/{}", text(&session["id"]));
+        (world, path)
+    }
+
+    pub(crate) async fn workspace(&self) -> String {
+        let workspace = self.post("/v1/workspaces", json!({"name": "desk", "root": "/"})).await;
+        text(&workspace["id"]).to_owned()
+    }
+
+    pub(crate) async fn get(&self, target: &str) -> Value {
+        body(self.call(ada(), "GET", target, &Value::Null, None).await.unwrap())
+    }
+
+    pub(crate) async fn post(&self, target: &str, body: Value) -> Value {
+        self::body(self.call(ada(), "POST", target, &body, None).await.unwrap())
+    }
+
+    pub(crate) async fn patch(&self, target: &str, body: Value) -> Value {
+        self::body(self.call(ada(), "PATCH", target, &body, None).await.unwrap())
+    }
+
+    pub(crate) async fn keyed(&self, target: &str, body: &Value, key: &str) -> Result<Answer, ProtocolError> {
+        self.call(ada(), "POST", target, body, Some(key)).await
+    }
+
+    /// Asks for what is refused, as `actor`; nothing must have been written.
+    pub(crate) async fn refusal(&self, actor: Actor, method: &str, target: &str, body: Value) -> ProtocolError {
+        let before = self.written();
+        let refusal = self.call(actor, method, target, &body, None).await;
+        assert_eq!(before, self.written(), "{method} {target}: a refusal writes nothing");
+        refusal.map(|answer| panic!("{method} {target}: {answer:?}")).unwrap_err()
+    }
+
+    /// Serves a call as the front would make it.
+    pub(crate) async fn call(
+        &self,
+        actor: Actor,
+        method: &str,
+        target: &str,
+        body: &Value,
+        key: Option<&str>,
+    ) -> Result<Answer, ProtocolError> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let found = Operation::find(method, path)?;
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let call = Call {
+            operation: found.operation,
+            params: found.params,
+            query: Query::parse(query)?,
+            body: Body::read(found.operation, Some("application/json"), &bytes)?,
+            actor,
+            idempotency_key: IdempotencyKey::read(key)?,
+            target: found.target,
+            now: self.clock.now(),
+        };
+        let answer = self.api.serve(call).await?;
+        validate(found.operation, &answer);
+        Ok(answer)
+    }
+
+    /// Everything that is stored, to compare.
+    pub(crate) fn written(&self) -> String {
+        format!("{:?}", self.store)
+    }
+
+    /// Does all work that was called for, and returns what came of the last.
+    pub(crate) async fn work(&self) -> Option<TurnOutcome> {
+        let mut last = None;
+        loop {
+            let event = {
+                let events = self.bus.events();
+                let mut taken = self.taken.lock().unwrap();
+                let Some(event) = events.get(*taken).cloned() else { return last };
+                *taken += 1;
+                event
+            };
+            if event.detail_type == dormouse_harness::WORK {
+                let id = text(&event.detail["invocation_id"]).into();
+                last = Some(self.harness.take_up(&id, None).await.outcome);
+            }
+        }
+    }
+
+    /// Delivers a signal as the callback address does.
+    pub(crate) async fn callback(&self, task: &str, payload: Value) -> Turn {
+        let payload = payload.as_object().unwrap().clone();
+        self.harness.turn(Transmission::callback(task, None, payload)).await
+    }
+
+    /// The events of `stream`, by what they are called.
+    pub(crate) async fn told(&self, target: &str) -> Vec<String> {
+        let list = self.get(target).await;
+        list["data"].as_array().unwrap().iter().map(|event| text(&event["event"]).to_owned()).collect()
+    }
+
+    /// The stored entries of a stream, past every filter.
+    pub(crate) async fn entries(&self, stream: &str) -> Vec<Value> {
+        let entries = self.store.entries(stream, 0, usize::MAX).await.unwrap();
+        entries.into_iter().map(|entry| Value::Object(entry.entry)).collect()
+    }
+}
+
+/// Who may do everything in all workspaces of a tenant.
+pub(crate) fn ada() -> Actor {
+    actor("ada", "acme", None)
+}
+
+pub(crate) fn actor(name: &str, tenant: &str, workspaces: Option<&[&str]>) -> Actor {
+    let workspaces = workspaces.map(|ids| ids.iter().map(|id| WorkspaceId::from(*id)).collect::<BTreeSet<_>>());
+    let scopes = Scope::ALL.iter().copied().collect();
+    Actor { name: name.to_owned(), tenant: tenant.to_owned(), workspaces, scopes }
+}
+
+/// What was answered.
+pub(crate) fn body(answer: Answer) -> Value {
+    match answer {
+        Answer::Json(_, body) | Answer::Repeated(_, body) => body,
+        Answer::Bytes { .. } | Answer::Empty => panic!("{answer:?} is no JSON"),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
+/// The ids of a list.
+pub(crate) fn ids(list: &Value) -> Vec<String> {
+    list["data"].as_array().unwrap().iter().map(|one| text(&one["id"]).to_owned()).collect()
+}
+
+/// A message of the user, as the body of a submit.
+pub(crate) fn says(words: &str) -> Value {
+    json!({"input": {"role": "user", "parts": [{"type": "text", "text": words, "visibility": "public"}]}})
+}
+
+static SCHEMAS: LazyLock<BTreeMap<&'static str, jsonschema::Validator>> = LazyLock::new(|| {
+    let document = any_of(document(About { title: "Dormouse", description: "" }));
+    let schemas = Operation::ALL.iter().filter_map(|operation| {
+        let spec = operation.spec();
+        let Output::Json(status, _) = spec.output else { return None };
+        let method = spec.method.as_str().to_ascii_lowercase();
+        let response = &document["paths"][spec.path][method]["responses"][status.to_string()];
+        let schema = &response["content"]["application/json"]["schema"];
+        let root = json!({"allOf": [schema], "components": document["components"]});
+        Some((spec.id, jsonschema::options().should_validate_formats(true).build(&root).unwrap()))
+    });
+    schemas.collect()
+});
+
+/// `oneOf` is read as `anyOf`: a message is also an object.
+fn any_of(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (if name == "oneOf" { "anyOf".to_owned() } else { name }, any_of(value)))
+            .collect(),
+        Value::Array(items) => items.into_iter().map(any_of).collect(),
+        other => other,
+    }
+}
+
+fn validate(operation: Operation, answer: &Answer) {
+    let spec = operation.spec();
+    let (Answer::Json(status, body) | Answer::Repeated(status, body)) = answer else { return };
+    assert_eq!(*status, spec.output.status(), "{}", spec.id);
+    let errors = SCHEMAS[spec.id].iter_errors(body).map(|error| error.to_string()).collect::<Vec<_>>();
+    assert!(errors.is_empty(), "{}: {errors:?}\n{body:#}", spec.id);
+}
