@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Glance,
-    InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
+    Glance, InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page,
+    ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
     StateStore, StoreError, SuspendFrom, Upkeep,
 };
 use dormouse_protocol::envelope::Named;
@@ -292,5 +292,13 @@ impl StateStore for Chronicle {
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.store.upkeep(upkeep).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.store.dead_claims(now).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.store.collect(now, cursor).await
     }
 }

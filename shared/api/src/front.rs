@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::future::{Either, select};
 use tracing::Instrument;
 
+use crate::api::Api;
 use crate::http::Content;
 use crate::keys::Keys;
 use crate::stream::{Resume, Streams};
@@ -39,6 +40,13 @@ pub trait Operations: Send + Sync {
     /// # Errors
     /// What the caller is told instead of an answer.
     async fn serve(&self, call: Call) -> Result<Answer, ProtocolError>;
+}
+
+#[async_trait]
+impl Operations for Api {
+    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+        Self::serve(self, call).await
+    }
 }
 
 /// What a [`Front`] is made of.
@@ -136,6 +144,7 @@ impl Front {
 fn respond(answer: Answer) -> Response {
     match answer {
         Answer::Json(status, value) => Response::json(status, &value),
+        Answer::Repeated(status, value) => Response::json(status, &value).header("idempotent-replayed", "true"),
         Answer::Bytes { content_type, bytes } => Response::new(200, &content_type, Content::Whole(bytes)),
         Answer::Empty => Response::empty(),
     }

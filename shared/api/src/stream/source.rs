@@ -168,7 +168,7 @@ fn event(entry: Map) -> Result<Event, ProtocolError> {
 
 fn decode<T: serde::de::DeserializeOwned>(answer: Answer) -> Result<T, ProtocolError> {
     match answer {
-        Answer::Json(_, value) => serde_json::from_value(value).map_err(|_| broken()),
+        Answer::Json(_, value) | Answer::Repeated(_, value) => serde_json::from_value(value).map_err(|_| broken()),
         Answer::Bytes { .. } | Answer::Empty => Err(broken()),
     }
 }
