@@ -39,7 +39,7 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
     InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
+    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep, limits,
 };
 use jiff::Timestamp;
 
@@ -86,7 +86,7 @@ impl Default for StoreConfig {
         Self {
             inline_limit: 2 * 1024,
             whole_limit: 768,
-            state_limit: 4 * 1024 * 1024,
+            state_limit: limits::STATE,
             page_size: 100,
             finished_kept: 30 * DAY,
             delivered_kept: 7 * DAY,

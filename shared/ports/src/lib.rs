@@ -35,9 +35,11 @@
 mod bus;
 mod category;
 mod checkpoint;
+mod fan_in;
 mod growing;
 mod identity;
 mod invocation;
+pub mod limits;
 mod runtime;
 mod session;
 mod signal;
@@ -50,15 +52,17 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
+pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
     Cancellation, Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, RESOLUTION,
     Resolution, SignalDescriptor,
 };
+pub use limits::InvocationLimits;
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
-pub use signal::{BufferOutcome, BufferedSignal, SignalRecord, SignalState};
+pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};
 pub use store::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationWrite, Page, ParkedRow, PendingRow,
     SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,

@@ -175,6 +175,7 @@ async fn times(scene: &Scene) {
         now,
         until: now + Duration::from_secs(30),
         payload: Some(Map::new()),
+        answered: None,
     };
     assert!(matches!(store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();

@@ -106,7 +106,7 @@ async fn go_on(
 
 /// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first, with the payload laid
 /// over the innermost one.
-fn prepare(
+pub(super) fn prepare(
     graph: &CompiledGraph,
     paused: &PausedInvocation,
     payload: Map,

@@ -1,6 +1,6 @@
 //! What becomes of a pause when the graph has changed since.
 
-use dormouse_ports::{Category, PausedInvocation};
+use dormouse_ports::{Category, Map, PausedInvocation};
 
 use super::resume;
 use crate::{CompiledGraph, EngineError, UpgradePolicy};
@@ -35,6 +35,17 @@ impl CompiledGraph {
         } else {
             Upgrade::Reshaped
         })
+    }
+}
+
+impl CompiledGraph {
+    /// Whether `paused` could go on with `payload`: what a coordinator asks that gathers several signals before it
+    /// resumes. It changes nothing.
+    ///
+    /// # Errors
+    /// What a resume would be refused with, `suspension_resume_payload_invalid` among it.
+    pub fn takes_payload(&self, paused: &PausedInvocation, payload: Map) -> Result<(), EngineError> {
+        resume::prepare(self, paused, payload).map(|_| ())
     }
 }
 
