@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
+use dormouse_ports::limits::PATTERN_RULES;
 use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
 use quamina::Quamina;
 use serde::{Deserialize, Serialize};
@@ -71,8 +72,16 @@ impl Rules {
         pattern::check(&wait.pattern).map_err(SubscriptionError::Rejected)?;
         let pattern = pattern::shape(wait, signal_id).map_err(SubscriptionError::Rejected)?;
         let name = name_of(&[&sorted(&Value::Object(pattern.clone())).to_string(), &wait.correlation]);
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).rules.contains_key(&name) {
-            return Ok(());
+        {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            if known.rules.contains_key(&name) {
+                return Ok(());
+            }
+            if known.rules.len() >= PATTERN_RULES {
+                let advice = "let waits share a pattern";
+                let sentence = format!("the bus has {PATTERN_RULES} rules, which is the limit: {advice}");
+                return Err(SubscriptionError::Rejected(sentence));
+            }
         }
         let rule = Rule { pattern, correlation: wait.correlation.clone() };
         let kept = self.spool.put(&name, &rule).await;

@@ -128,6 +128,11 @@ impl Witness {
         self.invocations.get(id).is_some_and(|record| record.paused.generation > generation || has_ended(record))
     }
 
+    /// Whether another payload than `payload` was parked for the signal `id`: an event may have been faster.
+    pub(crate) fn has_parked_another(&self, id: &SignalId, payload: &Map) -> bool {
+        self.parked.get(id).into_iter().flatten().any(|parked| parked.payload != *payload)
+    }
+
     /// The claims of all invocations that are being resumed.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.invocations.values().filter_map(|record| match &record.status {

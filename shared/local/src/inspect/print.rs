@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use dormouse_harness::doctor::in_words;
-use dormouse_ports::{InvocationRecord, InvocationStatus};
+use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -66,9 +66,15 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
         "invocation_id": paused.invocation_id, "status": status(record), "graph": paused.graph,
         "session_id": paused.session_id, "correlation_id": paused.correlation_id, "generation": paused.generation,
         "since": paused.suspended_at, "node": paused.suspended_at_node.join("/"), "waits_for": paused.descriptor,
-        "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
+        "answers": paused.fan_in.as_ref().map(answers), "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
         "failure": failure, "state": state,
     })
+}
+
+/// Who has answered of several, and who has not.
+fn answers(fan_in: &FanIn) -> Value {
+    json!({ "answered": fan_in.answers, "missing": fan_in.missing().collect::<Vec<_>>(), "until": fan_in.until,
+        "veto": fan_in.veto })
 }
 
 /// Writes to the standard output, with colours only where a terminal shows them.
