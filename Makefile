@@ -7,9 +7,10 @@ SUITE ?= conformance/fixtures
 REFERENCE ?= openarmature==0.17.0
 SEEDS ?= 1000
 FROM ?= 0
+SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate conformance bench bench-cold bench-cost bench-compare build lint lint-infra test-aws deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -37,6 +38,9 @@ simulate: ## Run the simulation on SEEDS=1000 seeds from FROM=0 on; ARGS='--seed
 	@echo "building with optimisation (the first time takes some minutes)"
 	@$(CARGO) run --quiet --release --package dormouse-tests --bin simulate -- $(or $(ARGS),--seeds $(SEEDS) --from $(FROM))
 
+record-fixtures: ## Keep the records that this version writes, so that later versions are tested against them
+	@$(CARGO) run --quiet --package dormouse-tests --bin record-fixtures
+
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
 
@@ -59,6 +63,9 @@ bench-cold: ## Measure how long each function needs to its first answer, its mem
 
 bench-cost: ## Count what a suspended and resumed turn costs by the length of its session's history, and in dollars
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cost
+
+bench-sleepers: ## Fill a store with SLEEPERS=100000 invocations: a resume and a sweep must cost what they cost among a thousand
+	@SLEEPERS='$(SLEEPERS)' $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench sleepers
 
 bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
 	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_aws::RandomIds;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, GrowingLists, IdSource,
-    InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, GrowingLists,
+    IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
     PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId, SessionRecord, SessionSummary,
     SessionWrite, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
@@ -153,6 +153,10 @@ impl StateStore for WatchedStore {
         self.inner.glance(ids).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.dead_claims(now).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.inner.pending_row(paused).await
     }
@@ -163,6 +167,10 @@ impl StateStore for WatchedStore {
 
     async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
         self.inner.sweep_position(lane).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.inner.collect(now, cursor).await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

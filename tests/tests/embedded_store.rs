@@ -1,5 +1,6 @@
 //! The embedded store keeps what it is given, and forgets what has expired.
 
+use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{BufferedSignal, Commit, GrowingLists, Map, SessionExpectation, SessionWrite, StateStore};
@@ -39,6 +40,25 @@ async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit()
         assert_eq!(loaded.record.map(|record| record.version), Some(1), "round {round}");
         drop(store);
         embedded.stop().await.expect("it stops");
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_the_first_versions_gets_what_it_lacks() {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let client = embedded.client();
+    let key = |name: &str, role| KeySchemaElement::builder().attribute_name(name).key_type(role).build();
+    let text = |name: &str| AttributeDefinition::builder().attribute_name(name).attribute_type("S".into()).build();
+    let table = client.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
+    let table = table.key_schema(key("pk", KeyType::Hash).expect("a key"));
+    let table = table.key_schema(key("sk", KeyType::Range).expect("a key"));
+    let table = table.attribute_definitions(text("pk").expect("an attribute"));
+    table.attribute_definitions(text("sk").expect("an attribute")).send().await.expect("an old table");
+    let old = DynamoDbStateStore::new(&client, TABLE, StoreConfig::default());
+    assert!(old.dead_claims(Timestamp::now()).await.is_err(), "the index of claims is missing");
+    for _ in 0..2 {
+        let store = store(&embedded).await;
+        assert_eq!(store.dead_claims(Timestamp::now()).await.expect("an answer"), []);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
 use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
-use dormouse_ports::{ClaimRequest, Map, PendingRow, SignalDescriptor, StateStore, Upkeep};
+use dormouse_ports::{ClaimRequest, Map, PendingRow, SignalDescriptor, SignalState, StateStore, Upkeep};
 use dormouse_testkit::FaultyStore;
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -105,8 +105,9 @@ async fn calls(count: usize) -> (usize, usize) {
 async fn a_sweep_costs_the_same_however_many_sleep() {
     let (hundred, many) = (calls(101).await, calls(2000).await);
     assert_eq!(hundred, many);
-    // Position and rows of what is due; the same again, rows and one glance, the new position, and what is parked.
-    assert_eq!(many, (2, 7));
+    // Position and rows of what is due, and dead claims; the same again, position, rows and one glance, the new
+    // position, what is parked, and a stretch of the ground with its position.
+    assert_eq!(many, (3, 10));
 }
 
 #[tokio::test]
@@ -130,6 +131,27 @@ async fn a_dead_claim_is_counted_and_taken_over() {
     stage.outlive_leases();
     let expired = sweep(&harness, SweepScope::Everything, 100).await;
     assert_eq!((expired.expired_claims, expired.woken), (1, 1));
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.expired_claims, 0);
+}
+
+#[tokio::test]
+async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
+    let stage = stage();
+    let harness = sleepers(&stage, 200).await;
+    let now = harness.engine().ports().clock.now();
+    let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
+    for id in ["i57", "i191"] {
+        let (invocation_id, payload) = (id.into(), payload.clone());
+        let request =
+            ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload, answered: None };
+        stage.store.claim(&request).await.unwrap();
+    }
+    stage.outlive_leases();
+    // Nothing has fallen due, and in the lane of everything only one row is looked at.
+    let summary = sweep(&harness, SweepScope::Everything, 1).await;
+    assert_eq!((summary.expired_claims, summary.woken, summary.unfinished), (1, 1, true));
+    let summary = sweep(&harness, SweepScope::Due, 100).await;
+    assert_eq!((summary.expired_claims, summary.woken, summary.examined), (1, 1, 0));
 }
 
 #[tokio::test]
@@ -147,6 +169,21 @@ async fn a_row_whose_pause_is_over_is_removed() {
         assert_eq!((summary.orphan_timers, summary.woken, summary.failed), (1, 0, 0), "{scope:?}");
         assert_eq!(stage.store.pending_row(&paused).await.unwrap(), None::<PendingRow>);
     }
+}
+
+#[tokio::test]
+async fn a_wait_of_an_invocation_that_is_gone_is_removed() {
+    let stage = stage();
+    let harness = sleepers(&stage, 1).await;
+    let nobody = SignalState::Waiting { invocation_id: "nobody".into(), generation: 1 };
+    stage.store.plant_signal(&"lost".into(), Some(nobody));
+    assert_eq!(sweep(&harness, SweepScope::Due, 100).await.collected, 0);
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.collected, 1);
+    let kept = async |id: &str| {
+        let record = stage.store.load_signal(&id.into(), harness.engine().ports().clock.now()).await;
+        record.unwrap().is_some()
+    };
+    assert_eq!((kept("lost").await, kept("s0").await), (false, true));
 }
 
 #[tokio::test]

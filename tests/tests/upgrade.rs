@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, Upgrade, UpgradePolicy, suspend,
 };
-use dormouse_harness::{Bucket, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, Fate, Mode, Transmission, TurnOutcome};
 use dormouse_ports::{Category, InvocationStatus, Map, SignalDescriptor, StateStore};
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -40,6 +40,10 @@ async fn asleep() -> Stage {
 
 /// What the report says of the one pause; a resume must agree.
 async fn told(stage: &Stage, graph: GraphBuilder) -> Result<Upgrade, (Category, Bucket, String)> {
+    fate(stage, graph).await.1
+}
+
+async fn fate(stage: &Stage, graph: GraphBuilder) -> (Fate, Result<Upgrade, (Category, Bucket, String)>) {
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph)]);
     let report = worker.migration_report(None).await.unwrap();
     let [pause] = &report.pauses[..] else { panic!("{report:?}") };
@@ -52,7 +56,24 @@ async fn told(stage: &Stage, graph: GraphBuilder) -> Result<Upgrade, (Category, 
         let record = stage.store.load_invocation(&"i-1".into()).await.unwrap().unwrap();
         assert_eq!(record.status, InvocationStatus::Suspended, "it sleeps on");
     }
-    outcome
+    assert_eq!(pause.fate.goes_on(), outcome.is_ok());
+    (pause.fate, outcome)
+}
+
+#[tokio::test]
+async fn each_outcome_has_a_word() {
+    let stage = asleep().await;
+    for (graph, expected) in [
+        (graph("ask", "old", "1"), Fate::Same),
+        (graph("ask", "new", "1"), Fate::Reshaped),
+        (graph("ask", "new", "2").migration("1", "2", Arc::new(Ok)), Fate::Migrated),
+        (graph("ask", "new", "2"), Fate::NeedsMigration),
+        (graph("question", "new", "1"), Fate::Refused),
+        (graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse), Fate::Refused),
+        (graph("ask", "new", "1").upgrade(UpgradePolicy::Pin), Fate::Pinned),
+    ] {
+        assert_eq!(fate(&stage, graph).await.0, expected);
+    }
 }
 
 #[tokio::test]
@@ -97,5 +118,5 @@ async fn a_pause_whose_graph_is_gone_is_reported() {
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, []);
     let report = worker.migration_report(None).await.unwrap();
     let outcome = report.pauses[0].outcome.as_ref().unwrap_err();
-    assert_eq!(outcome.category, Category::GraphUnknown);
+    assert_eq!((&outcome.category, report.pauses[0].fate), (&Category::GraphUnknown, Fate::GraphUnknown));
 }

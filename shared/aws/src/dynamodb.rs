@@ -11,7 +11,9 @@
 
 mod blobs;
 mod checkpoint;
+mod claims;
 mod codec;
+mod collect;
 mod commit;
 mod encode;
 mod fault;
@@ -37,9 +39,9 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
-    InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep, limits,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance,
+    InvocationId, InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep, limits,
 };
 use jiff::Timestamp;
 
@@ -177,6 +179,10 @@ impl StateStore for DynamoDbStateStore {
         self.glance_at(ids).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.query_dead_claims(now).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.read_row(paused).await
     }
@@ -187,6 +193,10 @@ impl StateStore for DynamoDbStateStore {
 
     async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
         self.read_position(lane).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.collect_stretch(now, cursor).await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aws_sdk_dynamodb::operation::{delete_item, get_item, put_item, query, scan, transact_write_items, update_item};
+use aws_sdk_dynamodb::operation::{
+    batch_get_item, delete_item, get_item, put_item, query, scan, transact_write_items, update_item,
+};
 use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity};
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -137,5 +139,8 @@ metered! {
         query::QueryInput / QueryOutput,
         scan::ScanInput / ScanOutput
     ],
-    many: [transact_write_items::TransactWriteItemsInput / TransactWriteItemsOutput]
+    many: [
+        batch_get_item::BatchGetItemInput / BatchGetItemOutput,
+        transact_write_items::TransactWriteItemsInput / TransactWriteItemsOutput
+    ]
 }

@@ -136,7 +136,7 @@ impl Harness {
 
     /// A signal came in time: its delivery is under way, or is taken over from a worker that died.
     async fn finish_accepted(&self, record: &InvocationRecord) -> Result<TurnOutcome, TurnError> {
-        let taken = self.take_over(record).await?;
+        let taken = self.take_over(&record.paused.invocation_id, Some(record.paused.generation)).await?;
         taken.ok_or_else(|| {
             let message = "a signal that came in time is being delivered";
             TurnError::new(Category::ResumeInProgress, message).of(&record.paused.invocation_id)

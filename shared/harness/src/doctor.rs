@@ -251,7 +251,7 @@ impl Harness {
                 upkeep(Upkeep::Wait(Box::new(paused.clone())), "the wait was written again").await
             }
             Finding::Unregistered => self.register_now(paused).await.map(Some),
-            Finding::ClaimExpired => match self.take_over(record).await? {
+            Finding::ClaimExpired => match self.take_over(&paused.invocation_id, Some(paused.generation)).await? {
                 Some(outcome) => said(outcome).map(Some),
                 None => Ok(Some("another worker was faster".to_owned())),
             },

@@ -41,5 +41,5 @@ pub use registry::GraphRegistry;
 pub use sweep::{SweepOrder, SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
 pub use turn_span::{TurnSpan, TurnTracer};
-pub use upgrade::{MigrationReport, PauseUpgrade};
+pub use upgrade::{Fate, MigrationReport, PauseUpgrade};
 pub use wake::DescriptorWakes;

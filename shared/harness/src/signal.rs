@@ -244,14 +244,19 @@ impl Harness {
         }
     }
 
-    /// Takes over the claim of a worker that died, with the payload that it had accepted. `None` when there is no such
+    /// Takes over the claim of a worker that died, in that pause or whichever is current, with the payload that it had
+    /// accepted. `None` when there is no such
     /// claim any more, or not yet.
-    pub(crate) async fn take_over(&self, record: &InvocationRecord) -> Result<Option<TurnOutcome>, TurnError> {
+    pub(crate) async fn take_over(
+        &self,
+        id: &InvocationId,
+        generation: Option<u64>,
+    ) -> Result<Option<TurnOutcome>, TurnError> {
         let budget = self.budget(&Transmission::default());
         let lease = self.lease(budget);
         let request = ClaimRequest {
-            invocation_id: record.paused.invocation_id.clone(),
-            generation: Some(record.paused.generation),
+            invocation_id: id.clone(),
+            generation,
             owner: lease.owner,
             now: self.now(),
             until: self.now() + lease.duration,

@@ -1,13 +1,17 @@
 //! The second line: what was lost between a pause and its wake-up is found and done (late, never lost).
 //!
 //! A sweep looks at a bounded number of rows and remembers where it stopped, so that what it costs does not depend on
-//! how many sleep. In the lane of what fell due it reads only due rows. In the lane of everything it reads the index
-//! itself and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first time, and
-//! that is noted on its row, or to take over a claim whose worker died.
+//! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of their
+//! own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads the index
+//! of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
+//! time, and that is noted on its row. In the lane of the ground it looks at a stretch of all that is stored, for what
+//! nothing refers to any more.
 
 use std::time::Duration;
 
-use dormouse_ports::{Glance, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Upkeep, WakePlan};
+use dormouse_ports::{
+    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Upkeep, WakePlan,
+};
 use jiff::Timestamp;
 
 use crate::harness::subscription_failed;
@@ -20,16 +24,18 @@ const MARGIN: Duration = Duration::from_secs(2);
 const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
 /// Of how many parked signals a sweep finds out whether they were claimed.
 const PARKED_ROWS: usize = 100;
+/// The lane of all that is stored.
+const GROUND: &str = "ground";
 /// The most rows that one glance covers.
 const GLANCE: usize = 100;
 
 /// Which rows a sweep looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepScope {
-    /// What has fallen due.
+    /// What has fallen due, and claims whose worker died.
     Due,
-    /// What has fallen due, and then the rest: claims whose worker died, wake-ups that may not be registered, rows of
-    /// pauses that are over, signals that nobody claimed.
+    /// The same, and then the rest: wake-ups that may not be registered, rows of pauses that are over, signals that
+    /// nobody claimed.
     Everything,
 }
 
@@ -82,6 +88,8 @@ pub struct SweepSummary {
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
     pub unclaimed_signals: usize,
+    /// Items that nothing referred to any more, and which were removed.
+    pub collected: usize,
     /// Whether rows are left for the next sweep.
     pub unfinished: bool,
 }
@@ -94,13 +102,13 @@ struct Allowance {
 }
 
 impl SweepSummary {
-    fn count(&mut self, row: &PendingRow, swept: Result<bool, TurnError>) {
+    fn count(&mut self, id: &InvocationId, swept: Result<bool, TurnError>) {
         match swept {
             Ok(woken) => self.woken += usize::from(woken),
             Err(error) => {
                 self.failed += 1;
                 tracing::warn!(category = %error.category, message = %error.message,
-                    invocation_id = %row.invocation_id, "the sweep could not wake an invocation");
+                    invocation_id = %id, "the sweep could not wake an invocation");
             }
         }
     }
@@ -121,9 +129,11 @@ impl Harness {
         let ends = order.time_left.map(|left| self.engine().ports().clock.monotonic() + left.saturating_sub(MARGIN));
         let mut summary = SweepSummary::default();
         self.sweep_lane(SweepScope::Due, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
+        self.sweep_claims(&Allowance { rows: order.rows, ends }, &mut summary).await?;
         if order.scope == SweepScope::Everything {
             self.sweep_lane(SweepScope::Everything, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
             self.sweep_parked(&mut summary).await?;
+            self.sweep_ground(&Allowance { rows: order.rows, ends }, &mut summary).await?;
         }
         Ok(summary)
     }
@@ -189,8 +199,23 @@ impl Harness {
                 | TurnOutcome::Errored(_)
                 | TurnOutcome::Buffered { .. } => Ok(true),
             };
-            summary.count(row, swept);
+            summary.count(&row.invocation_id, swept);
         }
+    }
+
+    /// Takes over the claims of workers that died. The store knows them without going through what sleeps.
+    async fn sweep_claims(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        let dead = self.engine().ports().store.dead_claims(self.now()).await.map_err(store_failed)?;
+        for (number, id) in dead.iter().enumerate() {
+            if number >= allowance.rows || self.left(allowance).is_some_and(|left| left.is_zero()) {
+                summary.unfinished = true;
+                break;
+            }
+            let taken = self.take_over(id, None).await.map(|turn| turn.is_some());
+            summary.expired_claims += usize::from(!matches!(taken, Ok(false)));
+            summary.count(id, taken);
+        }
+        Ok(())
     }
 
     /// Removes a row whose pause is over.
@@ -209,7 +234,7 @@ impl Harness {
         let glances = self.engine().ports().store.glance(&ids).await.map_err(store_failed)?;
         for (row, glance) in rows.iter().zip(glances) {
             let swept = self.sweep_row(row, glance, summary).await;
-            summary.count(row, swept);
+            summary.count(&row.invocation_id, swept);
         }
         Ok(())
     }
@@ -232,8 +257,7 @@ impl Harness {
         match glance.map(|glance| glance.standing) {
             Some(Standing::Claimed { until }) if until <= self.now() => {
                 summary.expired_claims += 1;
-                let Some(record) = self.load_invocation(&row.invocation_id).await? else { return Ok(false) };
-                Ok(self.take_over(&record).await?.is_some())
+                Ok(self.take_over(&row.invocation_id, Some(row.generation)).await?.is_some())
             }
             Some(Standing::Asleep) if !row.registered => {
                 if let Some(record) = self.load_invocation(&row.invocation_id).await? {
@@ -262,6 +286,22 @@ impl Harness {
             summary.registered += 1;
         }
         self.engine().ports().store.upkeep(&Upkeep::Registered(row.clone())).await.map_err(store_failed)
+    }
+
+    /// Removes what nothing refers to any more from the next stretch of all that is stored.
+    async fn sweep_ground(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        if !self.may_go_on(allowance) {
+            return Ok(());
+        }
+        let store = &self.engine().ports().store;
+        let began = store.sweep_position(GROUND).await.map_err(store_failed)?;
+        let collected = store.collect(self.now(), began.as_deref()).await.map_err(store_failed)?;
+        summary.collected += collected.removed;
+        if collected.next != began {
+            let position = Upkeep::Position { lane: GROUND.to_owned(), position: collected.next };
+            store.upkeep(&position).await.map_err(store_failed)?;
+        }
+        Ok(())
     }
 
     async fn sweep_parked(&self, summary: &mut SweepSummary) -> Result<(), TurnError> {

@@ -1,10 +1,55 @@
 //! What would become of the pauses that are stored, if they were resumed by the graphs of today.
 
 use dormouse_engine::Upgrade;
-use dormouse_ports::{InvocationId, InvocationStatus};
+use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, PausedInvocation, StoreError};
 
 use crate::signal::store_failed;
 use crate::{Harness, TurnError};
+
+/// What would become of a pause, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fate {
+    /// It goes on in the very graph that wrote it.
+    Same,
+    /// It goes on in a graph of another shape.
+    Reshaped,
+    /// It goes on after its states were migrated.
+    Migrated,
+    /// It waits for a worker of the shape that wrote it.
+    Pinned,
+    /// It sleeps on until a migration leads from its schema version to the declared one.
+    NeedsMigration,
+    /// It sleeps on until a worker knows its graph.
+    GraphUnknown,
+    /// It sleeps on: its graph takes no pauses of another shape, or has no place for this one.
+    Refused,
+    /// What is stored of it cannot be read.
+    Unreadable,
+}
+
+impl Fate {
+    /// Whether the graphs of today continue it.
+    pub fn goes_on(self) -> bool {
+        match self {
+            Self::Same | Self::Reshaped | Self::Migrated => true,
+            Self::Pinned | Self::NeedsMigration | Self::GraphUnknown | Self::Refused | Self::Unreadable => false,
+        }
+    }
+
+    /// Its name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Reshaped => "reshaped",
+            Self::Migrated => "migrated",
+            Self::Pinned => "pinned",
+            Self::NeedsMigration => "needs_migration",
+            Self::GraphUnknown => "graph_unknown",
+            Self::Refused => "refused",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
 
 /// What would become of one pause.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,8 +58,10 @@ pub struct PauseUpgrade {
     pub invocation_id: InvocationId,
     /// In which of its pauses.
     pub generation: u64,
-    /// Of which graph.
+    /// Of which graph; empty when the record cannot be read.
     pub graph: String,
+    /// What becomes of it, in a word.
+    pub fate: Fate,
     /// What its graph makes of it, or with what it would be refused: it would sleep on.
     pub outcome: Result<Upgrade, TurnError>,
 }
@@ -33,25 +80,48 @@ impl Harness {
     /// state run and are thrown away.
     ///
     /// # Errors
-    /// When the index or a record cannot be read, or the cursor is not one of its own.
+    /// When the store does not answer, or the cursor is not one of its own.
     pub async fn migration_report(&self, cursor: Option<&str>) -> Result<MigrationReport, TurnError> {
         let store = &self.engine().ports().store;
         let page = store.list_pending(None, cursor).await.map_err(store_failed)?;
         let mut pauses = Vec::new();
         for row in page.items {
-            let Some(record) = self.load_invocation(&row.invocation_id).await? else { continue };
-            match record.status {
-                InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {}
-                InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
-                    continue;
-                }
+            match store.load_invocation(&row.invocation_id).await {
+                Ok(record) => pauses.extend(record.filter(sleeps).map(|record| self.upgrade_of(record.paused))),
+                Err(error @ StoreError::Corrupt(_)) => pauses.push(PauseUpgrade {
+                    invocation_id: row.invocation_id,
+                    generation: row.generation,
+                    graph: String::new(),
+                    fate: Fate::Unreadable,
+                    outcome: Err(store_failed(error)),
+                }),
+                Err(error) => return Err(store_failed(error)),
             }
-            let paused = record.paused;
-            let graph = self.graphs().get(&paused.graph);
-            let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);
-            let (invocation_id, generation, graph) = (paused.invocation_id, paused.generation, paused.graph);
-            pauses.push(PauseUpgrade { invocation_id, generation, graph, outcome });
         }
         Ok(MigrationReport { pauses, next: page.next })
+    }
+
+    fn upgrade_of(&self, paused: PausedInvocation) -> PauseUpgrade {
+        let graph = self.graphs().get(&paused.graph);
+        let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());
+        let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);
+        let fate = match &outcome {
+            Ok(Upgrade::Same) => Fate::Same,
+            Ok(Upgrade::Reshaped) => Fate::Reshaped,
+            Ok(Upgrade::Migrated { .. }) => Fate::Migrated,
+            Err(error) if error.category == Category::GraphUnknown => Fate::GraphUnknown,
+            Err(error) if error.category == Category::SuspensionPinned => Fate::Pinned,
+            Err(_) if !has_chain => Fate::NeedsMigration,
+            Err(_) => Fate::Refused,
+        };
+        let (invocation_id, generation, graph) = (paused.invocation_id, paused.generation, paused.graph);
+        PauseUpgrade { invocation_id, generation, graph, fate, outcome }
+    }
+}
+
+fn sleeps(record: &InvocationRecord) -> bool {
+    match record.status {
+        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => true,
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => false,
     }
 }

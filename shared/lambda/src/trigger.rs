@@ -176,7 +176,7 @@ fn is_to_be_raised(error: &TurnError) -> bool {
 /// What a sweep did and found, told to the log (whose lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, woken, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
-    let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, .. } = summary;
+    let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;
     let (late_s, oldest_pause_seconds) = (late_by.as_secs(), oldest_pause.as_secs());
     let scope = scope.as_str();
     tracing::info!(
@@ -190,12 +190,13 @@ fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
         expired_claims,
         orphan_timers,
         unclaimed_signals,
+        collected,
         unfinished,
         "sweep"
     );
     json!({ "status": "swept", "examined": examined, "woken": woken, "registered": registered, "failed": failed,
         "expired_claims": expired_claims, "orphan_timers": orphan_timers, "unclaimed_signals": unclaimed_signals,
-        "unfinished": unfinished })
+        "collected": collected, "unfinished": unfinished })
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use dormouse_lambda::telemetry;
 use dormouse_otel::Telemetry;
 use tracing_subscriber::layer::SubscriberExt;
@@ -21,8 +22,8 @@ use crate::inspect::{Ask, inspect};
 #[command(
     name = "dormouse",
     version,
-    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong; \
-        4 there is no such invocation."
+    after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, or \
+        pauses that this version would not continue; 4 there is no such invocation."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -72,6 +73,11 @@ enum Log {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Dev(arguments) => run(arguments),
+        Command::Ask(Ask::Migrate(ask)) if !ask.dry_run => {
+            let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
+                --dry-run` reports what would become of them";
+            Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit()
+        }
         Command::Ask(ask) => look(ask),
     }
 }
@@ -133,8 +139,6 @@ fn complain(message: &str) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

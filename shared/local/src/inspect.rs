@@ -1,8 +1,10 @@
-//! The commands that look at what sleeps: `pending`, `show`, `signal` and `doctor`.
+//! The commands that look at what sleeps: `pending`, `show`, `signal`, `cancel`, `migrate` and `doctor`.
 //!
 //! Each prints for people, or with `--json` one JSON document for scripts. Neither has more or less to say.
 
 mod ask;
+mod cancel;
+mod migrate;
 mod print;
 
 use std::io::{self, Read};
@@ -19,12 +21,16 @@ use crate::target::{Opened, TargetError};
 pub(crate) use ask::Ask;
 use print::{Printer, Row};
 
+/// Said where a wake-up is to be registered and there is nothing to register it with.
+const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
+    serve the store registers it: see that one runs";
+
 /// How the commands end. Whatever clap refuses ends with 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Done, and nothing is wrong.
     Fine,
-    /// Done, and the doctor found something that is still wrong.
+    /// Done, and something was found that is still wrong.
     Trouble,
     /// There is no such invocation.
     NotFound,
@@ -86,6 +92,18 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
             };
             let opened = ask.target.open(100).await?;
             let ended = signal(&opened, transmission, ask.json).await;
+            opened.close().await?;
+            ended
+        }
+        Ask::Cancel(ask) => {
+            let opened = ask.target.open(100).await?;
+            let ended = cancel::cancel(&opened, ask.id.into(), ask.reason, (ask.ahead, ask.json)).await;
+            opened.close().await?;
+            ended
+        }
+        Ask::Migrate(ask) => {
+            let opened = ask.target.open(100).await?;
+            let ended = migrate::report(&opened, &ask.bounds, ask.json).await;
             opened.close().await?;
             ended
         }
@@ -249,6 +267,9 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
         if let Some(remedy) = remark.finding.remedy() {
             match repair {
                 false => told["remedy"] = remedy.into(),
+                true if remark.finding == Finding::Unregistered && !opened.registers() => {
+                    told["not_repaired"] = LEFT_TO_THE_SWEEP.into();
+                }
                 true => match opened.harness.repair(&diagnosis.record, remark.finding).await {
                     Ok(done) => told["repaired"] = done.into(),
                     Err(error) => told["not_repaired"] = format!("{}: {}", error.category, error.message).into(),

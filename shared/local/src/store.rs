@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
-use dynoxide::Database;
+use dynoxide::{Database, ImportOptions};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -88,6 +89,20 @@ impl EmbeddedDynamoDb {
         let database = self.database.0.clone();
         let swept = tokio::task::spawn_blocking(move || database.sweep_ttl().map_err(failed)).await;
         swept.map_err(failed)?
+    }
+
+    /// Adds `items`, in the JSON of DynamoDB's own requests, to a table as they are: records of other versions, and more
+    /// of them than requests would bring there in time.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::Database`] when one of them is no item or the database failed; none of them is there then.
+    pub async fn import(&self, table: &str, items: Vec<Value>) -> Result<(), EmbeddedError> {
+        let (database, table) = (self.database.0.clone(), table.to_owned());
+        let import = move || {
+            let items = items.into_iter().map(serde_json::from_value).collect::<Result<_, _>>().map_err(failed)?;
+            database.import_items(&table, items, ImportOptions::default()).map(|_| ()).map_err(failed)
+        };
+        tokio::task::spawn_blocking(import).await.map_err(failed)?
     }
 
     /// Stops the store when it has answered what it was asked.

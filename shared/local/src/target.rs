@@ -74,6 +74,11 @@ impl Opened {
         self.harness.engine().ports().store.clone()
     }
 
+    /// Whether wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
+    pub(crate) fn registers(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// Closes the store, where it is this process's.
     pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
         drop(self.harness);

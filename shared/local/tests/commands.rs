@@ -6,17 +6,32 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_aws::{DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{PendingRow, StateStore, Upkeep};
+use dormouse_ports::{
+    Commit, Due, DueAction, GrowingLists, InvocationWrite, PausedInvocation, PendingRow, SignalDescriptor, StateStore,
+    SuspendFrom, Upkeep, WakePlan,
+};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::{Value, json};
 
 /// A data folder in which the expense `ada` sleeps; with `lost` the index does not know it.
 async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
+    folder_with(async |store| {
+        if lost {
+            let paused = store.load_invocation(&"ada".into()).await.unwrap().unwrap().paused;
+            store.upkeep(&Upkeep::Ended(PendingRow::of(&paused))).await.unwrap();
+        }
+    })
+    .await
+}
+
+/// A data folder in which the expense `ada` sleeps, after `change`.
+async fn folder_with(change: impl AsyncFnOnce(&DynamoDbStateStore)) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
     let embedded = EmbeddedDynamoDb::start(&Place::Folder(data.clone())).await.unwrap();
@@ -34,13 +49,31 @@ async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
     let start = Transmission { invocation_id: Some("ada".into()), session_id: Some("s".into()), ..start };
     let outcome = harness.turn(start).await.outcome;
     assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
-    if lost {
-        let paused = store.load_invocation(&"ada".into()).await.unwrap().unwrap().paused;
-        store.upkeep(&Upkeep::Ended(PendingRow::of(&paused))).await.unwrap();
-    }
+    change(&store).await;
     drop((harness, store));
     embedded.stop().await.unwrap();
     (place, data)
+}
+
+/// Lets `id` sleep in `graph` since yesterday, until a time that is far away.
+async fn sleep_in(store: &DynamoDbStateStore, graph: &str, id: &str) {
+    let ada = store.load_invocation(&"ada".into()).await.unwrap().unwrap().paused;
+    let suspended_at = ada.suspended_at - Duration::from_secs(24 * 60 * 60);
+    let due = Due::first(ada.suspended_at + Duration::from_secs(24 * 60 * 60), DueAction::Fail);
+    let paused = PausedInvocation {
+        invocation_id: id.into(),
+        session_id: None,
+        graph: graph.to_owned(),
+        descriptor: SignalDescriptor::new(id),
+        wake: WakePlan { due: Some(due), ..WakePlan::default() },
+        suspended_at,
+        ..ada
+    };
+    let write =
+        InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
+    let growing = GrowingLists::default();
+    let commit = Commit { id: id.to_owned(), now: suspended_at, session: None, invocation: Some(write), growing };
+    store.commit(&commit).await.unwrap();
 }
 
 fn dormouse(data: &Path, arguments: &[&str]) -> (i32, String, String) {
@@ -108,6 +141,52 @@ async fn the_doctor_explains_repairs_and_tells_scripts() {
     assert_eq!(dormouse(&lost, &["doctor", "ada"]).0, 0);
 }
 
+#[tokio::test]
+async fn an_invocation_is_canceled_once_and_for_good() {
+    let (_place, data) = folder(false).await;
+    assert_eq!(dormouse(&data, &["cancel", "nobody"]).0, 4);
+    let (code, told) = json_of(&data, &["cancel", "ada", "--reason", "ordered twice", "--json"]);
+    assert_eq!((code, &told["status"], &told["repeated"]), (0, &json!("canceled"), &json!(false)));
+    let (code, again) = json_of(&data, &["cancel", "ada", "--reason", "another", "--json"]);
+    assert_eq!((code, &again["reason"], &again["repeated"]), (0, &json!("ordered twice"), &json!(true)));
+    assert_eq!(json_of(&data, &["show", "ada", "--json"]).1["status"], "canceled");
+    assert_eq!(dormouse(&data, &["pending"]).1, "nothing sleeps here\n");
+    let (code, told) = json_of(&data, &["cancel", "nobody", "--ahead", "--json"]);
+    assert_eq!((code, &told["reason"]), (0, &Value::Null));
+    let (code, out, _) = dormouse(&data, &["doctor", "nobody"]);
+    assert!(code == 0 && out.contains("canceled"), "{out}");
+}
+
+#[tokio::test]
+async fn a_finished_invocation_cannot_be_canceled() {
+    let (_place, data) = folder(false).await;
+    let answer = r#"{"decision":"approved","decided_by":"Grace"}"#;
+    assert_eq!(dormouse(&data, &["signal", "--invocation", "ada", answer]).0, 0);
+    let (code, _, err) = dormouse(&data, &["cancel", "ada"]);
+    assert!(code == 1 && err.contains("has completed"), "{err}");
+}
+
+#[tokio::test]
+async fn the_report_of_migrations_counts_by_graph_and_outcome() {
+    let (_place, data) = folder(false).await;
+    let (code, report) = json_of(&data, &["migrate", "--dry-run", "--json"]);
+    let group =
+        json!({ "graph": "expense-approval", "fate": "same", "reason": "", "count": 1, "invocations": ["ada"] });
+    assert_eq!((code, report), (0, json!({ "examined": 1, "stay": 0, "groups": [group], "next": null })));
+    let (code, out, _) = dormouse(&data, &["migrate", "--dry-run"]);
+    assert_eq!((code, out.lines().last()), (0, Some("1 examined, 0 would stay asleep")));
+    let (code, _, err) = dormouse(&data, &["migrate"]);
+    assert!(code == 2 && err.contains("each pause is migrated when it is resumed"), "{err}");
+
+    let (_place, strange) = folder_with(async |store| sleep_in(store, "gone", "hermit").await).await;
+    let (code, report) = json_of(&strange, &["migrate", "--dry-run", "--json"]);
+    assert_eq!((code, &report["examined"], &report["stay"]), (3, &json!(2), &json!(1)));
+    let fates: Vec<_> = report["groups"].as_array().unwrap().iter().map(|group| &group["fate"]).collect();
+    assert_eq!(fates, ["same", "graph_unknown"]);
+    let (code, out, _) = dormouse(&strange, &["migrate", "--dry-run"]);
+    assert!(code == 3 && out.contains("! gone: 1 sleep on until a worker has the graph"), "{out}");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let place = tempfile::tempdir().unwrap();
@@ -143,4 +222,25 @@ async fn the_commands_work_beside_a_running_process() {
     assert_eq!(json_of(&data, &["signal", "--invocation", "ada", answer, "--json"]).1["status"], "completed");
     let (code, report) = json_of(&data, &["doctor", "ada", "--json"]);
     assert_eq!((code, &report["remarks"][0]["finding"]), (0, &json!("completed")));
+}
+
+#[tokio::test]
+async fn a_wake_up_counts_as_registered_only_where_it_was() {
+    let (_place, data) = folder_with(async |store| sleep_in(store, "expense-approval", "late").await).await;
+    let embedded = EmbeddedDynamoDb::start(&Place::Folder(data.clone())).await.unwrap();
+    for _ in 0..2 {
+        // A table is served by others: nothing can be registered from here, and nothing is noted as registered.
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        doctor.args(["doctor", "late", "--repair", "--json", "--table", "dormouse"]);
+        doctor.args(["--endpoint-url", &embedded.endpoint()]).env("AWS_REGION", "local");
+        doctor.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local");
+        let ran = tokio::task::spawn_blocking(move || doctor.output()).await.unwrap().unwrap();
+        let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let remark = &report["remarks"][0];
+        assert_eq!((ran.status.code(), &remark["finding"]), (Some(3), &json!("unregistered")), "{report}");
+        assert!(remark["not_repaired"].as_str().unwrap().contains("the next sweep"), "{remark}");
+    }
+    embedded.stop().await.unwrap();
+    assert_eq!(dormouse(&data, &["doctor", "late", "--repair"]).0, 0);
+    assert_eq!(json_of(&data, &["doctor", "late", "--json"]).0, 0);
 }

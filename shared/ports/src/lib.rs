@@ -64,7 +64,7 @@ pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};
 pub use store::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationWrite, Page, ParkedRow, PendingRow,
+    ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationWrite, Page, ParkedRow, PendingRow,
     SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,
 };
 pub use subscription::{

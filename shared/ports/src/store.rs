@@ -105,6 +105,13 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
 
+    /// Invocations whose claim ended by itself at or before `now`: a bounded number, the oldest claims among them. One
+    /// that was settled a moment ago may still be named, and one that has only just ended may not be yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError>;
+
     /// The row of `paused` in the index of what sleeps, if it is there.
     ///
     /// # Errors
@@ -123,6 +130,14 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError>;
+
+    /// Looks at the next stretch of all that is stored, behind `cursor`, and removes what is kept apart from its record,
+    /// has been for a day, and is not referred to any more: parts of states, and waits of invocations that are gone.
+    /// How much it looks at is bounded.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError>;
 
     /// Does what a sweep or a repair has found to be needed. What does not apply any more changes nothing.
     ///
@@ -198,6 +213,15 @@ pub struct ParkedRow {
     pub signal_id: SignalId,
     /// When it arrived.
     pub received_at: Timestamp,
+}
+
+/// What came of a [`StateStore::collect`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// How many items were removed.
+    pub removed: usize,
+    /// Where the next stretch begins; `None` when everything has been looked at.
+    pub next: Option<String>,
 }
 
 /// A small change that keeps the indexes true to what they index.
@@ -384,6 +408,23 @@ pub enum InvocationWrite {
         /// Who claimed it.
         owner: Owner,
     },
+}
+
+impl InvocationWrite {
+    /// Which invocation it changes.
+    pub fn invocation_id(&self) -> &InvocationId {
+        match self {
+            Self::Suspend { paused, .. }
+            | Self::Complete { paused, .. }
+            | Self::Fail { paused, .. }
+            | Self::Advance { paused, .. }
+            | Self::Answer { paused, .. }
+            | Self::Cancel { paused, .. } => &paused.invocation_id,
+            Self::Release { invocation_id, .. }
+            | Self::Forestall { invocation_id, .. }
+            | Self::Unstored { invocation_id } => invocation_id,
+        }
+    }
 }
 
 /// What an invocation was before it went to sleep.

@@ -152,6 +152,8 @@ checks! {
     ],
     upkeep: [
         a_glance_tells_standing_and_generation,
+        only_claims_that_ended_by_themselves_are_dead,
+        a_wait_of_nobody_is_collected,
         a_registered_row_says_so,
         nothing_is_registered_that_is_gone,
         only_the_row_of_that_pause_is_removed,

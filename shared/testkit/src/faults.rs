@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationId,
     InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
     SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
 };
@@ -144,6 +144,10 @@ impl StateStore for FaultyStore {
         self.meet(self.inner.glance(ids)).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.meet(self.inner.dead_claims(now)).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.meet(self.inner.pending_row(paused)).await
     }
@@ -154,6 +158,10 @@ impl StateStore for FaultyStore {
 
     async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
         self.meet(self.inner.sweep_position(lane)).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.meet(self.inner.collect(now, cursor)).await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

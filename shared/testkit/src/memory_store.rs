@@ -11,9 +11,10 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Glance, InvocationId,
-    InvocationRecord, InvocationStatus, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError, Upkeep,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance,
+    InvocationId, InvocationRecord, InvocationStatus, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation,
+    PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
+    Upkeep,
 };
 use jiff::Timestamp;
 
@@ -124,6 +125,10 @@ impl StateStore for MemoryStore {
         Ok(ids.iter().map(|id| tables.invocations.get(id).map(upkeep::glance)).collect())
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        Ok(upkeep::dead_claims(&lock(&self.tables), now, self.page_size))
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         Ok(lock(&self.tables).pending_row(paused))
     }
@@ -134,6 +139,11 @@ impl StateStore for MemoryStore {
 
     async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
         Ok(lock(&self.tables).positions.get(lane).cloned())
+    }
+
+    /// States are whole here, so that only waits can outlive their invocation.
+    async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
+        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None })
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

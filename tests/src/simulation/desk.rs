@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Event, EventBus,
-    Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Page, ParkedRow,
-    PausedInvocation, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError, Event,
+    EventBus, Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Page,
+    ParkedRow, PausedInvocation, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
     SignalSubscriptions, Spawner, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
@@ -172,6 +172,11 @@ impl StateStore for Desk {
         self.call("glance", about, effect, |why| Err(unavailable(why))).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        let effect = move |outside: &mut Outside| at_once(outside.store.dead_claims(now));
+        self.call("dead_claims", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         let (about, paused) = (paused.invocation_id.to_string(), paused.clone());
         let effect = move |outside: &mut Outside| at_once(outside.store.pending_row(&paused));
@@ -188,6 +193,12 @@ impl StateStore for Desk {
         let (about, lane) = (lane.to_owned(), lane.to_owned());
         let effect = move |outside: &mut Outside| at_once(outside.store.sweep_position(&lane));
         self.call("sweep_position", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        let cursor = cursor.map(str::to_owned);
+        let effect = move |outside: &mut Outside| at_once(outside.store.collect(now, cursor.as_deref()));
+        self.call("collect", String::new(), effect, |why| Err(unavailable(why))).await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, EarlySignal, Glance,
-    GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Lease, LeaseRequest,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, EarlySignal,
+    Glance, GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Lease, LeaseRequest,
     LoadedSession, Map, Owner, Page, ParkedRow, PausedInvocation, PendingRow, SessionExpectation, SessionFilter,
     SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError, SuspendFrom, Upkeep,
 };
@@ -383,6 +383,10 @@ impl StateStore for LyingStore {
         self.inner.glance(ids).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.dead_claims(now).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.inner.pending_row(paused).await
     }
@@ -393,6 +397,10 @@ impl StateStore for LyingStore {
 
     async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
         self.inner.sweep_position(lane).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.inner.collect(now, cursor).await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

@@ -128,11 +128,6 @@ impl Witness {
         self.invocations.get(id).is_some_and(|record| record.paused.generation > generation || has_ended(record))
     }
 
-    /// Whether another payload than `payload` was parked for the signal `id`: an event may have been faster.
-    pub(crate) fn has_parked_another(&self, id: &SignalId, payload: &Map) -> bool {
-        self.parked.get(id).into_iter().flatten().any(|parked| parked.payload != *payload)
-    }
-
     /// The claims of all invocations that are being resumed.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.invocations.values().filter_map(|record| match &record.status {
@@ -262,17 +257,7 @@ fn payload_of(record: &InvocationRecord) -> Option<Map> {
 fn invocation_of(call: Call<'_>) -> Option<&InvocationId> {
     match call {
         Call::Claim { request, .. } => Some(&request.invocation_id),
-        Call::Commit { commit, .. } => commit.invocation.as_ref().map(|write| match write {
-            InvocationWrite::Suspend { paused, .. }
-            | InvocationWrite::Complete { paused, .. }
-            | InvocationWrite::Fail { paused, .. }
-            | InvocationWrite::Advance { paused, .. }
-            | InvocationWrite::Answer { paused, .. }
-            | InvocationWrite::Cancel { paused, .. } => &paused.invocation_id,
-            InvocationWrite::Release { invocation_id, .. }
-            | InvocationWrite::Forestall { invocation_id, .. }
-            | InvocationWrite::Unstored { invocation_id } => invocation_id,
-        }),
+        Call::Commit { commit, .. } => commit.invocation.as_ref().map(InvocationWrite::invocation_id),
         Call::Lease { .. } | Call::Buffer { .. } => None,
     }
 }

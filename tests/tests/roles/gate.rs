@@ -142,6 +142,11 @@ async fn passed_on(gate: &Gate, target: &str, body: Bytes) -> Response {
 fn on_table(operation: &str, body: &Value) -> Vec<Asked> {
     match operation {
         "TransactWriteItems" => body["TransactItems"].as_array().expect("parts").iter().map(part).collect(),
+        "Query" if body["IndexName"].is_string() => {
+            let index = body["IndexName"].as_str().expect("an index");
+            let resource = format!("{}/index/{index}", table_arn(body["TableName"].as_str().expect("a table")));
+            vec![Asked { action: "dynamodb:Query".to_owned(), resource, context: Vec::new() }]
+        }
         "Query" => {
             let condition = body["KeyConditionExpression"].as_str().expect("a condition");
             let placeholder = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());

@@ -1,22 +1,25 @@
-//! Content-addressed bytes that are too large for the item that refers to them.
+//! Bytes that are too large for the item that refers to them, addressed by their content and by whom they are for.
 //!
 //! A blob is written before the transaction that points at it and never changes, so that writing it twice is harmless.
-//! Chunks carry no `ttl`: an invocation may sleep on one for years, and equal states share them. What nothing refers
-//! to any more is left for a sweep to collect.
+//! Chunks carry no `ttl`: an invocation may sleep on one for years. They name the items that may refer to them instead:
+//! those that the change which wrote them changes, and no others, because the address tells apart for whom equal bytes
+//! are. A session and the pause that is written with it share theirs. What none of its owners refers to is removed
+//! (`collect`).
 
 use std::collections::BTreeMap;
 
-use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::StoreError;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
 use super::codec;
-use super::item::Item;
-use super::keys::{CHUNK, Key};
+use super::item::{Item, time_value};
+use super::keys::{CHUNK, Key, OWNERS, WRITTEN_AT};
 use super::write::Write;
 
 /// Below the 400 KB of an item, with room for its keys.
@@ -31,17 +34,67 @@ pub(super) struct BlobRef {
     pub(super) sha256: String,
     /// How many bytes.
     pub(super) size: usize,
+    /// Tells apart for whom equal bytes are; empty in what the first versions wrote.
+    pub(super) place: String,
+}
+
+/// The bytes of a blob, and which items may refer to them.
+#[derive(Clone, Debug)]
+pub(super) struct Blob {
+    pub(super) bytes: Vec<u8>,
+    pub(super) origin: Origin,
+}
+
+/// For whom something is written, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    /// The items that may refer to it. The first one gives the blobs their place.
+    pub(super) owners: Vec<Key>,
+    pub(super) now: Timestamp,
+}
+
+impl Origin {
+    /// The same time, another owner.
+    pub(super) fn of(&self, owner: Key) -> Self {
+        Self { owners: vec![owner], now: self.now }
+    }
+
+    /// Where the blobs of the first owner are.
+    pub(super) fn place(&self) -> String {
+        let owner = self.owners.first().map(|key| format!("{}|{}", key.pk, key.sk)).unwrap_or_default();
+        codec::hex(&Sha256::digest(owner)[..8])
+    }
+
+    /// The owners as an attribute.
+    fn attribute(&self) -> AttributeValue {
+        let keys: Vec<_> = self.owners.iter().map(|key| (&key.pk, &key.sk)).collect();
+        AttributeValue::S(serde_json::json!(keys).to_string())
+    }
 }
 
 impl BlobRef {
     pub(super) fn to_attribute(&self) -> AttributeValue {
-        AttributeValue::S(format!("{}:{}", self.sha256, self.size))
+        AttributeValue::S(match self.place.as_str() {
+            "" => format!("{}:{}", self.sha256, self.size),
+            place => format!("{}:{}:{place}", self.sha256, self.size),
+        })
     }
 
-    fn parse(text: &str) -> Result<Self, StoreError> {
-        let parts = text.split_once(':').and_then(|(sha256, size)| Some((sha256, size.parse().ok()?)));
-        let (sha256, size) = parts.ok_or_else(|| StoreError::Corrupt(format!("{text:?} refers to no blob")))?;
-        Ok(Self { sha256: sha256.to_owned(), size })
+    pub(super) fn parse(text: &str) -> Result<Self, StoreError> {
+        let parts = text.split_once(':').and_then(|(sha256, rest)| {
+            let (size, place) = rest.split_once(':').unwrap_or((rest, ""));
+            Some(Self { sha256: sha256.to_owned(), size: size.parse().ok()?, place: place.to_owned() })
+        });
+        parts.ok_or_else(|| StoreError::Corrupt(format!("{text:?} refers to no blob")))
+    }
+
+    fn key(&self, chunk: usize) -> Key {
+        Key::blob(&self.sha256, &self.place, chunk)
+    }
+
+    /// What stands in the partition keys of its chunks.
+    pub(super) fn address(&self) -> String {
+        format!("{}{}", self.sha256, self.place)
     }
 
     fn chunks(&self) -> usize {
@@ -51,8 +104,8 @@ impl BlobRef {
 
 impl DynamoDbStateStore {
     /// Writes `blobs`, chunk by chunk.
-    pub(super) async fn put_blobs(&self, blobs: BTreeMap<BlobRef, Vec<u8>>) -> Result<(), StoreError> {
-        self.put_all(blobs.iter().flat_map(|(reference, bytes)| chunk_writes(reference, bytes)).collect()).await
+    pub(super) async fn put_blobs(&self, blobs: BTreeMap<BlobRef, Blob>) -> Result<(), StoreError> {
+        self.put_all(blobs.iter().flat_map(|(reference, blob)| chunk_writes(reference, blob)).collect()).await
     }
 
     /// Does `puts`, which have no conditions, in no order.
@@ -83,12 +136,12 @@ impl DynamoDbStateStore {
     /// Removes the blob that the attribute text `reference` names. Only for bytes that nothing else can refer to.
     pub(super) async fn remove_blob(&self, reference: &str) -> Result<(), StoreError> {
         let reference = BlobRef::parse(reference)?;
-        let deletes = (0..reference.chunks()).map(|chunk| Write::delete(&Key::blob(&reference.sha256, chunk)));
+        let deletes = (0..reference.chunks()).map(|chunk| Write::delete(&reference.key(chunk)));
         stream::iter(deletes).map(|delete| self.put_plainly(delete)).buffer_unordered(CONCURRENT).try_collect().await
     }
 
     async fn get_blob(&self, reference: &BlobRef) -> Result<Vec<u8>, StoreError> {
-        let keys = (0..reference.chunks()).map(|chunk| Key::blob(&reference.sha256, chunk));
+        let keys = (0..reference.chunks()).map(|chunk| reference.key(chunk));
         let chunks: Vec<Option<Item>> =
             stream::iter(keys).map(|key| self.get_item(key)).buffered(CONCURRENT).try_collect().await?;
         let mut bytes = Vec::with_capacity(reference.size);
@@ -105,12 +158,16 @@ impl DynamoDbStateStore {
     }
 }
 
-fn chunk_writes(reference: &BlobRef, bytes: &[u8]) -> Vec<Write> {
+fn chunk_writes(reference: &BlobRef, blob: &Blob) -> Vec<Write> {
     let put = |(number, part): (usize, &[u8])| {
-        let content = AttributeValue::B(Blob::new(part));
-        Write::put(&Key::blob(&reference.sha256, number), Item::from([(CHUNK.to_owned(), content)]))
+        let item = Item::from([
+            (CHUNK.to_owned(), AttributeValue::B(Bytes::new(part))),
+            (OWNERS.to_owned(), blob.origin.attribute()),
+            (WRITTEN_AT.to_owned(), time_value(blob.origin.now)),
+        ]);
+        Write::put(&reference.key(number), item)
     };
-    bytes.chunks(CHUNK_BYTES).enumerate().map(put).collect()
+    blob.bytes.chunks(CHUNK_BYTES).enumerate().map(put).collect()
 }
 
 fn in_attribute(name: &str, error: StoreError) -> StoreError {
@@ -130,17 +187,20 @@ mod tests {
 
     #[test]
     fn a_reference_survives_its_attribute() {
-        let reference = BlobRef { sha256: "ab".repeat(32), size: CHUNK_BYTES + 1 };
-        let AttributeValue::S(text) = reference.to_attribute() else { panic!("not text") };
-        assert_eq!(BlobRef::parse(&text).expect("parses"), reference);
-        assert_eq!(reference.chunks(), 2);
+        for place in ["", "0123456789abcdef"] {
+            let reference = BlobRef { sha256: "ab".repeat(32), size: CHUNK_BYTES + 1, place: place.to_owned() };
+            let AttributeValue::S(text) = reference.to_attribute() else { panic!("not text") };
+            assert_eq!(BlobRef::parse(&text).expect("parses"), reference);
+            assert_eq!(reference.chunks(), 2);
+        }
         assert!(BlobRef::parse("nothing").is_err());
     }
 
     #[test]
     fn chunks_cover_the_bytes() {
         let bytes = vec![7; 2 * CHUNK_BYTES + 5];
-        let reference = BlobRef { sha256: "s".to_owned(), size: bytes.len() };
-        assert_eq!(chunk_writes(&reference, &bytes).len(), reference.chunks());
+        let reference = BlobRef { sha256: "s".to_owned(), size: bytes.len(), place: String::new() };
+        let origin = Origin { owners: Vec::new(), now: Timestamp::UNIX_EPOCH };
+        assert_eq!(chunk_writes(&reference, &Blob { bytes, origin }).len(), reference.chunks());
     }
 }

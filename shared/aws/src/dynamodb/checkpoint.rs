@@ -2,7 +2,7 @@
 //!
 //! Every save replaces the whole item. A large record lives in a blob of its own, written before the item that refers
 //! to it. No two records have the same bytes, for each has its own instant: a blob is removed once its record was
-//! replaced, and what a crash leaves behind in between is all that a sweep would have to collect.
+//! replaced, and what a crash leaves behind in between is all that a sweep has to collect.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
@@ -11,6 +11,7 @@ use dormouse_ports::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, InvocationId, Page, SaveSource, StoreError,
 };
 
+use super::blobs::Origin;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_text, text, text_value, time, time_value, ttl_value};
 use super::keys::{
@@ -54,7 +55,8 @@ impl DynamoDbCheckpointer {
 impl Checkpointer for DynamoDbCheckpointer {
     async fn save(&self, record: &CheckpointRecord, _: SaveSource) -> Result<(), StoreError> {
         let id = &record.invocation_id;
-        let mut encoder = Encoder::new(&self.store.config);
+        let origin = Origin { owners: vec![Key::checkpoint(id)], now: record.last_saved_at };
+        let mut encoder = Encoder::new(&self.store.config, origin);
         let body = encoder.body("the checkpoint", record)?;
         let blob = body.as_s().ok().cloned();
         self.store.put_blobs(encoder.blobs).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::primitives::Blob as Bytes;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{GrowingLists, Map, PausedInvocation, StoreError, StoredList};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::StoreConfig;
-use super::blobs::{BlobRef, CHUNK_BYTES};
+use super::blobs::{Blob, BlobRef, CHUNK_BYTES, Origin};
 use super::codec;
 use super::item::Item;
 use super::keys::{Key, LIST_REFS, PAUSE, PAUSE_STATE};
@@ -27,25 +27,28 @@ pub(super) struct Encoder<'g> {
     state_limit: usize,
     pub(super) whole_limit: usize,
     pub(super) growing: &'g GrowingLists,
+    /// The items that the change changes: what is kept apart from them is theirs.
+    pub(super) origin: Origin,
     /// Lists that this change stores.
     pub(super) grown: Vec<StoredList>,
-    pub(super) blobs: BTreeMap<BlobRef, Vec<u8>>,
+    pub(super) blobs: BTreeMap<BlobRef, Blob>,
     pub(super) pieces: BTreeMap<Key, Item>,
 }
 
 impl<'g> Encoder<'g> {
     /// For values of which nothing is known.
-    pub(super) fn new(config: &StoreConfig) -> Self {
-        Self::knowing(config, UNKNOWN)
+    pub(super) fn new(config: &StoreConfig, origin: Origin) -> Self {
+        Self::knowing(config, UNKNOWN, origin)
     }
 
     /// For states some of whose lists grow.
-    pub(super) fn knowing(config: &StoreConfig, growing: &'g GrowingLists) -> Self {
+    pub(super) fn knowing(config: &StoreConfig, growing: &'g GrowingLists, origin: Origin) -> Self {
         Self {
             inline_limit: config.inline_limit,
             state_limit: config.state_limit,
             whole_limit: config.whole_limit,
             growing,
+            origin,
             grown: Vec::new(),
             blobs: BTreeMap::new(),
             pieces: BTreeMap::new(),
@@ -55,13 +58,13 @@ impl<'g> Encoder<'g> {
     /// The attribute that holds `value`: its bytes, or a reference to a blob.
     pub(super) fn body(&mut self, what: &'static str, value: &impl Serialize) -> Result<AttributeValue, StoreError> {
         let bytes = codec::encode(value)?;
-        self.place(what, bytes, self.inline_limit)
+        self.place(what, bytes, self.inline_limit, self.origin.clone())
     }
 
-    /// The attribute that holds a piece of a list. It is larger than an item only where a single item of the list is.
-    pub(super) fn piece_body(&mut self, items: &[Value]) -> Result<AttributeValue, StoreError> {
+    /// The attribute that holds the piece `key` of a list. It is larger than an item only where a single item of the list is.
+    pub(super) fn piece_body(&mut self, key: &Key, items: &[Value]) -> Result<AttributeValue, StoreError> {
         let bytes = codec::encode(&items)?;
-        self.place("the appended items", bytes, CHUNK_BYTES)
+        self.place("the appended items", bytes, CHUNK_BYTES, self.origin.of(key.clone()))
     }
 
     /// The attributes that hold `state` as `name`; its growing lists are, or will be, in the partition `home`.
@@ -87,7 +90,7 @@ impl<'g> Encoder<'g> {
         *outermost(&mut rest) = state.into_owned();
         let whole = codec::encode(&rest)?;
         if whole.len() <= self.inline_limit {
-            item.insert(PAUSE.to_owned(), AttributeValue::B(Blob::new(whole)));
+            item.insert(PAUSE.to_owned(), AttributeValue::B(Bytes::new(whole)));
             return Ok(());
         }
         let state = std::mem::take(outermost(&mut rest));
@@ -96,16 +99,23 @@ impl<'g> Encoder<'g> {
         Ok(())
     }
 
-    fn place(&mut self, what: &'static str, bytes: Vec<u8>, inline_limit: usize) -> Result<AttributeValue, StoreError> {
+    fn place(
+        &mut self,
+        what: &'static str,
+        bytes: Vec<u8>,
+        inline_limit: usize,
+        origin: Origin,
+    ) -> Result<AttributeValue, StoreError> {
         if bytes.len() > self.state_limit {
             return Err(StoreError::TooLarge { what, size: bytes.len(), limit: self.state_limit });
         }
         if bytes.len() <= inline_limit {
-            return Ok(AttributeValue::B(Blob::new(bytes)));
+            return Ok(AttributeValue::B(Bytes::new(bytes)));
         }
-        let reference = BlobRef { sha256: codec::hex(&Sha256::digest(&bytes)), size: bytes.len() };
+        let sha256 = codec::hex(&Sha256::digest(&bytes));
+        let reference = BlobRef { sha256, size: bytes.len(), place: origin.place() };
         let attribute = reference.to_attribute();
-        self.blobs.insert(reference, bytes);
+        self.blobs.insert(reference, Blob { bytes, origin });
         Ok(attribute)
     }
 }

@@ -8,11 +8,12 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
+use super::blobs::Origin;
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    ANSWERED, ANSWERS, CANCELLATION, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key,
-    PAUSE, PAUSE_STATE, PHASE, TTL, WAKE,
+    ANSWERED, ANSWERS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE,
+    GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL, WAKE, claim_lane_of,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -43,7 +44,8 @@ impl DynamoDbStateStore {
 
     /// Claims and loads in one update; what the item looked like tells why it was refused.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let mut encoder = Encoder::new(&self.config);
+        let origin = Origin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
+        let mut encoder = Encoder::new(&self.config, origin);
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&claim_write(request, payload)).await? {
@@ -125,7 +127,7 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
     let key = Key::invocation(&request.invocation_id);
     let claim = match payload {
         Some(payload) => {
-            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, \
+            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane, \
                           claim_payload = if_not_exists(claim_payload, :payload)";
             let (knows_all, answered) = known_answers(request.answered);
             let condition =
@@ -133,13 +135,16 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
             let claim = Write::update(&key, change).when(&condition).with(":suspended", text_value(SUSPENDED));
             answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
-        None => Write::update(&key, "SET phase = :resuming, claim_owner = :owner, claim_until = :until")
-            .when("phase = :resuming AND claim_until <= :now"),
+        None => {
+            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane";
+            Write::update(&key, change).when("phase = :resuming AND claim_until <= :now")
+        }
     };
     let claim = claim
         .with(":resuming", text_value(RESUMING))
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
+        .with(":lane", text_value(claim_lane_of(&request.invocation_id)))
         .with(":now", time_value(request.now));
     match request.generation {
         Some(generation) => claim.when("generation = :generation").with(":generation", number_value(generation)),
@@ -172,6 +177,7 @@ pub(super) fn suspend_write(
         item.insert(PHASE.to_owned(), text_value(RESUMING));
         item.insert(CLAIM_OWNER.to_owned(), text_value(claim.owner.as_str()));
         item.insert(CLAIM_UNTIL.to_owned(), time_value(claim.until));
+        item.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(&paused.invocation_id)));
         item.insert(CLAIM_PAYLOAD.to_owned(), encoder.body("the payload", &claim.payload)?);
     }
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
@@ -292,7 +298,8 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
 
 /// Gives a claim back.
 pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
-    let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_payload";
+    let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_lane, \
+                  claim_payload";
     let update = Write::update(&Key::invocation(id), change)
         .with(":suspended", text_value(SUSPENDED))
         .with(":commit", commit_id);

@@ -29,6 +29,7 @@ pub(super) const ANSWERS: &str = "answers";
 pub(super) const ANSWERED: &str = "answered";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
 pub(super) const CLAIM_UNTIL: &str = "claim_until";
+pub(super) const CLAIM_LANE: &str = "claim_lane";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";
 pub(super) const FINAL_STATE: &str = "final_state";
 pub(super) const FAILURE: &str = "failure";
@@ -52,18 +53,24 @@ pub(super) const COMPLETED_COUNT: &str = "completed_count";
 pub(super) const CHUNK: &str = "chunk";
 pub(super) const LIST_REFS: &str = "list_refs";
 pub(super) const BEFORE: &str = "before_digest";
+pub(super) const OWNERS: &str = "owners";
+pub(super) const WRITTEN_AT: &str = "written_at";
+
+/// The index of claims: only items that are being resumed have its keys, [`CLAIM_LANE`] and [`CLAIM_UNTIL`].
+pub(super) const CLAIMS_INDEX: &str = "claims";
 
 /// Over how many partitions the index of what sleeps is spread: each takes 1,000 write units a second.
 pub(super) const PENDING_SHARDS: u8 = 16;
 
 const SESSION: &str = "SESSION#";
 pub(super) const HEAD: &str = "HEAD";
-const PIECE: &str = "SEGMENT#";
+pub(super) const PIECE: &str = "SEGMENT#";
 const INVOCATION: &str = "INVOCATION#";
+const BLOB: &str = "BLOB#";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) pk: String,
     pub(super) sk: String,
@@ -87,8 +94,9 @@ impl Key {
         Self { pk: format!("SIGNAL#{id}"), sk: "SIGNAL".to_owned() }
     }
 
-    pub(super) fn blob(sha256: &str, chunk: usize) -> Self {
-        Self { pk: format!("BLOB#{sha256}"), sk: format!("{chunk:05}") }
+    /// A chunk of a blob; `place` is empty for those of the first versions.
+    pub(super) fn blob(sha256: &str, place: &str, chunk: usize) -> Self {
+        Self { pk: format!("{BLOB}{sha256}{place}"), sk: format!("{chunk:05}") }
     }
 
     /// The row of `paused` in the index of what sleeps; rows that never fall due sort last.
@@ -178,6 +186,11 @@ pub(super) fn session_prefix() -> &'static str {
     SESSION
 }
 
+/// The digest and the place of a blob, from the partition key of a chunk.
+pub(super) fn blob_of(pk: &str) -> Option<&str> {
+    pk.strip_prefix(BLOB)
+}
+
 /// The invocation of a partition key.
 pub(super) fn invocation_id(pk: &str) -> Option<InvocationId> {
     pk.strip_prefix(INVOCATION).map(InvocationId::from)
@@ -196,6 +209,16 @@ pub(super) fn pending_shard(shard: u8) -> String {
 /// The partition key of a shard of the index of what was parked.
 pub(super) fn parked_shard(shard: u8) -> String {
     format!("PENDING#parked#{shard:02}")
+}
+
+/// The partition key of a shard of the index of claims.
+pub(super) fn claim_lane(shard: u8) -> String {
+    format!("CLAIMS#{shard:02}")
+}
+
+/// The partition key of the claim of `id` in the index of claims.
+pub(super) fn claim_lane_of(id: &InvocationId) -> String {
+    claim_lane(shard_of(id.as_str()))
 }
 
 /// Sorts behind every row that falls due at or before `limit` and before every later one.

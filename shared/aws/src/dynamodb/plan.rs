@@ -5,6 +5,7 @@ use dormouse_ports::{Commit, InvocationWrite, PausedInvocation, SessionWrite, St
 use jiff::{SignedDuration, Timestamp};
 
 use super::StoreConfig;
+use super::blobs::Origin;
 use super::encode::Encoder;
 use super::invocation::{self, End};
 use super::item::{Item, text_value};
@@ -32,7 +33,8 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     pub(super) fn of(commit: &'a Commit, config: &StoreConfig) -> Result<Self, StoreError> {
-        let mut plan = Self { encoder: Encoder::knowing(config, &commit.growing), parts: Vec::new(), witness: None };
+        let encoder = Encoder::knowing(config, &commit.growing, origin(commit));
+        let mut plan = Self { encoder, parts: Vec::new(), witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -143,6 +145,13 @@ impl<'a> Plan<'a> {
             self.parts.push((Part::Unconditional, pending::row_removal(previous)));
         }
     }
+}
+
+/// The items whose states the commit writes. The invocation comes first: its pause shares blobs with its session.
+fn origin(commit: &Commit) -> Origin {
+    let invocation = commit.invocation.as_ref().map(|write| Key::invocation(write.invocation_id()));
+    let session = commit.session.as_ref().map(|write| Key::session(&write.session_id));
+    Origin { owners: invocation.into_iter().chain(session).collect(), now: commit.now }
 }
 
 fn id_of(commit: &Commit) -> AttributeValue {

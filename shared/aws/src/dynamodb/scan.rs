@@ -47,15 +47,15 @@ impl DynamoDbStateStore {
     }
 }
 
-fn key_of(item: &Item) -> Result<Key, StoreError> {
+pub(super) fn key_of(item: &Item) -> Result<Key, StoreError> {
     Ok(Key { pk: text(item, PK)?.to_owned(), sk: text(item, SK)?.to_owned() })
 }
 
-fn cursor_of(key: &Key) -> String {
+pub(super) fn cursor_of(key: &Key) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::json!([key.pk, key.sk]).to_string())
 }
 
-fn parse_cursor(cursor: &str) -> Result<Key, StoreError> {
+pub(super) fn parse_cursor(cursor: &str) -> Result<Key, StoreError> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
     let parts: Option<(String, String)> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let (pk, sk) = parts.ok_or_else(|| StoreError::Invalid(format!("{cursor:?} is not a cursor of this listing")))?;

@@ -29,8 +29,8 @@ use super::DynamoDbStateStore;
 use super::codec;
 use super::encode::Encoder;
 use super::fault::{Fault, fault};
-use super::item::{Item, text, text_value};
-use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, Level, PieceKey, SK};
+use super::item::{Item, text, text_value, time_value};
+use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, Level, PieceKey, SK, WRITTEN_AT};
 use super::marks::Marks;
 
 /// Bytes of JSON in tails that are worth being written again as blocks.
@@ -117,11 +117,13 @@ impl Encoder<'_> {
         marks: &Marks,
     ) -> Result<(), StoreError> {
         let key = PieceKey { field: list.field.clone(), level, from, to, digest: digest(marks, to)? };
+        let key = Key { pk: list.home.clone(), sk: key.to_string() };
         let item = Item::from([
-            (CHUNK.to_owned(), self.piece_body(&items[from..to])?),
+            (CHUNK.to_owned(), self.piece_body(&key, &items[from..to])?),
             (BEFORE.to_owned(), text_value(digest(marks, from)?)),
+            (WRITTEN_AT.to_owned(), time_value(self.origin.now)),
         ]);
-        self.pieces.insert(Key { pk: list.home.clone(), sk: key.to_string() }, item);
+        self.pieces.insert(key, item);
         Ok(())
     }
 }

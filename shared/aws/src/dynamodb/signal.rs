@@ -7,13 +7,14 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
+use super::blobs::Origin;
 use super::codec::payload_digest;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{EXPIRES_AT, GENERATION, INVOCATION_ID, Key, PAYLOAD, PAYLOAD_DIGEST, PHASE, RECEIVED_AT, TTL};
 use super::write::{Write, Written};
 
-const WAITING: &str = "waiting";
+pub(super) const WAITING: &str = "waiting";
 const BUFFERED: &str = "buffered";
 const DELIVERED: &str = "delivered";
 
@@ -53,7 +54,8 @@ impl DynamoDbStateStore {
         id: &SignalId,
         signal: &BufferedSignal,
     ) -> Result<BufferOutcome, StoreError> {
-        let mut encoder = Encoder::new(&self.config);
+        let origin = Origin { owners: vec![Key::signal(id)], now: signal.received_at };
+        let mut encoder = Encoder::new(&self.config, origin);
         let write = park_write(&mut encoder, id, signal)?;
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&write).await? {

@@ -3,14 +3,15 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata};
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableStatus,
+    AttributeDefinition, BillingMode, CreateGlobalSecondaryIndexAction, GlobalSecondaryIndexUpdate, IndexStatus,
+    KeySchemaElement, KeyType, Projection, ProjectionType, ScalarAttributeType, TableDescription, TableStatus,
     TimeToLiveSpecification,
 };
 use dormouse_ports::StoreError;
 use serde_json::{Value, json};
 
 use super::fault::{Fault, fault};
-use super::keys::{PK, SK, TTL};
+use super::keys::{CLAIM_LANE, CLAIM_UNTIL, CLAIMS_INDEX, PK, SK, TTL};
 
 /// The logical name of the table in the template.
 pub const TABLE_RESOURCE_NAME: &str = "StateTable";
@@ -26,11 +27,21 @@ pub fn table_resource() -> Value {
             "AttributeDefinitions": [
                 {"AttributeName": PK, "AttributeType": "S"},
                 {"AttributeName": SK, "AttributeType": "S"},
+                {"AttributeName": CLAIM_LANE, "AttributeType": "S"},
+                {"AttributeName": CLAIM_UNTIL, "AttributeType": "N"},
             ],
             "KeySchema": [
                 {"AttributeName": PK, "KeyType": "HASH"},
                 {"AttributeName": SK, "KeyType": "RANGE"},
             ],
+            "GlobalSecondaryIndexes": [{
+                "IndexName": CLAIMS_INDEX,
+                "KeySchema": [
+                    {"AttributeName": CLAIM_LANE, "KeyType": "HASH"},
+                    {"AttributeName": CLAIM_UNTIL, "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }],
             "TimeToLiveSpecification": {"AttributeName": TTL, "Enabled": true},
             "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true},
             "SSESpecification": {"SSEEnabled": true},
@@ -46,6 +57,7 @@ pub fn table_resource() -> Value {
 pub async fn ensure_table(client: &Client, name: &str) -> Result<(), StoreError> {
     create(client, name).await?;
     until_active(client, name).await?;
+    add_index(client, name).await?;
     let lifetime = TimeToLiveSpecification::builder().attribute_name(TTL).enabled(true).build().map_err(malformed)?;
     match client.update_time_to_live().table_name(name).time_to_live_specification(lifetime).send().await {
         Ok(_) => Ok(()),
@@ -56,25 +68,57 @@ pub async fn ensure_table(client: &Client, name: &str) -> Result<(), StoreError>
 }
 
 async fn create(client: &Client, name: &str) -> Result<(), StoreError> {
-    let mut request = client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
-    for (attribute, role) in [(PK, KeyType::Hash), (SK, KeyType::Range)] {
-        let definition = AttributeDefinition::builder().attribute_name(attribute);
-        let definition = definition.attribute_type(ScalarAttributeType::S).build().map_err(malformed)?;
-        let key = KeySchemaElement::builder().attribute_name(attribute).key_type(role).build().map_err(malformed)?;
-        request = request.attribute_definitions(definition).key_schema(key);
-    }
-    match request.send().await {
+    let request = client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+    let request = request.set_key_schema(Some(key_schema(PK, SK)?));
+    let request = request.attribute_definitions(attribute(PK, ScalarAttributeType::S)?);
+    match request.attribute_definitions(attribute(SK, ScalarAttributeType::S)?).send().await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some("ResourceInUseException") => Ok(()),
         Err(error) => Err(reason(fault("CreateTable", name, &error))),
     }
 }
 
+/// The index of claims, which tables of the first versions do not have.
+async fn add_index(client: &Client, name: &str) -> Result<(), StoreError> {
+    let described = client.describe_table().table_name(name).send().await;
+    let described = described.map_err(|error| reason(fault("DescribeTable", name, &error)))?;
+    if described.table.is_some_and(|table| !table.global_secondary_indexes().is_empty()) {
+        return Ok(());
+    }
+    let projection = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
+    let index = CreateGlobalSecondaryIndexAction::builder().index_name(CLAIMS_INDEX).projection(projection);
+    let index = index.set_key_schema(Some(key_schema(CLAIM_LANE, CLAIM_UNTIL)?)).build().map_err(malformed)?;
+    let request = client.update_table().table_name(name);
+    let request = request.attribute_definitions(attribute(CLAIM_LANE, ScalarAttributeType::S)?);
+    let request = request.attribute_definitions(attribute(CLAIM_UNTIL, ScalarAttributeType::N)?);
+    let update = GlobalSecondaryIndexUpdate::builder().create(index).build();
+    let answer = request.global_secondary_index_updates(update).send().await;
+    answer.map_err(|error| reason(fault("UpdateTable", name, &error)))?;
+    until_active(client, name).await
+}
+
+fn attribute(name: &str, kind: ScalarAttributeType) -> Result<AttributeDefinition, StoreError> {
+    AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().map_err(malformed)
+}
+
+fn key_schema(partition: &str, sort: &str) -> Result<Vec<KeySchemaElement>, StoreError> {
+    let key = |(name, role)| KeySchemaElement::builder().attribute_name(name).key_type(role).build();
+    [(partition, KeyType::Hash), (sort, KeyType::Range)]
+        .map(key)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(malformed)
+}
+
 async fn until_active(client: &Client, name: &str) -> Result<(), StoreError> {
     for _ in 0..300 {
         let answer = client.describe_table().table_name(name).send().await;
         let answer = answer.map_err(|error| reason(fault("DescribeTable", name, &error)))?;
-        if answer.table.and_then(|table| table.table_status) == Some(TableStatus::Active) {
+        let table = answer.table.unwrap_or_else(|| TableDescription::builder().build());
+        let indexes = table.global_secondary_indexes();
+        if table.table_status == Some(TableStatus::Active)
+            && indexes.iter().all(|index| index.index_status == Some(IndexStatus::Active))
+        {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

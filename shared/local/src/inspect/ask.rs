@@ -25,6 +25,25 @@ pub(crate) enum Ask {
         echo '{\"rows\": 3}' | dormouse signal export-7f3a -\n\n\
         JSON: {\"status\": \"completed\"|\"suspended\"|\"parked\"|\"over\", ...}\nExit code 4: there is no such invocation.")]
     Signal(Signal),
+    /// End an invocation for good, whether it sleeps or somebody continues it.
+    ///
+    /// Its wait ends with it. A timer or an event that comes later finds nothing to do.
+    #[command(after_help = "Examples:\n  dormouse cancel 0b5f1f9e --reason 'ordered twice'\n  \
+        dormouse cancel order-4711 --ahead --json\n\n\
+        JSON: {\"status\": \"canceled\", \"invocation_id\", \"reason\", \"at\", \"repeated\"}\n\
+        Exit code 1: it has ended before; 4: there is no such invocation.")]
+    Cancel(Cancel),
+    /// Report what would become of all that sleeps if it were resumed by the graphs of this version.
+    ///
+    /// Nothing is rewritten in bulk: each pause is migrated when it is resumed. The report runs those migrations and
+    /// throws their results away.
+    #[command(
+        after_help = "Examples:\n  dormouse migrate --dry-run\n  dormouse migrate --dry-run --limit 10000 --json\n\n\
+        JSON: {\"examined\", \"stay\", \"groups\": [{\"graph\", \"fate\", \"reason\", \"count\", \"invocations\": [the \
+        first ten]}], \"next\"};\nfates: same, reshaped, migrated; and of those that stay asleep pinned, \
+        needs_migration, graph_unknown, refused, unreadable\nExit code 3: some would not go on."
+    )]
+    Migrate(Migrate),
     /// Say in words why an invocation sleeps or is stuck, or look for everything that is stuck.
     #[command(
         after_help = "Examples:\n  dormouse doctor\n  dormouse doctor 0b5f1f9e\n  dormouse doctor --repair --json\n\n\
@@ -110,6 +129,48 @@ impl Signal {
             None => self.payload.as_deref(),
         }
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cancel {
+    /// Which invocation.
+    pub(crate) id: String,
+    /// Why; told to everybody who asks for the invocation from then on.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Also when nothing is stored of it yet: it can then neither sleep nor, with an id of its caller's, complete.
+    #[arg(long)]
+    pub(crate) ahead: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Migrate {
+    /// Only report. There is nothing else to ask for: each pause is migrated when it is resumed.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) bounds: Bounds,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// How much of what sleeps is looked at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bounds {
+    /// About how many pauses are looked at; all, unless given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// Where an earlier report stopped.
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

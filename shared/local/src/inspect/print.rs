@@ -127,6 +127,12 @@ impl Printer {
         })
     }
 
+    /// A line that is marked as trouble or as fine.
+    pub(crate) fn verdict(&self, trouble: bool, sentence: &str) -> io::Result<()> {
+        let mark = if trouble { self.paint(RED, "!") } else { self.paint(GREEN, "-") };
+        self.line(&format!("  {mark} {sentence}"))
+    }
+
     /// What the doctor says of one invocation.
     pub(crate) fn report(&self, report: &Value) -> io::Result<()> {
         if self.json {
@@ -136,8 +142,7 @@ impl Printer {
         let head = format!("{} ({})", text(&report["invocation_id"]), text(&report["graph"]));
         self.line(&self.paint(BOLD, &head))?;
         for told in report["remarks"].as_array().into_iter().flatten() {
-            let mark = if told["trouble"] == true { self.paint(RED, "!") } else { self.paint(GREEN, "-") };
-            self.line(&format!("  {mark} {}", text(&told["sentence"])))?;
+            self.verdict(told["trouble"] == true, &text(&told["sentence"]))?;
             for (key, before) in
                 [("remedy", "--repair would"), ("repaired", "done:"), ("not_repaired", "not repaired:")]
             {

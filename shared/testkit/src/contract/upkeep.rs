@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    BufferedSignal, Glance, InvocationId, InvocationStatus, Map, ParkedRow, PendingRow, SignalState, Standing,
-    StoreError, Upkeep,
+    BufferedSignal, Claim, Glance, InvocationId, InvocationStatus, InvocationWrite, Map, ParkedRow, PendingRow,
+    SignalState, Standing, StoreError, SuspendFrom, Upkeep,
 };
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
@@ -26,6 +26,36 @@ pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
     let (ended, held) = (of(Standing::Ended), of(Standing::Claimed { until }));
     assert_eq!(glances, [ended.clone(), None, held, of(Standing::Asleep), ended]);
     assert_eq!(store.glance(&[]).await.expect("the store answers"), []);
+}
+
+pub(super) async fn only_claims_that_ended_by_themselves_are_dead(store: Store) {
+    let dead = async |now| {
+        let mut ids = store.dead_claims(now).await.expect("the store answers");
+        ids.sort();
+        ids
+    };
+    for id in ["asleep", "first", "second", "given-back", "ended", "early"] {
+        let paused = pause(id, 1, id);
+        match id {
+            "early" => {
+                let claim = Some(Claim { owner: "worker".into(), until: at(60), payload: Map::new() });
+                let (paused, from) = (Box::new(paused), SuspendFrom::Fresh);
+                let write = InvocationWrite::Suspend { paused, from, claim, early: Vec::new() };
+                store.commit(&commit("early", None, Some(write))).await.expect("it sleeps, claimed");
+            }
+            _ => sleep(&store, &paused).await,
+        }
+    }
+    for id in ["first", "second", "given-back", "ended"] {
+        claimed(&store, id, "worker").await;
+    }
+    let release =
+        InvocationWrite::Release { invocation_id: "given-back".into(), generation: 1, owner: "worker".into() };
+    store.commit(&commit("release", None, Some(release))).await.expect("it is given back");
+    let end = complete(&pause("ended", 1, "ended"), "worker", Map::new());
+    store.commit(&commit("end", None, Some(end))).await.expect("it completes");
+    assert_eq!(dead(at(59)).await, Vec::<InvocationId>::new());
+    assert_eq!(dead(at(60)).await, ["early", "first", "second"].map(InvocationId::from));
 }
 
 pub(super) async fn a_registered_row_says_so(store: Store) {
@@ -72,6 +102,26 @@ pub(super) async fn a_lost_wait_is_written_again_where_its_place_is_free(store: 
     store.buffer_signal(&"s2".into(), &signal).await.expect("an answer");
     do_it(&store, Upkeep::Wait(Box::new(pause("i2", 1, "s2")))).await;
     assert_eq!(state("s2").await, Some(SignalState::Buffered(signal)), "what was parked is not lost");
+}
+
+pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
+    sleep(&store, &pause("asleep", 1, "awaited")).await;
+    for id in ["nobody", "gone"] {
+        do_it(&store, Upkeep::Wait(Box::new(pause(id, 1, id)))).await;
+    }
+    let (mut removed, mut cursor) = (0, None);
+    loop {
+        let collected = store.collect(at(0), cursor.as_deref()).await.expect("the store answers");
+        removed += collected.removed;
+        cursor = collected.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(removed, 2);
+    let state = async |id: &str| store.load_signal(&id.into(), at(0)).await.expect("an answer");
+    assert_eq!((state("nobody").await, state("gone").await), (None, None));
+    assert!(state("awaited").await.is_some());
 }
 
 fn parked(second: i64) -> BufferedSignal {

@@ -1,8 +1,10 @@
 //! What sweeps and repairs ask of the store in memory.
 
 use dormouse_ports::{
-    Glance, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow, SignalState, Standing, Upkeep,
+    Glance, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow, SignalState,
+    Standing, Upkeep,
 };
+use jiff::Timestamp;
 
 use super::tables::{Tables, pending_key};
 
@@ -22,10 +24,40 @@ pub(super) fn glance(record: &InvocationRecord) -> Glance {
     Glance { generation: record.paused.generation, standing }
 }
 
+/// The invocations whose claim ended at or before `now`: at most `count`, the oldest claims.
+pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<InvocationId> {
+    let mut dead: Vec<_> = tables
+        .invocations
+        .iter()
+        .filter_map(|(id, record)| match &record.status {
+            InvocationStatus::Resuming(claim) if claim.until <= now => Some((claim.until, id)),
+            InvocationStatus::Resuming(_)
+            | InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => None,
+        })
+        .collect();
+    dead.sort();
+    dead.into_iter().take(count).map(|(_, id)| id.clone()).collect()
+}
+
 impl Tables {
     pub(super) fn pending_row(&self, paused: &PausedInvocation) -> Option<PendingRow> {
         let kept = self.pending.get(&pending_key(&PendingRow::of(paused)));
         kept.filter(|row| row.generation == paused.generation).cloned()
+    }
+
+    /// Removes the signals that wait for an invocation that is over, and tells how many there were.
+    pub(super) fn collect_waits(&mut self) -> usize {
+        let (before, invocations) = (self.signals.len(), &self.invocations);
+        self.signals.retain(|_, state| match state {
+            SignalState::Waiting { invocation_id, .. } => {
+                invocations.get(invocation_id).is_some_and(|record| glance(record).standing != Standing::Ended)
+            }
+            SignalState::Buffered(_) | SignalState::Delivered { .. } => true,
+        });
+        before - self.signals.len()
     }
 
     pub(super) fn upkeep(&mut self, upkeep: &Upkeep) {

@@ -1,0 +1,23 @@
+use dormouse_ports::InvocationId;
+use serde_json::json;
+
+use super::print::Printer;
+use super::{Ending, InspectError, not_found};
+use crate::target::Opened;
+
+/// Ends the invocation `id`. One that nobody knows is refused unless `ahead`: it is more often a slip of the pen.
+pub(super) async fn cancel(
+    opened: &Opened,
+    id: InvocationId,
+    reason: Option<String>,
+    (ahead, json): (bool, bool),
+) -> Result<Ending, InspectError> {
+    let printer = Printer::new(json);
+    if !ahead && opened.store().load_invocation(&id).await?.is_none() {
+        return not_found(&printer, &id);
+    }
+    let turn = opened.harness.cancel(&id, None, reason).await?;
+    printer.fields(&json!({ "status": "canceled", "invocation_id": turn.invocation_id,
+        "reason": turn.cancellation.reason, "at": turn.cancellation.at, "repeated": turn.repeated }))?;
+    Ok(Ending::Fine)
+}

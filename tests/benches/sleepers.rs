@@ -1,0 +1,189 @@
+//! Whether a suspended and resumed turn, and a sweep, cost the same among many sleepers as among a thousand.
+//!
+//! Run with `make bench-sleepers`; `SLEEPERS` says how many. One real invocation is put to sleep and its items are
+//! copied under other names, straight into the embedded store. Then real turns go through the harness beside them, and
+//! sweeps go round. The program fails when requests or capacity units differ by more than a tenth; times are only
+//! told, and are those of an embedded database.
+
+#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use aws_sdk_dynamodb::Client;
+use dormouse_aws::{DynamoDbStateStore, Meter, RandomIds, StoreConfig, SystemClock, ensure_table};
+use dormouse_engine::{CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, State, StateSchema, suspend};
+use dormouse_harness::{
+    DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, Transmission, TurnOutcome,
+};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{IdSource, SignalDescriptor};
+use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
+use dormouse_tests::{map, raw};
+use serde_json::{Value, json};
+
+const TABLE: &str = "dormouse";
+const FEW: usize = 1_000;
+/// How often each path is taken.
+const ROUNDS: usize = 25;
+/// How much dearer a path may be among many.
+const GOAL: f64 = 1.1;
+/// Over how many partitions the index of what sleeps is spread.
+const SHARDS: usize = 16;
+/// How many invocations are copied at once.
+const BATCH: usize = 5_000;
+const MODEL: &str = "the-model-sleeper";
+
+/// What a path took, on the mean of its rounds; the time is the median.
+struct Cost {
+    requests: f64,
+    units: f64,
+    milliseconds: f64,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let many = std::env::var("SLEEPERS").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
+    println!("mean of {ROUNDS} rounds; milliseconds are the median, of an embedded database");
+    println!("sleepers  path                requests  units   ms");
+    let few = measure(FEW).await;
+    let many = measure(many).await;
+    let mut failed = false;
+    println!();
+    println!("among many, for each that it takes among a thousand (goal: at most {GOAL})");
+    for ((path, few), (_, many)) in few.iter().zip(&many) {
+        let (requests, units) = (many.requests / few.requests, many.units / few.units);
+        let time = many.milliseconds / few.milliseconds;
+        println!("          {path:<18}  {requests:>8.2}  {units:>5.2}  {time:>4.2}");
+        failed |= requests > GOAL || units > GOAL;
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+async fn measure(count: usize) -> Vec<(&'static str, Cost)> {
+    let bench = Bench::among(count).await;
+    // Sweeps have seen to everything once, as they have in a store that lives.
+    bench.sweep(SweepScope::Everything).await;
+    let names = ["suspend", "resume", "sweep what is due", "sweep everything"];
+    let mut paths = names.map(|name| (name, Vec::new()));
+    for _ in 0..ROUNDS {
+        let id = RandomIds.fresh();
+        paths[0].1.push(bench.count(bench.suspend(&id)).await);
+        paths[1].1.push(bench.count(bench.resume(&id)).await);
+        paths[2].1.push(bench.count(bench.sweep(SweepScope::Due)).await);
+        paths[3].1.push(bench.count(bench.sweep(SweepScope::Everything)).await);
+    }
+    let costs: Vec<_> = paths.into_iter().map(|(path, rounds)| (path, mean(rounds))).collect();
+    for (path, cost) in &costs {
+        let Cost { requests, units, milliseconds } = cost;
+        println!("{count:>8}  {path:<18}  {requests:>8.1}  {units:>5.0}  {milliseconds:>4.0}");
+    }
+    costs
+}
+
+fn mean(mut rounds: Vec<Cost>) -> Cost {
+    let number = rounds.len() as f64;
+    let (requests, units) = rounds.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.requests, sum.1 + one.units));
+    rounds.sort_by(|left, right| left.milliseconds.total_cmp(&right.milliseconds));
+    let milliseconds = rounds[rounds.len() / 2].milliseconds;
+    Cost { requests: requests / number, units: units / number, milliseconds }
+}
+
+struct Bench {
+    embedded: EmbeddedDynamoDb,
+    harness: Harness,
+    meter: Meter,
+}
+
+impl Bench {
+    /// A worker beside `count` sleepers.
+    async fn among(count: usize) -> Self {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
+        let meter = Meter::with_units();
+        let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+        let engine = Engine::new(Ports {
+            store: Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default())),
+            clock: Arc::new(SystemClock::default()),
+            ids: Arc::new(RandomIds),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(DescriptorWakes),
+        });
+        let graphs = GraphRegistry::new([Arc::new(graph())]);
+        let (subscriptions, bus) = (Arc::new(MemorySubscriptions::default()), Arc::new(MemoryBus::default()));
+        let harness = Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Stateless));
+        let bench = Self { embedded: embedded, harness, meter };
+        bench.suspend(MODEL).await;
+        bench.sweep(SweepScope::Everything).await;
+        bench.fill(count - 1).await;
+        bench
+    }
+
+    /// Copies what is stored `count` times.
+    async fn fill(&self, count: usize) {
+        let model = raw::items(&self.embedded.client(), TABLE).await;
+        let model: Vec<Value> = model.into_iter().filter(|item| item.to_string().contains(MODEL)).collect();
+        assert_eq!(model.len(), 3, "the pause, its signal and its row: {model:#?}");
+        for from in (0..count).step_by(BATCH) {
+            let copies = (from..count.min(from + BATCH)).flat_map(|number| {
+                let name = format!("sleeper-{number:09}");
+                model.iter().map(move |item| copy(item, &name, number % SHARDS))
+            });
+            self.embedded.import(TABLE, copies.collect()).await.expect("the copies are taken");
+        }
+    }
+
+    async fn count(&self, path: impl Future<Output = ()>) -> Cost {
+        self.meter.reset();
+        let began = Instant::now();
+        path.await;
+        let milliseconds = began.elapsed().as_secs_f64() * 1000.0;
+        let usage = self.meter.snapshot();
+        let requests = usage.values().map(|usage| usage.requests as f64).sum();
+        Cost { requests, units: usage.values().map(|usage| usage.units).sum(), milliseconds }
+    }
+
+    async fn suspend(&self, id: &str) {
+        let state = map(json!({ "name": id, "text": "what is to be remembered. ".repeat(40) }));
+        let start = Transmission { invocation_id: Some(id.into()), ..Transmission::start("sleeper", state) };
+        let outcome = self.harness.turn(start).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+    }
+
+    async fn resume(&self, id: &str) {
+        let callback = Transmission::callback(id, None, map(json!({ "text": "enough" })));
+        let outcome = self.harness.turn(callback).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    }
+
+    async fn sweep(&self, scope: SweepScope) {
+        let summary = self.harness.sweep(scope).await.expect("it sweeps");
+        assert_eq!((summary.failed, summary.orphan_timers), (0, 0));
+    }
+}
+
+/// `item` under another name; a row of the index of what sleeps in the given shard.
+fn copy(item: &Value, name: &str, shard: usize) -> Value {
+    let mut item = item.clone();
+    for (key, value) in item.as_object_mut().into_iter().flatten() {
+        if let Some(text) = value["S"].as_str() {
+            let text = text.replace(MODEL, name);
+            let row = key == "pk" && text.starts_with("PENDING#");
+            value["S"] = if row { format!("PENDING#{shard:02}").into() } else { text.into() };
+        }
+    }
+    item
+}
+
+/// Sleeps until it is told to go on, for a month at most.
+fn graph() -> CompiledGraph {
+    let text = || Field::new(FieldType::Str, "");
+    let schema = StateSchema::new().field("name", text()).field("text", text());
+    let graph = GraphBuilder::new("sleeper", schema).entry("wait").function("wait", |state: State| async move {
+        let name = state.get("name").and_then(|name| name.as_str()).unwrap_or_default().to_owned();
+        let timeout = json!({ "after": "P30D", "then": "fail" });
+        Err(suspend(SignalDescriptor::new(name).with("timeout", timeout)).await)
+    });
+    graph.edge("wait", END).compile().expect("it compiles")
+}

@@ -1,0 +1,146 @@
+//! What is kept apart from its record goes when nothing refers to it any more, and not before.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_aws::ensure_table;
+use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{InvocationId, StateStore};
+use dormouse_tests::released::{TABLE, store, text, worker};
+use dormouse_tests::{Stage, map, raw};
+use serde_json::{Value, json};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+struct Scene {
+    embedded: EmbeddedDynamoDb,
+    stage: Stage,
+    harness: Harness,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+        ensure_table(&embedded.client(), TABLE).await.unwrap();
+        let stage = Stage::default();
+        let harness = worker(&stage, &embedded.client(), Mode::Stateless).unwrap();
+        Self { embedded, stage, harness }
+    }
+
+    /// Puts `id` to sleep; its state is a blob, and what it said a piece of a list.
+    async fn sleeps(&self, id: &str, session: Option<&str>) {
+        let start = Transmission::start("ask", map(json!({ "name": id, "text": text("asleep-large") })));
+        let start = Transmission { invocation_id: Some(id.into()), session_id: session.map(Into::into), ..start };
+        let mode = if session.is_some() { Mode::Sessioned } else { Mode::Stateless };
+        let worker = worker(&self.stage, &self.embedded.client(), mode).unwrap();
+        let outcome = worker.turn(start).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+    }
+
+    async fn completes(&self, id: &str) {
+        let outcome = self.harness.turn(Transmission::callback(id, None, map(json!({ "answer": 1 })))).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    }
+
+    /// Removes the record of `id`, as its lifetime does.
+    async fn expires(&self, id: &str) {
+        let key = |text: &str| AttributeValue::S(text.to_owned());
+        let delete = self.embedded.client().delete_item().table_name(TABLE).key("sk", key("PAUSED"));
+        delete.key("pk", key(&format!("INVOCATION#{id}"))).send().await.unwrap();
+    }
+
+    /// How much sweeps remove until everything was looked at.
+    async fn collected(&self) -> usize {
+        let (store, mut cursor, mut removed) = (store(&self.embedded.client()), None, 0);
+        loop {
+            let collected = store.collect(self.harness.engine().ports().clock.now(), cursor.as_deref()).await.unwrap();
+            removed += collected.removed;
+            cursor = collected.next;
+            if cursor.is_none() {
+                return removed;
+            }
+        }
+    }
+
+    /// Chunks and pieces, by the key of their partition.
+    async fn apart(&self) -> BTreeSet<(String, String)> {
+        let items = raw::items(&self.embedded.client(), TABLE).await;
+        let text = |value: &Value| value["S"].as_str().unwrap().to_owned();
+        let keys = items.iter().map(|item| (text(&item["pk"]), text(&item["sk"])));
+        keys.filter(|(pk, sk)| pk.starts_with("BLOB#") || sk.starts_with("SEGMENT#")).collect()
+    }
+
+    async fn loads(&self, id: &str) -> bool {
+        let record = store(&self.embedded.client()).load_invocation(&InvocationId::from(id)).await.unwrap();
+        record.is_some_and(|record| record.paused.outermost_state()["text"] == text("asleep-large"))
+    }
+}
+
+#[tokio::test]
+async fn the_state_of_a_pause_goes_after_it_and_that_of_another_stays() {
+    let scene = Scene::new().await;
+    scene.sleeps("over", None).await;
+    scene.sleeps("asleep", None).await;
+    let before = scene.apart().await;
+    assert_eq!(before.len(), 4, "equal states of two invocations are two blobs, and each said something: {before:?}");
+    scene.completes("over").await;
+    scene.stage.clock.advance(DAY / 2);
+    assert_eq!(scene.collected().await, 0, "whoever wrote it may be about to refer to it");
+    scene.stage.clock.advance(DAY);
+    let (before, removed) = (scene.apart().await, scene.collected().await);
+    assert_eq!(removed, 1, "the paused state; its end has another one");
+    assert_eq!(scene.apart().await.len(), before.len() - 1);
+    assert_eq!(scene.collected().await, 0);
+    assert!(scene.loads("asleep").await);
+    scene.completes("asleep").await;
+    let outcome = scene.harness.look_up(&"over".into()).await.unwrap();
+    assert!(matches!(&outcome, TurnOutcome::Completed(done) if done.state["text"] == text("asleep-large")));
+}
+
+#[tokio::test]
+async fn everything_of_an_invocation_goes_when_its_record_has_expired() {
+    let scene = Scene::new().await;
+    scene.sleeps("asleep", None).await;
+    let of_the_sleeper = scene.apart().await;
+    scene.sleeps("over", None).await;
+    scene.completes("over").await;
+    scene.expires("over").await;
+    scene.stage.clock.advance(DAY);
+    let more = scene.apart().await.len() - of_the_sleeper.len();
+    assert_eq!(more, 4, "two states, and what it said before and after its pause");
+    assert_eq!(scene.collected().await, more);
+    assert_eq!(scene.apart().await, of_the_sleeper);
+}
+
+#[tokio::test]
+async fn a_session_and_its_pause_share_a_blob_until_both_have_moved_on() {
+    let scene = Scene::new().await;
+    scene.sleeps("talk", Some("s")).await;
+    scene.stage.clock.advance(2 * DAY);
+    assert_eq!(scene.collected().await, 0);
+    assert!(scene.loads("talk").await);
+    let pieces = async || scene.apart().await.into_iter().filter(|(pk, _)| pk == "SESSION#s").count();
+    let before = pieces().await;
+    assert!(before > 0, "what was said is a piece of the session");
+    let store = store(&scene.embedded.client());
+    store.delete_session(&"s".into()).await.unwrap();
+    scene.collected().await;
+    assert_eq!(pieces().await, before, "the invocation sleeps on them");
+    assert!(scene.loads("talk").await);
+}
+
+#[tokio::test]
+async fn what_is_written_again_is_young_again() {
+    let scene = Scene::new().await;
+    scene.sleeps("again", None).await;
+    scene.completes("again").await;
+    scene.expires("again").await;
+    scene.stage.clock.advance(2 * DAY);
+    scene.sleeps("again", None).await;
+    scene.collected().await;
+    assert!(scene.loads("again").await, "the same bytes, of which some were of no use a moment ago");
+}
