@@ -7,6 +7,7 @@ use dormouse_ports::{InvocationId, InvocationRecord, InvocationStatus};
 use serde_json::Value;
 
 use super::clients::{Clients, Told, text};
+use super::services::Carried;
 use super::witness::{Pause, Witness, has_ended};
 use super::workload::Wish;
 
@@ -23,6 +24,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Judge<'a> {
     pub(crate) witness: &'a Witness,
     pub(crate) clients: &'a mut Clients,
+    /// Signals that events carry.
+    pub(crate) carried: &'a [Carried],
     pub(crate) now: Duration,
     pub(crate) chance: &'a mut fastrand::Rng,
 }
@@ -123,7 +126,11 @@ impl Judge<'_> {
                 self.record(&invocation)
                     .is_some_and(|record| accepted.is_empty() || has_ended(&record) || has_answered(&record, accepted))
             }
-            400 => self.clients.compete_for(signal_id),
+            // Another payload was first: that of another client, or of an event.
+            400 => {
+                let in_an_event = self.carried.iter().any(|carried| carried.signal_id.as_str() == signal_id);
+                in_an_event || self.clients.compete_for(signal_id)
+            }
             _ => {
                 let waited = |pause: &Pause| pause.awaits(&signal_id.into());
                 let mut woken = self.witness.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);

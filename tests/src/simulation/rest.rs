@@ -25,10 +25,11 @@ pub(crate) struct Rest<'a> {
 type Holds = fn(&Rest<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 10] = [
+pub(crate) const AT_REST: [(&str, Holds); 11] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
+    ("a wait belongs to a sleeper", waits_belong_to_sleepers),
     ("a passed deadline was announced", passed_deadlines_were_announced),
     ("whoever sleeps can be woken", sleepers_can_be_woken),
     ("what goes on was told so", payloads_were_sent),
@@ -61,6 +62,17 @@ fn nothing_is_overdue(rest: &Rest<'_>) -> Result<(), String> {
         match due {
             Some(due) if due.at <= rest.now => Err(format!("{id} was due at {} and sleeps on", due.at)),
             _ => Ok(()),
+        }
+    })
+}
+
+/// Nothing is left of waits that are over.
+fn waits_belong_to_sleepers(rest: &Rest<'_>) -> Result<(), String> {
+    rest.witness.signals.iter().try_for_each(|(signal, state)| {
+        let SignalState::Waiting { invocation_id: id, generation } = state else { return Ok(()) };
+        match rest.witness.is_over(id, *generation) || !rest.witness.invocations.contains_key(id) {
+            true => Err(format!("signal {signal} waits for {id}#{generation}, which is over")),
+            false => Ok(()),
         }
     })
 }

@@ -152,8 +152,8 @@ impl Simulator {
         let wish = self.clients.errands[index].wish.clone();
         let mut world = self.world.lock();
         let now = world.elapsed;
-        let mut judge =
-            Judge { witness: &self.outside.witness, clients: &mut self.clients, now, chance: &mut world.chance };
+        let (witness, carried) = (&self.outside.witness, &self.outside.services.carried[..]);
+        let mut judge = Judge { witness, clients: &mut self.clients, carried, now, chance: &mut world.chance };
         judge.judge(&wish, response).map_err(|how| Violation { invariant: "an answer tells what is stored", how })
     }
 
