@@ -9,7 +9,7 @@ use dormouse_aws::{
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::DescriptorWakes;
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus};
+use dormouse_ports::{Clock, EventBus, limits};
 
 use crate::config::{Config, ConfigError};
 use crate::{App, Limits, Parts};
@@ -53,6 +53,7 @@ pub fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
         bus_name: config.bus,
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
+        most_rules: limits::PATTERN_RULES,
     };
     let subscriptions = AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock);
     Ok(App::new(Parts {
