@@ -11,7 +11,10 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, TypedGraph, Update, suspend,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Tally, Transmission, TurnOutcome};
-use dormouse_ports::{Category, InvocationStatus, Map, Resolution, SignalDescriptor, SignalState, StateStore};
+use dormouse_ports::{
+    Category, Commit, GrowingLists, InvocationStatus, InvocationWrite, Map, PartAnswer, Resolution, SignalDescriptor,
+    SignalState, StateStore,
+};
 use dormouse_tests::{Stage, map};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -168,6 +171,20 @@ async fn of_answers_at_once_exactly_one_decides() {
     assert_eq!(deciding.count(), 1, "{outcomes:?}");
     let TurnOutcome::Completed(done) = scene.worker.look_up(&"i".into()).await.unwrap() else { panic!("it sleeps on") };
     assert_eq!((&done.state["times"], done.state["votes"]["missing"].as_array().unwrap().len()), (&json!(1), 1));
+}
+
+#[tokio::test]
+async fn answers_that_were_given_back_are_taken_up_by_a_duplicate() {
+    let scene = Scene::asleep().await;
+    tally(scene.answer("a", "yes").await);
+    let paused = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap().paused;
+    // As after an early answer that decided, and a worker that could not take the pause up.
+    let answer = PartAnswer { part: "b".to_owned(), payload: map(json!({ "vote": "yes" })), at: scene.worker_now() };
+    let write = InvocationWrite::Answer { paused: Box::new(paused), answer };
+    let (id, now, growing) = ("given-back".to_owned(), scene.worker_now(), GrowingLists::default());
+    scene.stage.store.commit(&Commit { id, now, session: None, invocation: Some(write), growing }).await.unwrap();
+    let (votes, decided) = completed(scene.answer("a", "yes").await);
+    assert_eq!((&votes["decided_by"], &votes["missing"], decided), (&json!("b"), &json!(["c"]), true));
 }
 
 #[tokio::test]

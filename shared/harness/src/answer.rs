@@ -51,6 +51,10 @@ impl Harness {
             return Ok(Gathered::Claims(Bid { payload, answered: Some(fan_in.answers.len()) }));
         }
         let part = part_of(&fan_in, &delivery.part)?;
+        if fan_in.decision().is_some() {
+            // They were enough before, and whoever went on with them gave the pause back.
+            return Ok(Gathered::Claims(Bid { payload: fan_in.payload(), answered: Some(fan_in.answers.len()) }));
+        }
         if fan_in.has_answered(&part) {
             return Ok(Gathered::Told(accepted(paused, part, true)));
         }

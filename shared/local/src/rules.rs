@@ -183,6 +183,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_bus_has_only_so_many_rules() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let shape = |number: usize| wait(&json!({"source": [format!("exporter-{number}")]}));
+        for number in 0..PATTERN_RULES {
+            rules.ensure(&shape(number), &"j".into()).await.expect("a rule");
+        }
+        let refused = rules.ensure(&shape(PATTERN_RULES), &"j".into()).await;
+        let Err(SubscriptionError::Rejected(reason)) = refused else { panic!("{refused:?}") };
+        assert_eq!(reason, "the bus has 200 rules, which is the limit: let waits share a pattern");
+        assert!(rules.routes(&json!({"source": "exporter-200", "detail": {}})).is_empty());
+        rules.ensure(&shape(7), &"j".into()).await.expect("a rule that is there");
+    }
+
+    #[tokio::test]
     async fn own_signals_pass_whole() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
