@@ -36,9 +36,7 @@ impl CompiledGraph {
             Upgrade::Reshaped
         })
     }
-}
 
-impl CompiledGraph {
     /// Whether `paused` could go on with `payload`: what a coordinator asks that gathers several signals before it
     /// resumes. It changes nothing.
     ///
