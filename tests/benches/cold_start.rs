@@ -43,7 +43,7 @@ struct Start {
 const COMPARED: &str = "hello + SDK defaults";
 
 fn subjects() -> Vec<Subject> {
-    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1);
+    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1, None);
     let query = format!("token={token}");
     let status = http_event("GET", "/invocations/nobody", &query, &Value::Null);
     let message = json!({ "role": "user", "content": "please get an approval" });

@@ -154,8 +154,12 @@ impl Bench {
             }
             false => (None, Vec::new()),
         };
-        let pause =
-            InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim: None };
+        let pause = InvocationWrite::Suspend {
+            paused: Box::new(paused.clone()),
+            from: SuspendFrom::Fresh,
+            claim: None,
+            early: Vec::new(),
+        };
         self.commit("suspend", write, Some(pause), stored).await;
     }
 
@@ -174,6 +178,7 @@ impl Bench {
             now: now(),
             until: until(),
             payload: Some(Map::from_iter([("approved".to_owned(), true.into())])),
+            answered: None,
         };
         let outcome = self.store.claim(&request).await.expect("an answer");
         let ClaimOutcome::Granted(record) = outcome else { panic!("not granted: {outcome:?}") };

@@ -105,6 +105,7 @@ pub async fn record(stage: &Stage, client: &Client) {
         now,
         until: now + Duration::from_secs(30),
         payload: Some(map(json!({ "answer": 5 }))),
+        answered: None,
     };
     store(client).claim(&claim).await.expect("a claim");
     alone.turn(Transmission::signal("completed", map(json!({ "answer": 1 })))).await;

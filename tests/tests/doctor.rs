@@ -74,7 +74,8 @@ impl Scene {
         let now = self.harness.engine().ports().clock.now();
         let until = now + Duration::from_secs(30);
         let (invocation_id, payload) = ("i".into(), Some(map(json!({ "answer": 5 }))));
-        let request = ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload };
+        let request =
+            ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload, answered: None };
         self.stage.store.claim(&request).await.unwrap();
         self
     }

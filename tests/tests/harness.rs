@@ -83,6 +83,7 @@ impl Scene {
             now,
             until: now + Duration::from_secs(30),
             payload: Some(map(payload)),
+            answered: None,
         };
         assert!(matches!(self.stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     }

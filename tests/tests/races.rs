@@ -123,6 +123,7 @@ async fn a_payload_is_not_blamed_for_the_one_that_a_dead_worker_left() {
         now,
         until: now + std::time::Duration::from_secs(30),
         payload: Some(map(json!({ "answer": 1 }))),
+        answered: None,
     };
     assert!(matches!(stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     stage.outlive_leases();

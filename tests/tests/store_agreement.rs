@@ -6,9 +6,9 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Append, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, DocumentKey,
-    DocumentWrite, Due, DueAction, FailureRecord, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest,
-    ListRequest, Listed, Map, Owner, PausedInvocation, PendingRow, Records, SessionExpectation, SessionWrite,
-    SignalDescriptor, StateStore, StoredList, SuspendFrom, WakePlan,
+    DocumentWrite, Due, DueAction, EarlySignal, Expected, FailureRecord, FanIn, GrowingLists, InvocationWrite, Journal,
+    Lease, LeaseRequest, ListRequest, Listed, Map, Owner, PartAnswer, PausedInvocation, PendingRow, Records,
+    SessionExpectation, SessionWrite, SignalDescriptor, StateStore, StoredList, SuspendFrom, Until, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
@@ -98,7 +98,8 @@ impl History {
             owner: self.owner(),
             now: self.now,
             until: self.now + SignedDuration::from_secs(30),
-            payload: if self.dice.one_in(3) { None } else { Some(self.payload()) },
+            payload: if self.dice.one_in(4) { None } else { Some(self.payload()) },
+            answered: self.dice.one_in(3).then(|| usize::from(self.dice.one_in(2))),
         };
         let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
         if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::Settled(record)) = &mut durable {
@@ -241,18 +242,20 @@ impl History {
         let number = self.dice.roll(12);
         let paused = Box::new(self.pause(number, generation));
         let owner = self.owner();
-        match self.dice.roll(13) {
+        match self.dice.roll(14) {
             0 | 1 => {
                 let paused = Box::new(self.pause(number, 1));
                 let claim = self.dice.one_in(3).then(|| self.born_claim());
-                InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim }
+                let early = self.early(&paused);
+                InvocationWrite::Suspend { paused, from: SuspendFrom::Fresh, claim, early }
             }
             2 => {
                 let generation = self.dice.roll(2);
                 let previous = Box::new(self.pause(number, generation));
                 let from = SuspendFrom::Claimed { owner, previous };
                 let paused = Box::new(self.pause(number, generation + 1));
-                InvocationWrite::Suspend { paused, from, claim: None }
+                let early = self.early(&paused);
+                InvocationWrite::Suspend { paused, from, claim: None, early }
             }
             3 | 4 => InvocationWrite::Complete { paused, owner, state: self.state() },
             5 => {
@@ -264,14 +267,40 @@ impl History {
                 let (invocation_id, cancellation) = (paused.invocation_id, self.cancellation());
                 InvocationWrite::Forestall { invocation_id, cancellation }
             }
-            8 => InvocationWrite::Unstored { invocation_id: paused.invocation_id },
-            9 | 10 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)) },
-            11 => {
+            8 => self.answer(*paused),
+            9 => InvocationWrite::Unstored { invocation_id: paused.invocation_id },
+            10 | 11 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)) },
+            12 => {
                 let (invocation_id, payload) = (paused.invocation_id, self.payload());
                 InvocationWrite::Deliver { invocation_id, generation: generation.max(1), payload }
             }
             _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
         }
+    }
+
+    /// Signals that may be parked, and may be others than those that are.
+    fn early(&mut self, paused: &PausedInvocation) -> Vec<EarlySignal> {
+        let parked = |id: &dormouse_ports::SignalId| EarlySignal { signal_id: id.clone(), payload: self.payload() };
+        let early: Vec<_> = paused.awaited().map(parked).collect();
+        if self.dice.one_in(2) { early } else { Vec::new() }
+    }
+
+    /// The first or the second answer to a pause that expects two; anything else is as if it were a turn without a pause.
+    fn answer(&mut self, mut paused: PausedInvocation) -> InvocationWrite {
+        let Some(fan_in) = &mut paused.fan_in else {
+            return InvocationWrite::Unstored { invocation_id: paused.invocation_id };
+        };
+        let of = |part: &str| {
+            let (part, at) = (part.to_owned(), Timestamp::constant(1_800_000_000, 0));
+            PartAnswer { payload: Map::from_iter([("from".to_owned(), part.as_str().into())]), part, at }
+        };
+        let answer = if self.dice.one_in(2) {
+            of("left")
+        } else {
+            fan_in.answers.push(of("left"));
+            of("right")
+        };
+        InvocationWrite::Answer { paused: Box::new(paused), answer }
     }
 
     fn cancellation(&mut self) -> Cancellation {
@@ -282,8 +311,8 @@ impl History {
         Claim { owner: self.owner(), until: self.now + SignedDuration::from_secs(30), payload: self.payload() }
     }
 
-    /// What has not begun falls due at once and waits for no signal. Signal and due time follow from invocation and generation, as they do for a real pause: signals are shared by
-    /// neighbours, so that waits collide.
+    /// What has not begun falls due at once and waits for no signal. Signal and due time follow from invocation and
+    /// generation, as they do for a real pause: signals are shared by neighbours, so that waits collide.
     fn pause(&mut self, number: u64, generation: u64) -> PausedInvocation {
         let due = Due::first(Timestamp::constant(1_900_000_000, 0), DueAction::Fail);
         let is_due = generation == 0 || number.is_multiple_of(2);
@@ -301,6 +330,8 @@ impl History {
             generation,
             descriptor: SignalDescriptor::new(signal),
             wake,
+            fan_in: (generation > 0 && number % 4 == 1).then(|| two_of(number + generation)),
+            self_wakes: 0,
             state: self.state(),
             parent_states: Vec::new(),
             namespace: vec!["ask".into()],
@@ -355,6 +386,14 @@ impl History {
     fn signal(&mut self) -> String {
         format!("s{}", self.dice.roll(9))
     }
+}
+
+/// Two signals, which others await too.
+fn two_of(number: u64) -> FanIn {
+    let one =
+        |part: &str, number: u64| Expected { part: part.to_owned(), signal_id: format!("s{}", number % 9).into() };
+    let expected = vec![one("left", number), one("right", number + 4)];
+    FanIn { expected, until: Until::All, veto: None, into: "fan_in".to_owned(), answers: Vec::new() }
 }
 
 async fn rows(store: &dyn StateStore) -> Vec<PendingRow> {

@@ -47,6 +47,8 @@ fn pause(id: &str) -> PausedInvocation {
         generation: 1,
         descriptor: SignalDescriptor::new("s1"),
         wake: dormouse_ports::WakePlan::default(),
+        fan_in: None,
+        self_wakes: 0,
         state: Map::new(),
         parent_states: Vec::new(),
         namespace: vec!["ask".into()],
@@ -67,7 +69,12 @@ fn pause(id: &str) -> PausedInvocation {
 }
 
 fn suspend(id: &str) -> Commit {
-    let write = InvocationWrite::Suspend { paused: Box::new(pause(id)), from: SuspendFrom::Fresh, claim: None };
+    let write = InvocationWrite::Suspend {
+        paused: Box::new(pause(id)),
+        from: SuspendFrom::Fresh,
+        claim: None,
+        early: Vec::new(),
+    };
     Commit {
         id: format!("suspend-{id}"),
         now: at(0),
@@ -104,6 +111,7 @@ fn claim() -> ClaimRequest {
         now: at(0),
         until: at(60),
         payload: Some(Map::new()),
+        answered: None,
     }
 }
 

@@ -116,8 +116,15 @@ async fn a_dead_claim_is_counted_and_taken_over() {
     let harness = sleepers(&stage, 1).await;
     let now = harness.engine().ports().clock.now();
     let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
-    let request =
-        ClaimRequest { invocation_id: "i0".into(), generation: None, owner: "dead".into(), now, until, payload };
+    let request = ClaimRequest {
+        invocation_id: "i0".into(),
+        generation: None,
+        owner: "dead".into(),
+        now,
+        until,
+        payload,
+        answered: None,
+    };
     stage.store.claim(&request).await.unwrap();
     let held = sweep(&harness, SweepScope::Everything, 100).await;
     assert_eq!((held.expired_claims, held.woken), (0, 0));
@@ -135,7 +142,8 @@ async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
     let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
     for id in ["i57", "i191"] {
         let (invocation_id, payload) = (id.into(), payload.clone());
-        let request = ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload };
+        let request =
+            ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload, answered: None };
         stage.store.claim(&request).await.unwrap();
     }
     stage.outlive_leases();

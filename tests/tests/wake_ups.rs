@@ -93,6 +93,7 @@ fn subscriptions(service: &Service) -> AwsSubscriptions {
         bus_name: "main".to_owned(),
         signal_function_arn: "arn:aws:lambda:us-east-1:1:function:signal".to_owned(),
         dead_letter_arn: Some("arn:aws:sqs:us-east-1:1:letters".to_owned()),
+        most_rules: 3,
     };
     let clock = Arc::new(ManualClock::default());
     AwsSubscriptions::new(
@@ -116,6 +117,12 @@ fn awaiting(job: &str) -> Subscription {
         EventWait { pattern: pattern.as_object().cloned().unwrap_or_default(), correlation: "$.detail.job".to_owned() };
     let wake = WakePlan { event: Some(wait), ..WakePlan::default() };
     Subscription { invocation_id: "i1".into(), generation: 2, descriptor: SignalDescriptor::new(job), wake }
+}
+
+/// What the bus says of its rules.
+fn rules(names: &[&str]) -> Value {
+    let rules: Vec<Value> = names.iter().map(|name| json!({ "Name": name })).collect();
+    json!({ "Rules": rules })
 }
 
 #[tokio::test]
@@ -159,10 +166,11 @@ async fn a_refused_entry_is_rejected() {
 async fn a_denied_call_names_action_and_resource() {
     for code in ["AccessDeniedException", "ResourceNotFoundException"] {
         let service = Service::default();
-        service.fails(code).fails(code).fails(code);
+        service.fails(code).fails(code).answers(200, rules(&[])).fails(code).fails(code);
         let subscriptions = subscriptions(&service);
         for (subscription, expected) in [
             (timed(), format!("CreateSchedule on schedule group dormouse: {code}: scripted")),
+            (awaiting("j1"), format!("ListRules on event bus main: {code}: scripted")),
             (awaiting("j1"), format!("PutRule on event bus main: {code}: scripted")),
         ] {
             let outcome = subscriptions.subscribe(&subscription).await;
@@ -192,7 +200,7 @@ async fn a_throttled_call_may_succeed_later() {
 async fn a_target_that_was_not_taken_is_an_error() {
     let service = Service::default();
     let failed = json!({"FailedEntryCount": 1, "FailedEntries": [{"ErrorCode": "AccessDeniedException"}]});
-    service.answers(200, json!({"RuleArn": "arn"})).answers(200, failed);
+    service.answers(200, rules(&[])).answers(200, json!({"RuleArn": "arn"})).answers(200, failed);
     let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
     let Err(SubscriptionError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(sentence, "PutTargets on event bus main: AccessDeniedException: no message");
@@ -201,26 +209,41 @@ async fn a_target_that_was_not_taken_is_an_error() {
 #[tokio::test]
 async fn waits_of_one_shape_make_one_rule() {
     let service = Service::default();
-    service.answers(200, json!({"RuleArn": "arn"})).answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []}));
+    service.answers(200, rules(&[])).answers(200, json!({"RuleArn": "arn"}));
+    service.answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []}));
     let subscriptions = subscriptions(&service);
     subscriptions.subscribe(&awaiting("j1")).await.expect("the rule is made");
     subscriptions.subscribe(&awaiting("j2")).await.expect("the rule is known");
     let asked = service.asked();
     let targets: Vec<&str> = asked.iter().map(|(line, _)| line.as_str()).collect();
-    assert_eq!(targets, ["AWSEvents.PutRule", "AWSEvents.PutTargets"]);
-    let pattern: Value = serde_json::from_str(asked[0].1["EventPattern"].as_str().expect("text")).expect("JSON");
+    assert_eq!(targets, ["AWSEvents.ListRules", "AWSEvents.PutRule", "AWSEvents.PutTargets"]);
+    let pattern: Value = serde_json::from_str(asked[1].1["EventPattern"].as_str().expect("text")).expect("JSON");
     assert_eq!(pattern, json!({"source": ["jobs"], "detail": {"job": [{"exists": true}]}}));
-    let transformer = &asked[1].1["Targets"][0]["InputTransformer"];
+    let transformer = &asked[2].1["Targets"][0]["InputTransformer"];
     assert_eq!(transformer["InputPathsMap"]["signal_id"], "$.detail.job");
 }
 
 #[tokio::test]
 async fn a_full_bus_is_said_clearly() {
     let service = Service::default();
-    service.fails("LimitExceededException");
+    service.answers(200, rules(&[])).fails("LimitExceededException");
     let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
     let Err(SubscriptionError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
     assert!(sentence.contains("as many rules as it may have"), "{sentence}");
+}
+
+#[tokio::test]
+async fn rules_of_ours_are_counted_page_by_page() {
+    let service = Service::default();
+    let mut first = rules(&["dormouse-a", "dormouse-b"]);
+    first["NextToken"] = "more".into();
+    service.answers(200, first).answers(200, rules(&["dormouse-c"]));
+    let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
+    let Err(SubscriptionError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(sentence, "the event bus has 3 rules of ours, which is the limit: let waits share a pattern");
+    let asked = service.asked();
+    assert_eq!(asked.len(), 2, "no rule is made: {asked:?}");
+    assert_eq!((&asked[0].1["NamePrefix"], &asked[1].1["NextToken"]), (&json!("dormouse-"), &json!("more")));
 }
 
 #[tokio::test]

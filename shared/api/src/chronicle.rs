@@ -78,7 +78,7 @@ impl Chronicle {
     async fn tell(&self, id: &TaskId, commit: &Commit) -> Result<Option<Journal>, StoreError> {
         let Some((mut task, mut ledger)) = self.open(id, commit.now).await? else { return Ok(None) };
         let told = match &commit.invocation {
-            Some(InvocationWrite::Suspend { paused, from, claim }) => {
+            Some(InvocationWrite::Suspend { paused, from, claim, .. }) => {
                 let before = match from {
                     SuspendFrom::Fresh => None,
                     SuspendFrom::Claimed { previous, .. } => Some(&**previous),
@@ -106,6 +106,7 @@ impl Chronicle {
                 | InvocationWrite::Deliver { .. }
                 | InvocationWrite::Release { .. }
                 | InvocationWrite::Advance { .. }
+                | InvocationWrite::Answer { .. }
                 | InvocationWrite::Forestall { .. }
                 | InvocationWrite::Unstored { .. },
             )
@@ -158,6 +159,7 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Advance { .. }
+        | InvocationWrite::Answer { .. }
         | InvocationWrite::Forestall { .. }
         | InvocationWrite::Unstored { .. } => None,
     }

@@ -7,6 +7,7 @@
 mod chat;
 mod expense_approval;
 mod export_job;
+mod purchase;
 mod reminder;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use dormouse_ports::{Clock, EventBus, InvocationId};
 pub use chat::{CHAT, ChatModel, Conversation, ScriptedModel};
 pub use expense_approval::{Decision, EXPENSE_APPROVAL, Expense};
 pub use export_job::{EXPORT_JOB, Export, ExportStatus};
+pub use purchase::{Ballot, PURCHASE, Purchase, Vote, Votes};
 pub use reminder::{REMINDER, Reminder};
 
 /// All graphs that ship, on what they need from outside.
@@ -28,6 +30,7 @@ pub fn registry(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Result<GraphRe
     Ok(GraphRegistry::new([
         Arc::new(expense_approval::graph()?),
         Arc::new(export_job::graph(bus.clone())?),
+        Arc::new(purchase::graph()?),
         Arc::new(reminder::graph(bus, clock)?),
         Arc::new(chat::graph(Arc::new(ScriptedModel))?),
     ]))

@@ -44,7 +44,7 @@ use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
     DocumentKey, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest, LoadedSession, Page,
     ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError, StreamEntry, Upkeep,
+    StateStore, StoreError, StreamEntry, Upkeep, limits,
 };
 use jiff::Timestamp;
 
@@ -91,7 +91,7 @@ impl Default for StoreConfig {
         Self {
             inline_limit: 2 * 1024,
             whole_limit: 768,
-            state_limit: 4 * 1024 * 1024,
+            state_limit: limits::STATE,
             page_size: 100,
             finished_kept: 30 * DAY,
             delivered_kept: 7 * DAY,

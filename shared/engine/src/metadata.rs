@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_ports::limits::METADATA;
 use dormouse_ports::{Category, Map};
 use serde_json::Value;
 
@@ -82,7 +83,14 @@ pub fn augment_metadata(entries: Map) -> Result<(), MetadataError> {
 
 /// Refuses a call whose metadata may not be, before it begins.
 pub(crate) fn accept(given: &Map) -> Result<(), EngineError> {
-    check(given).map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))
+    check(given).map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))?;
+    let size = serde_json::to_vec(given).map(|json| json.len());
+    let size = size.map_err(|error| EngineError::new(Category::RequestInvalid, error.to_string()))?;
+    if size <= METADATA {
+        return Ok(());
+    }
+    let message = format!("the metadata has {size} bytes of JSON; the limit is {METADATA} bytes");
+    Err(EngineError::new(Category::RequestTooLarge, message))
 }
 
 fn check(entries: &Map) -> Result<(), MetadataError> {

@@ -8,6 +8,7 @@ mod cancellation;
 mod checkpoint;
 mod child;
 mod dispatch;
+mod early;
 mod engine;
 mod fan_out;
 mod finish;

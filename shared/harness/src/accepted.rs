@@ -61,9 +61,14 @@ impl Harness {
     /// the words that only the harness says. It changes nothing.
     ///
     /// # Errors
-    /// `graph_unknown`, `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+    /// `request_invalid` when the pause waits for several signals, each of which has its own address; `graph_unknown`,
+    /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
     pub fn input(&self, paused: &PausedInvocation, mut payload: Map) -> Result<Map, TurnError> {
         payload.shift_remove(RESOLUTION);
+        if paused.fan_in.is_some() {
+            let message = "it waits for several answers; send each of them to the address of its own part";
+            return Err(TurnError::new(Category::RequestInvalid, message).of(&paused.invocation_id));
+        }
         let graph = self.graphs().get(&paused.graph)?;
         graph.takes(paused, &payload).map_err(|error| TurnError::from(error).of(&paused.invocation_id))?;
         Ok(payload)
@@ -87,7 +92,12 @@ impl Harness {
         let request = self.takeover_of(id, None, budget);
         let record = match self.engine().ports().store.claim(&request).await {
             Ok(ClaimOutcome::Granted(record)) => record,
-            Ok(ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Settled(_)) => {
+            Ok(
+                ClaimOutcome::Missing
+                | ClaimOutcome::Held { .. }
+                | ClaimOutcome::Gathering(_)
+                | ClaimOutcome::Settled(_),
+            ) => {
                 return Turn { path: None, outcome: TurnOutcome::Stale { invocation_id: id.clone() } };
             }
             Err(error) => return Turn { path: None, outcome: store_failed(error).of(id).into() },

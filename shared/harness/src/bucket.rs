@@ -62,7 +62,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::CheckpointStateMigrationChainAmbiguous
         | C::SuspensionPersistenceFailed
         | C::SuspensionInUnsupportedContext
-        | C::SuspensionTimedOut => SessionTerminating,
+        | C::SuspensionTimedOut
+        | C::LimitExceeded => SessionTerminating,
         C::NodeException
         | C::ParallelBranchesBranchFailed
         | C::SessionSaveFailed

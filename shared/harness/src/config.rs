@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_ports::limits;
+
 use crate::TurnTracer;
 
 /// Whether turns belong to sessions; fixed when the harness is made (harness §2).
@@ -26,6 +28,8 @@ pub struct HarnessConfig {
     /// How long a signal that nobody waits for yet is kept. `None` refuses it with
     /// `harness_signal_correlation_failed`.
     pub early_signals: Option<Duration>,
+    /// The largest payload of a signal, in bytes of JSON.
+    pub signal_payload: usize,
     /// Opens a span around each turn; without it the invocation spans are roots.
     pub turn_tracer: Option<Arc<dyn TurnTracer>>,
 }
@@ -38,7 +42,8 @@ impl HarnessConfig {
             turn_budget: Duration::from_secs(25),
             lease_margin: Duration::from_secs(5),
             poll_interval: Duration::from_millis(50),
-            early_signals: Some(Duration::from_secs(7 * 24 * 3600)),
+            early_signals: Some(limits::EARLY_SIGNALS),
+            signal_payload: limits::SIGNAL_PAYLOAD,
             turn_tracer: None,
         }
     }

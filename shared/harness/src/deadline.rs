@@ -11,6 +11,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::answer::Addressee;
 use crate::harness::{Budget, subscription_failed};
 use crate::signal::{Delivery, sleeping, store_failed, subscription_to};
 use crate::{Bucket, Harness, Trigger, TurnError, TurnOutcome};
@@ -51,7 +52,9 @@ impl Harness {
             match due.action {
                 DueAction::Resume(payload) => {
                     let (generation, trigger) = (Some(record.paused.generation), Trigger::Due);
-                    return self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await;
+                    let part = Addressee::Pause;
+                    let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
+                    return self.deliver(delivery).await;
                 }
                 DueAction::Fail => return self.time_out(*record, due.at).await,
                 DueAction::Announce(ref announcement) => {
@@ -126,7 +129,11 @@ impl Harness {
             return self.finish_accepted(&record).await;
         }
         let id = record.paused.invocation_id.clone();
-        let message = format!("no signal `{}` came until {due_at}", record.paused.descriptor.signal_id);
+        let message = match record.paused.fan_in.as_ref().map(|fan_in| fan_in.missing().collect::<Vec<_>>().join(", "))
+        {
+            Some(missing) => format!("until {due_at} no answer came for {missing}"),
+            None => format!("no signal `{}` came until {due_at}", record.paused.descriptor.signal_id),
+        };
         let error = TurnError::new(Category::SuspensionTimedOut, message).of(&id);
         let paused = PausedInvocation { resolution: Some(Resolution::TimedOut), ..record.paused };
         let ended = self.fail_unclaimed(paused, &error).await;
@@ -144,7 +151,8 @@ impl Harness {
     }
 }
 
-/// The event of a deadline; the same one every time. It holds nothing of state, payload or metadata.
+/// The event of a deadline; the same one every time, but for who has answered meanwhile. It holds nothing of state or
+/// payload, and of the metadata only the names of parts that are missing.
 fn deadline_event(paused: &PausedInvocation, due: &Due, announcement: &Announcement) -> Event {
     let fields: [(&str, Value); 9] = [
         ("id", format!("{}/{}/{}", paused.invocation_id, paused.generation, due.rung).into()),
@@ -157,6 +165,7 @@ fn deadline_event(paused: &PausedInvocation, due: &Due, announcement: &Announcem
         ("to", announcement.to.clone().into()),
         ("due_at", due.at.to_string().into()),
     ];
-    let detail: Map = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let missing = paused.fan_in.iter().map(|fan_in| ("missing", fan_in.missing().collect::<Vec<_>>().into()));
+    let detail: Map = fields.into_iter().chain(missing).map(|(name, value)| (name.to_owned(), value)).collect();
     Event { source: SOURCE.to_owned(), detail_type: DETAIL_TYPE.to_owned(), detail }
 }

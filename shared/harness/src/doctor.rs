@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalState,
-    Upkeep,
+    Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalId,
+    SignalState, Until, Upkeep,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -253,25 +253,29 @@ impl Harness {
     }
 
     async fn look_at_signal(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
-        let id = &paused.descriptor.signal_id;
+        for id in paused.awaited() {
+            remarks.extend(self.look_at_one_signal(paused, id).await?);
+        }
+        Ok(())
+    }
+
+    async fn look_at_one_signal(&self, paused: &PausedInvocation, id: &SignalId) -> Result<Option<Remark>, TurnError> {
         let known = self.engine().ports().store.load_signal(id, self.now()).await.map_err(store_failed)?;
-        let remark = match known.map(|record| record.state) {
-            Some(SignalState::Waiting { invocation_id, .. }) if invocation_id == paused.invocation_id => return Ok(()),
+        Ok(match known.map(|record| record.state) {
+            Some(SignalState::Waiting { invocation_id, .. }) if invocation_id == paused.invocation_id => None,
             Some(SignalState::Waiting { invocation_id, .. }) => {
                 let sentence = format!("signal `{id}` leads to another invocation, {invocation_id}");
-                remark(Finding::SignalTaken, sentence)
+                Some(remark(Finding::SignalTaken, sentence))
             }
             Some(SignalState::Buffered(signal)) => {
                 let sentence = format!("signal `{id}` came at {} and was not handed over", signal.received_at);
-                remark(Finding::SignalParked, sentence)
+                Some(remark(Finding::SignalParked, sentence))
             }
             Some(SignalState::Delivered { .. }) | None => {
                 let sentence = format!("nothing leads from signal `{id}` to it: its signal item is missing");
-                remark(Finding::SignalMissing, sentence)
+                Some(remark(Finding::SignalMissing, sentence))
             }
-        };
-        remarks.push(remark);
-        Ok(())
+        })
     }
 
     /// Does what helps against `finding`. The sentence says what came of it; `None` where there is no remedy.
@@ -324,12 +328,16 @@ impl Harness {
 
     /// The parked payload, as if it came now.
     async fn hand_over(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
-        let known = self.engine().ports().store.load_signal(&paused.descriptor.signal_id, self.now()).await;
-        let Some(SignalState::Buffered(signal)) = known.map_err(store_failed)?.map(|record| record.state) else {
-            return Ok("the signal is parked no more".to_owned());
-        };
-        let id = paused.invocation_id.clone();
-        said(self.turn(Transmission::callback(id, Some(paused.generation), signal.payload)).await.outcome)
+        let mut handed = "the signal is parked no more".to_owned();
+        for id in paused.awaited() {
+            let known = self.engine().ports().store.load_signal(id, self.now()).await.map_err(store_failed)?;
+            let Some(SignalState::Buffered(signal)) = known.map(|record| record.state) else { continue };
+            let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(id)).map(str::to_owned);
+            let callback =
+                Transmission::callback(paused.invocation_id.clone(), Some(paused.generation), signal.payload);
+            handed = said(self.turn(Transmission { part, ..callback }).await.outcome)?;
+        }
+        Ok(handed)
     }
 }
 
@@ -359,8 +367,7 @@ fn since(instant: Timestamp, now: Timestamp) -> Duration {
 fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
     let node = paused.suspended_at_node.join("/");
     let slept = in_words(now.duration_since(paused.suspended_at));
-    let signal = &paused.descriptor.signal_id;
-    let mut sentence = format!("it has slept for {slept} at node `{node}` and waits for signal `{signal}`");
+    let mut sentence = format!("it has slept for {slept} at node `{node}` and {}", waits_for(paused));
     if let Some(event) = &paused.wake.event {
         let pattern = serde_json::Value::Object(event.pattern.clone());
         sentence.push_str(&format!(", which an event may carry that matches {pattern}"));
@@ -380,6 +387,22 @@ fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
         None => sentence.push_str("; it waits for as long as that takes"),
     }
     sentence
+}
+
+/// What a pause waits for; of several signals, who has answered and who has not.
+fn waits_for(paused: &PausedInvocation) -> String {
+    let Some(fan_in) = &paused.fan_in else {
+        return format!("waits for signal `{}`", paused.descriptor.signal_id);
+    };
+    let missing: Vec<_> = fan_in.missing().collect();
+    let answered: Vec<_> = fan_in.answers.iter().map(|answer| answer.part.as_str()).collect();
+    let needed = match fan_in.until {
+        Until::All => "all".to_owned(),
+        Until::AtLeast(count) => count.to_string(),
+    };
+    let answered = if answered.is_empty() { "nobody".to_owned() } else { answered.join(", ") };
+    let (of, missing) = (fan_in.expected.len(), missing.join(", "));
+    format!("waits for {needed} of {of} answers: {answered} answered, {missing} did not")
 }
 
 /// A span of time as people say it: the two largest units.

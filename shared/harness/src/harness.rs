@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 use crate::chat::Listeners;
 use crate::{
-    Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig, SuspendedTurn, Transmission, Turn, TurnError,
-    TurnOutcome,
+    Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig, SuspendedTurn, Tally, Transmission, Turn,
+    TurnError, TurnOutcome,
 };
 
 /// Serves turns of the registered graphs. Cheap to clone.
@@ -240,6 +240,7 @@ fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
         generation: pause.generation,
         descriptor: pause.descriptor,
         wake: pause.wake,
+        tally: pause.fan_in.as_ref().map(Tally::from),
         state: pause.state.to_map(),
         carried: pause.carried,
         repeated: false,

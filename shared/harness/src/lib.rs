@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 
 mod accepted;
+mod answer;
 mod bucket;
 mod cancel;
 pub mod chat;
@@ -37,7 +38,7 @@ pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode};
 pub use harness::Harness;
 pub use outbound::{Outbound, OutboundShape};
-pub use outcome::{CompletedTurn, SuspendedTurn, Turn, TurnError, TurnOutcome};
+pub use outcome::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnError, TurnOutcome};
 pub use registry::GraphRegistry;
 pub use sweep::{SweepOrder, SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, Intent, Transmission, Trigger};

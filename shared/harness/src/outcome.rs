@@ -1,6 +1,6 @@
 use dormouse_engine::EngineError;
 use dormouse_ports::{
-    Category, FailureRecord, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
+    Category, FailureRecord, FanIn, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -20,7 +20,7 @@ pub struct Turn {
 pub enum TurnOutcome {
     /// The graph reached END.
     Completed(Box<CompletedTurn>),
-    /// The invocation sleeps, and its wake-up is registered.
+    /// The invocation sleeps, and its wake-up is registered; also after one of several signals was accepted.
     Suspended(Box<SuspendedTurn>),
     /// Something went wrong.
     Errored(Box<TurnError>),
@@ -78,8 +78,28 @@ pub struct SuspendedTurn {
     pub state: Map,
     /// What the caller of the first turn gave along.
     pub carried: Map,
+    /// How far it is, when it expects several signals.
+    pub tally: Option<Tally>,
     /// Whether this answer was given before, to another delivery.
     pub repeated: bool,
+}
+
+/// How far a pause is that expects several signals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// The parts that have answered, in the order in which they did.
+    pub answered: Vec<String>,
+    /// The others, in the order of the descriptor.
+    pub missing: Vec<String>,
+    /// The part whose answer this delivery brought; it is accepted and does not decide yet.
+    pub accepted: Option<String>,
+}
+
+impl From<&FanIn> for Tally {
+    fn from(fan_in: &FanIn) -> Self {
+        let answered = fan_in.answers.iter().map(|answer| answer.part.clone()).collect();
+        Self { answered, missing: fan_in.missing().map(str::to_owned).collect(), accepted: None }
+    }
 }
 
 /// A failure at the boundary of the turn (harness §7).

@@ -10,8 +10,9 @@ use dormouse_ports::{
 };
 
 use crate::accepted::Patience;
+use crate::answer::{Addressee, Bid, Gathered};
 use crate::harness::{Budget, Settled};
-use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Transmission, Trigger, TurnError, TurnOutcome};
+use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Tally, Transmission, Trigger, TurnError, TurnOutcome};
 
 /// How often a pause may be followed by the next one within one delivery, because each signal was there already.
 const MOST_CONTINUATIONS: usize = 16;
@@ -20,6 +21,7 @@ const MOST_CONTINUATIONS: usize = 16;
 pub(crate) struct Delivery {
     pub(crate) invocation_id: InvocationId,
     pub(crate) generation: Option<u64>,
+    pub(crate) part: Addressee,
     pub(crate) payload: Map,
     pub(crate) budget: Budget,
     /// Who triggered it: a person waits for an answer, a timer comes again.
@@ -30,6 +32,7 @@ impl Harness {
     pub(crate) async fn resume(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
         let budget = self.budget(&transmission);
         let mut payload = transmission.signal_payload.unwrap_or_default();
+        self.check_size(&payload)?;
         // A signal cannot say that time decided.
         payload.shift_remove(RESOLUTION);
         match (transmission.trigger, transmission.invocation_id, transmission.signal_id) {
@@ -38,7 +41,8 @@ impl Harness {
             }
             (Trigger::Signal, Some(invocation_id), _) => {
                 let (generation, trigger) = (transmission.generation, Trigger::Signal);
-                self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await
+                let part = transmission.part.map_or(Addressee::Pause, Addressee::Part);
+                self.deliver(Delivery { invocation_id, generation, part, payload, budget, trigger }).await
             }
             (_, None, Some(signal_id)) => self.correlate(signal_id, payload, budget).await,
             (_, None, None) => {
@@ -46,6 +50,17 @@ impl Harness {
                 Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message))
             }
         }
+    }
+
+    fn check_size(&self, payload: &Map) -> Result<(), TurnError> {
+        let unreadable = |error: serde_json::Error| TurnError::new(Category::RequestInvalid, error.to_string());
+        let (size, limit) = (serde_json::to_vec(payload).map_err(unreadable)?.len(), self.config().signal_payload);
+        if size <= limit {
+            return Ok(());
+        }
+        let advice = "keep the data elsewhere and send a reference";
+        let message = format!("the payload has {size} bytes; the limit is {limit} bytes: {advice}");
+        Err(TurnError::new(Category::RequestTooLarge, message))
     }
 
     /// Finds who waits for `signal_id`, or keeps the signal until somebody does.
@@ -56,7 +71,9 @@ impl Harness {
             match known.map(|record| record.state) {
                 Some(SignalState::Waiting { invocation_id, generation }) => {
                     let (generation, trigger) = (Some(generation), Trigger::Signal);
-                    return self.deliver(Delivery { invocation_id, generation, payload, budget, trigger }).await;
+                    let part = Addressee::Signal(signal_id);
+                    let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
+                    return self.deliver(delivery).await;
                 }
                 Some(SignalState::Delivered { invocation_id, .. }) => {
                     let record = self.load_invocation(&invocation_id).await?;
@@ -87,6 +104,7 @@ impl Harness {
     /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
     pub(crate) async fn deliver(&self, delivery: Delivery) -> Result<TurnOutcome, TurnError> {
         let id = delivery.invocation_id.clone();
+        let mut bid = Bid { payload: delivery.payload.clone(), answered: None };
         loop {
             let lease = self.lease(delivery.budget);
             let request = ClaimRequest {
@@ -95,7 +113,8 @@ impl Harness {
                 owner: lease.owner,
                 now: self.now(),
                 until: self.now() + lease.duration,
-                payload: Some(delivery.payload.clone()),
+                payload: Some(bid.payload.clone()),
+                answered: bid.answered,
             };
             match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
                 ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
@@ -103,7 +122,7 @@ impl Harness {
                     self.begin(record, delivery.budget, Patience::Waits).await.map_err(|error| error.of(&id))?;
                 }
                 ClaimOutcome::Granted(record) => {
-                    let accepted = Accepted::of(&record, &delivery.payload);
+                    let accepted = Accepted::of(&record, &bid.payload);
                     match self.continue_claimed(record, delivery.budget, accepted).await {
                         // What a worker that died had left does not fit and is forgotten; ours was not looked at yet.
                         Err(error) if accepted == Accepted::Before && is_misfit(&error) => {}
@@ -113,6 +132,16 @@ impl Harness {
                 ClaimOutcome::Missing => {
                     let message = format!("there is no paused invocation {id}");
                     return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
+                }
+                ClaimOutcome::Gathering(_) if self.time_left(delivery.budget).is_zero() => {
+                    let message = "other answers keep coming; send it again";
+                    return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
+                }
+                ClaimOutcome::Gathering(record) => {
+                    match self.gather(*record, &delivery).await.map_err(|error| error.of(&id))? {
+                        Gathered::Told(turn) => return Ok(turn),
+                        Gathered::Claims(next) => bid = next,
+                    }
                 }
                 ClaimOutcome::Settled(record) => return Ok(self.answer_of(*record)),
                 ClaimOutcome::Held { .. }
@@ -236,7 +265,10 @@ impl Harness {
                 self.begin(record, budget, Patience::ComesAgain).await.map(Some)
             }
             ClaimOutcome::Granted(record) => self.continue_claimed(record, budget, Accepted::Before).await.map(Some),
-            ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Settled(_) => Ok(None),
+            ClaimOutcome::Missing
+            | ClaimOutcome::Held { .. }
+            | ClaimOutcome::Gathering(_)
+            | ClaimOutcome::Settled(_) => Ok(None),
         }
     }
 
@@ -244,7 +276,15 @@ impl Harness {
     pub(crate) fn takeover_of(&self, id: &InvocationId, generation: Option<u64>, budget: Budget) -> ClaimRequest {
         let lease = self.lease(budget);
         let (now, until) = (self.now(), self.now() + lease.duration);
-        ClaimRequest { invocation_id: id.clone(), generation, owner: lease.owner, now, until, payload: None }
+        ClaimRequest {
+            invocation_id: id.clone(),
+            generation,
+            owner: lease.owner,
+            now,
+            until,
+            payload: None,
+            answered: None,
+        }
     }
 
     pub(crate) async fn load_invocation(&self, id: &InvocationId) -> Result<Option<Box<InvocationRecord>>, TurnError> {
@@ -322,6 +362,7 @@ pub(crate) fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
     SuspendedTurn {
         suspending_node: paused.namespace.first().map(ToString::to_string).unwrap_or_default(),
         state: paused.outermost_state().clone(),
+        tally: paused.fan_in.as_ref().map(Tally::from),
         invocation_id: paused.invocation_id,
         session_id: paused.session_id,
         graph: paused.graph,

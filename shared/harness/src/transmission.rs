@@ -42,6 +42,8 @@ pub struct Transmission {
     pub invocation_id: Option<InvocationId>,
     /// The pause that a signal for `invocation_id` means; whichever is current when absent.
     pub generation: Option<u64>,
+    /// Of a signal for `invocation_id`: which of several expected signals it is.
+    pub part: Option<String>,
     /// The correlation token of a signal.
     pub signal_id: Option<SignalId>,
     /// What a signal carries.

@@ -7,6 +7,7 @@
 //! | `wake_payload` | a mapping | what a wake-up lays over the state; nothing when absent |
 //! | `timeout` | `{"after": duration}` or `{"at": instant}`, and `"then": {"resume": payload}` or `"then": "fail"` | what happens when no signal comes until then |
 //! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"` or `"escalate"`, and `to` (a name; optional for `remind`), are told on the bus; the last step, and only it, has a `then` as of `timeout` |
+//! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
 //! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload |
 //!
 //! What `resume` holds is laid over the state together with `"dormouse_resolution": "timed_out"`, where the graph declares
@@ -14,11 +15,22 @@
 //! ladder is an event of source `dormouse` and detail-type `Dormouse Deadline`; its detail has `id` (the same however
 //! often it is told), `invocation_id`, `graph`, `signal_id`, `generation`, `rung`, `do`, `to` and `due_at`.
 //!
+//! With `expects` the pause does not wait for its own `signal_id` but for one signal of each part; a part that names none
+//! gets `{signal_id}/{name}`, and other keys of a part mean nothing here. It goes on when `until` is reached (`"all"`, which
+//! is the default, `"any"` or `{"at_least": k}`), or with the first answer whose payload holds the value `is` in the field
+//! `field` of `"veto": {"field", "is"}`. The first answer of a part stands. Their payloads are not laid over the state one
+//! by one: the field `into` (`fan_in` when absent), which the state must have, receives
+//! `{"answers": {name: payload}, "missing": [name], "decided_by": name or null, "outcome": "enough", "veto" or "time"}`.
+//! A wake-up, a `timeout` or `deadlines` lay what had come until then over the state, beside their own payload; the detail
+//! of a passed step has `missing` too.
+//!
 //! Instants count from the beginning of the pause. Days count 24 hours; months and years have no fixed length and are refused.
 
+mod expects;
 mod ladder;
 
-use dormouse_ports::{Due, DueAction, EventWait, Map, Resolution, SignalDescriptor, WakePlan, WakePlanner};
+use dormouse_ports::limits::{ID, METADATA};
+use dormouse_ports::{Due, DueAction, EventWait, FanIn, Map, Resolution, SignalDescriptor, WakePlan, WakePlanner};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde_json::Value;
 
@@ -30,6 +42,7 @@ impl WakePlanner for DescriptorWakes {
     fn plan(&self, descriptor: &SignalDescriptor, now: Timestamp) -> Result<WakePlan, String> {
         let empty = Map::new();
         let metadata = descriptor.metadata.as_ref().unwrap_or(&empty);
+        within_limits(descriptor.signal_id.as_str(), metadata)?;
         let (wake, timeout) = (wake(metadata, now)?, timeout(metadata, now)?);
         let ladder = ladder::read(metadata, now)?;
         if usize::from(wake.is_some()) + usize::from(timeout.is_some()) + usize::from(!ladder.is_empty()) > 1 {
@@ -38,6 +51,23 @@ impl WakePlanner for DescriptorWakes {
         let mut dues = wake.into_iter().chain(timeout).chain(ladder);
         Ok(WakePlan { due: dues.next(), later: dues.collect(), event: event(metadata)? })
     }
+
+    fn expects(&self, descriptor: &SignalDescriptor) -> Result<Option<FanIn>, String> {
+        expects::read(descriptor)
+    }
+}
+
+fn within_limits(signal_id: &str, metadata: &Map) -> Result<(), String> {
+    let length = signal_id.len();
+    if !(1..=ID).contains(&length) {
+        return Err(format!("the signal id has {length} bytes, and must have 1 to {ID}"));
+    }
+    let size = serde_json::to_vec(metadata).map_err(|error| error.to_string())?.len();
+    if size > METADATA {
+        let advice = "keep the data in the state, or elsewhere and name it here";
+        return Err(format!("the metadata has {size} bytes of JSON; the limit is {METADATA} bytes: {advice}"));
+    }
+    Ok(())
 }
 
 fn wake(metadata: &Map, now: Timestamp) -> Result<Option<Due>, String> {

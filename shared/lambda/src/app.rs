@@ -8,7 +8,7 @@ use dormouse_harness::{
     GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepScope, SweepSummary, TurnError, TurnTracer,
 };
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Category, EventBus, SignalSubscriptions};
+use dormouse_ports::{Category, EventBus, SignalSubscriptions, limits};
 use futures::future::{Either, select};
 use serde_json::Value;
 use tracing::Instrument;
@@ -48,7 +48,8 @@ impl fmt::Debug for Parts {
     }
 }
 
-/// How much an [`App`] takes in, and how long it works on it.
+/// How much an [`App`] takes in, and how long it works on it. All limits, also those of other crates, are listed in
+/// [`dormouse_ports::limits`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The largest body of a turn or a message, in bytes.
@@ -67,10 +68,10 @@ impl Default for Limits {
     /// Bodies of 1 MiB, payloads of 256 KiB, turns of 25 seconds, early signals for 7 days, observers for 2 seconds.
     fn default() -> Self {
         Self {
-            body: 1024 * 1024,
-            signal_payload: 256 * 1024,
+            body: limits::BODY,
+            signal_payload: limits::SIGNAL_PAYLOAD,
             turn: Duration::from_secs(25),
-            early_signals: Some(Duration::from_secs(7 * 24 * 3600)),
+            early_signals: Some(limits::EARLY_SIGNALS),
             drain: Duration::from_secs(2),
         }
     }
@@ -108,6 +109,7 @@ impl App {
             let config = HarnessConfig {
                 turn_budget: limits.turn,
                 early_signals: limits.early_signals,
+                signal_payload: limits.signal_payload,
                 turn_tracer: turn_tracer(),
                 ..HarnessConfig::new(mode)
             };

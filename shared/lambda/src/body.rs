@@ -1,14 +1,12 @@
 //! Reads bodies and ids. Whoever sent something wrong is told what, where, and what it should be.
 
+use dormouse_ports::limits::ID;
 use dormouse_ports::{Category, Map};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::HttpRequest;
 use crate::refusal::Refusal;
-
-/// Longest id that a caller may choose, in characters.
-const ID: usize = 256;
 
 /// The body of `request` as a JSON object of at most `limit` bytes; an empty body is an empty object.
 pub(crate) fn object(request: &HttpRequest, limit: usize) -> Result<Map, Refusal> {

@@ -11,7 +11,7 @@ use dormouse_aws::{
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::DescriptorWakes;
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
+use dormouse_ports::{Clock, EventBus, SignalSubscriptions, limits};
 use dormouse_protocol::cursor::Cursors;
 
 use crate::config::{Config, ConfigError};
@@ -64,6 +64,7 @@ pub fn boot(function: Function, telemetry: Option<Telemetry>) -> Result<Server, 
         bus_name: config.bus,
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
+        most_rules: limits::PATTERN_RULES,
     };
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));

@@ -1,7 +1,7 @@
 //! From outcomes to answers.
 
-use dormouse_harness::{CompletedTurn, SuspendedTurn, Turn, TurnOutcome};
-use dormouse_ports::InvocationId;
+use dormouse_harness::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnOutcome};
+use dormouse_ports::{InvocationId, Map};
 use serde_json::{Value, json};
 
 use crate::refusal::Refusal;
@@ -18,6 +18,8 @@ pub(crate) enum Holder {
         token: String,
         /// The pause that it is for.
         generation: u64,
+        /// The one of several signals that it is for.
+        part: Option<String>,
     },
 }
 
@@ -29,6 +31,14 @@ impl Holder {
             Self::Token { generation, .. } => Some(*generation),
         }
     }
+
+    /// The one part of it that they may answer for.
+    pub(crate) fn part(&self) -> Option<String> {
+        match self {
+            Self::Operator => None,
+            Self::Token { part, .. } => part.clone(),
+        }
+    }
 }
 
 /// The addresses of a pause.
@@ -38,12 +48,17 @@ pub(crate) struct Links {
     pub(crate) status: String,
     /// Where to wake it, for those who may.
     pub(crate) callback: Option<String>,
+    /// Where to answer for each part, when it expects several signals.
+    parts: Map,
 }
 
 impl Links {
     pub(crate) fn add_to(&self, answer: &mut Value) {
         if let Some(callback) = &self.callback {
             answer["callback_url"] = callback.as_str().into();
+        }
+        if !self.parts.is_empty() {
+            answer["callback_urls"] = self.parts.clone().into();
         }
         answer["status_url"] = self.status.as_str().into();
     }
@@ -86,7 +101,7 @@ impl App {
     }
 
     fn acknowledge(&self, pause: &SuspendedTurn, holder: &Holder) -> HttpResponse {
-        let links = self.links(&pause.invocation_id, pause.generation, holder);
+        let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), holder);
         let mut answer = json!({
             "status": "suspended",
             "invocation_id": pause.invocation_id,
@@ -99,21 +114,42 @@ impl App {
             "state": pause.state,
             "repeated": pause.repeated,
         });
+        if let Some(tally) = &pause.tally {
+            answer["accepted"] = tally.accepted.clone().into();
+            answer["answered"] = tally.answered.clone().into();
+            answer["missing"] = tally.missing.clone().into();
+        }
         links.add_to(&mut answer);
         HttpResponse::new(202, answer).header("location", links.status)
     }
 
-    /// The addresses of pause `generation`. A token opens one pause: whoever holds one is not given another.
-    pub(crate) fn links(&self, id: &InvocationId, generation: u64, holder: &Holder) -> Links {
-        let (token, may_wake) = match holder {
-            Holder::Operator => (self.callbacks().token(id, generation), true),
-            Holder::Token { token, generation: own } => (token.clone(), *own == generation),
+    /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one
+    /// pause, or one part of it: whoever holds one is not given another.
+    pub(crate) fn links(&self, id: &InvocationId, generation: u64, tally: Option<&Tally>, holder: &Holder) -> Links {
+        let address = |what: &str, token: &str, part: Option<&str>| {
+            let (base, id, token) = (self.base_url(), percent::encode(id.as_str()), percent::encode(token));
+            let part = part.map(|part| format!("&part={}", percent::encode(part))).unwrap_or_default();
+            format!("{base}/{what}/{id}?token={token}{part}")
         };
-        let address = |what: &str| {
-            let (base, id, token) = (self.base_url(), percent::encode(id.as_str()), percent::encode(&token));
-            format!("{base}/{what}/{id}?token={token}")
+        let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
+            status: address("invocations", token, part),
+            callback: may_wake.then(|| address("callback", token, part)),
+            parts: Map::new(),
         };
-        Links { status: address("invocations"), callback: may_wake.then(|| address("callback")) }
+        match holder {
+            Holder::Token { token, generation: of, part } => {
+                let may_wake = *of == generation && part.is_some() == tally.is_some();
+                own(token, part.as_deref(), may_wake)
+            }
+            Holder::Operator => {
+                let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
+                let link =
+                    |part: &str| address("callback", &self.callbacks().token(id, generation, Some(part)), Some(part));
+                let parts = parts.map(|part| (part.clone(), link(part).into())).collect();
+                let token = self.callbacks().token(id, generation, None);
+                Links { parts, ..own(&token, None, tally.is_none()) }
+            }
+        }
     }
 }
 

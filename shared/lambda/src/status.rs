@@ -90,6 +90,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ResumeInProgress
         | C::SuspensionPinned
         | C::TurnDeadlineExceeded
+        | C::LimitExceeded
         | C::Application(_) => otherwise,
     }
 }

@@ -170,7 +170,7 @@ fn pending_row(row: &PendingRow, record: &InvocationRecord) -> Row {
         graph: record.paused.graph.clone(),
         status: print::status(record),
         since: record.paused.suspended_at,
-        waits_for: record.paused.descriptor.signal_id.to_string(),
+        waits_for: print::waits_for(&record.paused),
         due_at: row.due_at,
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use dormouse_harness::WORK;
+use dormouse_ports::limits::PATTERN_RULES;
 use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
 use quamina::Quamina;
 use serde::{Deserialize, Serialize};
@@ -71,8 +72,16 @@ impl Rules {
         pattern::check(&wait.pattern).map_err(SubscriptionError::Rejected)?;
         let pattern = pattern::shape(wait, signal_id).map_err(SubscriptionError::Rejected)?;
         let name = name_of(&[&sorted(&Value::Object(pattern.clone())).to_string(), &wait.correlation]);
-        if self.known.read().unwrap_or_else(PoisonError::into_inner).rules.contains_key(&name) {
-            return Ok(());
+        {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            if known.rules.contains_key(&name) {
+                return Ok(());
+            }
+            if known.rules.len() >= PATTERN_RULES {
+                let advice = "let waits share a pattern";
+                let sentence = format!("the bus has {PATTERN_RULES} rules, which is the limit: {advice}");
+                return Err(SubscriptionError::Rejected(sentence));
+            }
         }
         let rule = Rule { pattern, correlation: wait.correlation.clone() };
         let kept = self.spool.put(&name, &rule).await;
@@ -172,6 +181,21 @@ mod tests {
         rules.ensure(&wait(&json!({"source": ["exporter"]})), &"j".into()).await.expect("a rule");
         let routes = rules.routes(&json!({"id": "e", "source": "exporter", "detail": {}}));
         assert_eq!(routes.iter().map(|route| route.input.clone()).collect::<Vec<_>>(), [None]);
+    }
+
+    #[tokio::test]
+    async fn a_bus_has_only_so_many_rules() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let shape = |number: usize| wait(&json!({"source": [format!("exporter-{number}")]}));
+        for number in 0..PATTERN_RULES {
+            rules.ensure(&shape(number), &"j".into()).await.expect("a rule");
+        }
+        let refused = rules.ensure(&shape(PATTERN_RULES), &"j".into()).await;
+        let Err(SubscriptionError::Rejected(reason)) = refused else { panic!("{refused:?}") };
+        assert_eq!(reason, "the bus has 200 rules, which is the limit: let waits share a pattern");
+        assert!(rules.routes(&json!({"source": "exporter-200", "detail": {}})).is_empty());
+        rules.ensure(&shape(7), &"j".into()).await.expect("a rule that is there");
     }
 
     #[tokio::test]

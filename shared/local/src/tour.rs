@@ -46,6 +46,13 @@ A guided tour. Paste the indented lines into a second terminal.
 
     curl -s -w '\n' "$DORMOUSE/chat/chat/sessions/tour/messages" -H "$JSON" -d '{"role":"user","content":"Hello, who are you?"}'
 
+5. A purchase waits for two of three people, each with an address of their own. The first yes is accepted, the second one
+   decides; a single no would have, too.
+
+    D=$(curl -s "$DORMOUSE/graphs/purchase/turns" -H "$JSON" -d '{"state":{"item":"a lathe","amount_cents":120000}}'); echo "$D"
+    curl -s -w '\n' "$(field ada "$D")" -H "$JSON" -d '{"vote":"yes"}'
+    curl -s -w '\n' "$(field linus "$D")" -H "$JSON" -d '{"vote":"yes","remark":"at last"}'
+
 All routes: curl -s {address}/ (Ctrl-C ends this process after the running turns.)
 
 "#;

@@ -69,7 +69,8 @@ async fn sleep_in(store: &DynamoDbStateStore, graph: &str, id: &str) {
         suspended_at,
         ..ada
     };
-    let write = InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None };
+    let write =
+        InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
     let growing = GrowingLists::default();
     let commit = Commit { id: id.to_owned(), now: suspended_at, session: None, invocation: Some(write), growing };
     store.commit(&commit).await.unwrap();

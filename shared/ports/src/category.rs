@@ -147,6 +147,8 @@ categories! {
     /// The provider refused the request's shape.
     ProviderInvalidRequest = "provider_invalid_request",
     // Dormouse's own
+    /// A graph asks for more than an invocation may have.
+    LimitExceeded = "limit_exceeded",
     /// Another turn of the session is running.
     SessionLeaseHeld = "session_lease_held",
     /// Another delivery resumes the invocation at this moment.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Category, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
+use crate::{Category, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
 
 /// What an invocation waits for (suspension §4).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,7 +11,7 @@ pub struct SignalDescriptor {
     /// The correlation token, chosen by the node.
     pub signal_id: SignalId,
     /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines`
-    /// and `event` ask the harness for a wake-up; all others are opaque.
+    /// and `event` ask the harness for a wake-up, `expects` for several signals; all others are opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map>,
 }
@@ -67,6 +67,12 @@ pub struct PausedInvocation {
     /// When and by what it wakes by itself.
     #[serde(default)]
     pub wake: WakePlan,
+    /// The signals that it waits for instead of the descriptor's own, when these are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan_in: Option<FanIn>,
+    /// How many pauses in a row, this one included, wake by themselves almost at once.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub self_wakes: u32,
     /// State of the innermost active graph.
     pub state: Map,
     /// States of the graphs around it, outermost first.
@@ -109,6 +115,11 @@ pub struct PausedInvocation {
     /// By what the pause ended; unknown while it sleeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde takes")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The reserved key of a payload that says by what the pause ends. Only the harness sets it; a state field of this name
@@ -167,6 +178,8 @@ impl PausedInvocation {
             generation: 0,
             descriptor: SignalDescriptor::new(""),
             wake: WakePlan::default(),
+            fan_in: None,
+            self_wakes: 0,
             state: Map::new(),
             parent_states: Vec::new(),
             namespace: Vec::new(),
@@ -189,6 +202,13 @@ impl PausedInvocation {
     /// The state of the outermost graph.
     pub fn outermost_state(&self) -> &Map {
         self.parent_states.first().unwrap_or(&self.state)
+    }
+
+    /// The ids of all signals that it waits for.
+    pub fn awaited(&self) -> impl Iterator<Item = &SignalId> {
+        let several = self.fan_in.iter().flat_map(|fan_in| fan_in.expected.iter().map(|one| &one.signal_id));
+        let single = self.fan_in.is_none().then_some(&self.descriptor.signal_id);
+        several.chain(single).filter(|_| self.generation > 0)
     }
 
     /// Whether execution goes on behind the suspending node (`true`) or runs it again (`false`).

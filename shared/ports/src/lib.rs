@@ -35,10 +35,12 @@
 mod bus;
 mod category;
 mod checkpoint;
+mod fan_in;
 mod growing;
 mod identity;
 mod invocation;
 mod journal;
+pub mod limits;
 mod runtime;
 mod session;
 mod signal;
@@ -51,6 +53,7 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
+pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
@@ -61,9 +64,10 @@ pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
     StreamEntry,
 };
+pub use limits::InvocationLimits;
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
-pub use signal::{BufferOutcome, BufferedSignal, SignalRecord, SignalState};
+pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};
 pub use store::{
     ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationWrite, Page, ParkedRow, PendingRow,
     SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,

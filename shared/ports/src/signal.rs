@@ -43,6 +43,15 @@ pub struct BufferedSignal {
     pub expires_at: Timestamp,
 }
 
+/// A parked signal that a pause takes up at its beginning.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarlySignal {
+    /// Its correlation token; one that the pause waits for.
+    pub signal_id: SignalId,
+    /// What it carries.
+    pub payload: Map,
+}
+
 /// What became of a signal that nobody waited for yet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BufferOutcome {
@@ -53,6 +62,6 @@ pub enum BufferOutcome {
     },
     /// Another payload is parked under this id already; the first stands and this one was not stored.
     Occupied,
-    /// The record changed meanwhile: look at it again.
+    /// Somebody waits for it by now, or its wait is over already: look at the record again.
     Changed,
 }

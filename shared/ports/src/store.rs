@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
-    BufferOutcome, BufferedSignal, Cancellation, FailureRecord, GrowingLists, InvocationId, InvocationRecord,
-    InvocationStatus, Journal, JournalConflict, Lease, LeaseRequest, LoadedSession, Map, Owner, PausedInvocation,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, WakePlan,
+    BufferOutcome, BufferedSignal, Cancellation, EarlySignal, FailureRecord, GrowingLists, InvocationId,
+    InvocationRecord, InvocationStatus, Journal, JournalConflict, Lease, LeaseRequest, LoadedSession, Map, Owner,
+    PartAnswer, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -81,7 +81,8 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError>;
 
-    /// Parks a signal that nobody waits for: only while there is no record of it, or an expired or delivered one.
+    /// Parks a signal that nobody waits for: only while there is no record of it, or an expired one. Of a signal that
+    /// was delivered a late duplicate must not lie in wait for whoever uses its id next.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer or the payload is too large.
@@ -234,7 +235,7 @@ pub enum Upkeep {
     Ended(PendingRow),
     /// The row of a pause that sleeps is missing, and is written again.
     Row(Box<PausedInvocation>),
-    /// The signal item of a pause that sleeps is missing, and is written again, unless the id is taken meanwhile.
+    /// A signal item of a pause that sleeps is missing, and is written again, unless the id is taken meanwhile.
     Wait(Box<PausedInvocation>),
     /// The signal of this row is parked no more: the row goes away.
     Unparked(ParkedRow),
@@ -263,6 +264,9 @@ pub struct ClaimRequest {
     /// What the delivery carries; stored with the claim. `None` only takes over a claim whose time is over, with the
     /// payload that it stored.
     pub payload: Option<Map>,
+    /// Of how many answers the payload was made, for a pause that expects several; `None` for any other pause. While
+    /// it sleeps it is granted only to who knows all of them.
+    pub answered: Option<usize>,
 }
 
 /// The answer to a [`ClaimRequest`].
@@ -277,6 +281,8 @@ pub enum ClaimOutcome {
         /// When its claim ends by itself.
         until: Timestamp,
     },
+    /// The pause sleeps and expects several signals, of which the caller does not know all that have come.
+    Gathering(Box<InvocationRecord>),
     /// The pause that the caller means is over: the invocation ended or was canceled, or sleeps in a later pause. For a request without
     /// a payload also: it sleeps, and there is no claim to take over.
     Settled(Box<InvocationRecord>),
@@ -329,16 +335,17 @@ pub enum SessionExpectation {
 /// A change of an invocation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InvocationWrite {
-    /// It goes to sleep. Its signal becomes `Waiting` and a pending row is added.
+    /// It goes to sleep. Its signals become `Waiting` and a pending row is added.
     Suspend {
         /// The pause.
         paused: Box<PausedInvocation>,
         /// What it was before.
         from: SuspendFrom,
-        /// When given, the pause is born claimed: the buffered signal of its id, whose payload is in the claim, is
-        /// consumed in the same step. Without it a buffered signal fails the commit
-        /// ([`CommitError::SignalBuffered`]).
+        /// When given, the pause is born claimed.
         claim: Option<crate::Claim>,
+        /// Buffered signals of its ids that are consumed in the same step. Any other buffered signal, and one with
+        /// another payload, fails the commit ([`CommitError::SignalBuffered`]).
+        early: Vec<EarlySignal>,
     },
     /// It is accepted and has not begun: `paused` is its generation 0, with the state that was given, no place in a graph
     /// and no signal. It is stored claimed by nobody ([`Claim::unowned`](crate::Claim::unowned)), so that the first who
@@ -357,7 +364,7 @@ pub enum InvocationWrite {
         /// What it goes on with; stands from now on.
         payload: Map,
     },
-    /// It reached END. Its signal becomes `Delivered` and its pending row goes away.
+    /// It reached END. Its signals become `Delivered` and its pending row goes away.
     Complete {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
@@ -405,6 +412,14 @@ pub enum InvocationWrite {
         /// When and by what it wakes by itself from now on.
         wake: WakePlan,
     },
+    /// One of several signals has come, and more are needed: it sleeps on. The condition is that nobody has claimed the
+    /// pause, and that no other answer was accepted meanwhile.
+    Answer {
+        /// The pause with the answers that are known.
+        paused: Box<PausedInvocation>,
+        /// The new one, of a part that has not answered.
+        answer: PartAnswer,
+    },
     /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived. An invocation that was
     /// [accepted](Self::Accept) and has not begun is claimed by nobody then.
     Release {
@@ -426,6 +441,7 @@ impl InvocationWrite {
             | Self::Complete { paused, .. }
             | Self::Fail { paused, .. }
             | Self::Advance { paused, .. }
+            | Self::Answer { paused, .. }
             | Self::Cancel { paused, .. } => &paused.invocation_id,
             Self::Release { invocation_id, .. }
             | Self::Deliver { invocation_id, .. }
@@ -444,7 +460,7 @@ pub enum SuspendFrom {
     Claimed {
         /// Who claimed it.
         owner: Owner,
-        /// The pause that ends: its signal becomes `Delivered` and its pending row goes away.
+        /// The pause that ends: its signals become `Delivered` and its pending row goes away.
         previous: Box<PausedInvocation>,
     },
 }
@@ -492,7 +508,7 @@ pub enum CommitError {
     /// The invocation is not in the expected status, generation or claim any more; for a fresh suspension: the id is
     /// taken, or was canceled.
     InvocationConflict,
-    /// The awaited signal has already arrived.
+    /// An awaited signal has already arrived: one of those that are expected.
     SignalBuffered(BufferedSignal),
     /// Another invocation waits for the same signal id.
     SignalTaken(InvocationId),

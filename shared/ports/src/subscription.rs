@@ -2,7 +2,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{InvocationId, Map, SignalDescriptor};
+use crate::{FanIn, InvocationId, Map, SignalDescriptor};
 
 /// When and by what a pause wakes by itself, resolved to absolute terms at the moment of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,4 +162,13 @@ pub trait WakePlanner: Send + Sync {
     /// # Errors
     /// A sentence that says which key of the metadata is wrong and what it should be.
     fn plan(&self, descriptor: &SignalDescriptor, now: Timestamp) -> Result<WakePlan, String>;
+
+    /// The signals that `descriptor` asks for, when these are several.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    fn expects(&self, descriptor: &SignalDescriptor) -> Result<Option<FanIn>, String> {
+        let _ = descriptor;
+        Ok(None)
+    }
 }

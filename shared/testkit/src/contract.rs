@@ -8,6 +8,7 @@ mod cancel;
 mod checkpoint;
 mod claim;
 mod deadline;
+mod fan_in;
 mod finish;
 mod growing;
 mod journal;
@@ -161,7 +162,7 @@ checks! {
         a_parked_signal_is_deduplicated,
         another_payload_finds_the_place_occupied,
         an_expired_signal_makes_room,
-        a_delivered_signal_makes_room,
+        a_late_duplicate_is_not_parked,
         an_awaited_signal_is_not_parked,
     ],
     session: [
@@ -215,6 +216,24 @@ checks! {
         what_is_left_of_the_deadlines_survives_a_claim,
         the_next_pause_begins_its_own_deadlines,
         a_cancellation_means_one_deadline,
+    ],
+    fan_in: [
+        a_wait_of_every_part_is_visible,
+        answers_are_kept_beside_the_pause,
+        an_answer_that_did_not_see_another_is_refused,
+        a_repeated_answer_is_noted_once,
+        of_answers_at_once_one_is_noted,
+        only_who_knows_all_answers_claims,
+        a_pause_that_expects_one_signal_knows_no_answers,
+        while_it_is_claimed_no_answer_is_noted,
+        a_released_claim_keeps_the_answers,
+        every_part_is_freed_by_the_end,
+        every_part_is_freed_by_a_cancellation,
+        the_next_pause_may_expect_some_of_the_same,
+        a_taken_part_takes_all,
+        what_was_parked_for_parts_is_consumed_together,
+        twenty_five_parts_fit_into_one_commit,
+        lost_waits_of_parts_are_written_again,
     ],
     growing: [
         a_list_grows_save_by_save,

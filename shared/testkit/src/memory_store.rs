@@ -186,6 +186,9 @@ fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome 
             return ClaimOutcome::Settled(Box::new(record.clone()));
         }
         _ if other_pause => return ClaimOutcome::Settled(Box::new(record.clone())),
+        (InvocationStatus::Suspended, Some(_)) if commit::answered(&record.paused) != request.answered => {
+            return ClaimOutcome::Gathering(Box::new(record.clone()));
+        }
         (InvocationStatus::Suspended, Some(payload)) => payload.clone(),
         (InvocationStatus::Resuming(claim), _) if claim.until <= request.now => claim.payload.clone(),
         (InvocationStatus::Resuming(claim), _) if claim.owner == request.owner => {

@@ -59,6 +59,8 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
         generation: 1,
         descriptor: SignalDescriptor::new(format!("approval-{signal:0>24}")).with("prompt", "Send by courier?"),
         wake: WakePlan::default(),
+        fan_in: None,
+        self_wakes: 0,
         state: transcript(1),
         parent_states: Vec::new(),
         namespace: vec!["approve".into()],

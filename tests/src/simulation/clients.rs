@@ -5,6 +5,7 @@ use dormouse_ports::{InvocationId, Map, SignalId};
 use serde_json::Value;
 
 use super::clerk::Ask;
+use super::graphs::JURY;
 use super::workload::{Wish, answer, misfit};
 
 /// A wish on its way.
@@ -25,6 +26,8 @@ pub(crate) struct Clients {
     pub(crate) errands: Vec<Errand>,
     /// What was sent to each pause by its address.
     pub(crate) sent_to: BTreeMap<(InvocationId, u64), Vec<Map>>,
+    /// What was sent for each part of a pause by its own address.
+    pub(crate) sent_for: BTreeMap<(InvocationId, u64, String), Vec<Map>>,
     /// What was sent under each signal id.
     pub(crate) signalled: BTreeMap<SignalId, Vec<Map>>,
     /// What an answer said was kept: the session, and something that stands in it.
@@ -43,6 +46,8 @@ pub(crate) struct Told<'a> {
     pub(crate) generation: u64,
     pub(crate) signal_id: &'a str,
     pub(crate) callback: &'a str,
+    /// The address of each part, when it expects several signals.
+    pub(crate) parts: Vec<(&'a str, &'a str)>,
     pub(crate) status: &'a str,
 }
 
@@ -51,6 +56,10 @@ impl Clients {
         match &wish {
             Wish::Callback { invocation, generation, payload, fits: true, .. } => {
                 self.sent_to.entry((invocation.as_str().into(), *generation)).or_default().push(payload.clone());
+            }
+            Wish::Answer { invocation, generation, part, payload, .. } => {
+                let part = (invocation.as_str().into(), *generation, part.clone());
+                self.sent_for.entry(part).or_default().push(payload.clone());
             }
             Wish::Signal { signal_id, payload } | Wish::Event { signal_id, payload } => {
                 self.signalled.entry(signal_id.as_str().into()).or_default().push(payload.clone());
@@ -86,6 +95,9 @@ impl Clients {
         if chance.u8(..12) == 0 {
             let (invocation, address) = (told.invocation.to_owned(), told.status.replace("?token=", "/cancel?token="));
             self.wish(later(chance), Wish::Cancel { invocation, pause: Some((told.generation, address)) });
+        }
+        if told.graph == JURY {
+            return self.vote(told, now, chance);
         }
         if told.graph == "ladder" && chance.u8(..4) > 0 {
             // Most people let a deadline pass.
@@ -134,6 +146,29 @@ impl Clients {
             let payload = self.answer(graph);
             let answer = Ask::Answer { task: task.to_owned(), payload };
             self.wish(now + Duration::from_millis(chance.u64(0..5_000)), Wish::Task(answer));
+        }
+    }
+
+    /// Lets each of those who were asked answer once, twice or never, in one way or another.
+    fn vote(&mut self, told: &Told<'_>, now: Duration, chance: &mut fastrand::Rng) {
+        for (part, address) in &told.parts {
+            for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
+                let mut payload = self.answer(told.graph);
+                if chance.u8(..6) == 0 {
+                    payload.insert("veto".to_owned(), true.into());
+                }
+                let signal_id = format!("{}/{part}", told.signal_id);
+                let (invocation, generation) = (told.invocation.to_owned(), told.generation);
+                let wish = match chance.u8(..4) {
+                    0 => Wish::Signal { signal_id, payload },
+                    1 => Wish::Event { signal_id, payload },
+                    _ => {
+                        let (part, address) = ((*part).to_owned(), (*address).to_owned());
+                        Wish::Answer { invocation, generation, part, address, payload }
+                    }
+                };
+                self.wish(now + Duration::from_millis(chance.u64(0..5_000)), wish);
+            }
         }
     }
 

@@ -342,9 +342,10 @@ fn about_commit(commit: &Commit) -> String {
         format!("session {}{save}{release}", write.session_id)
     });
     let invocation = commit.invocation.as_ref().map(|write| match write {
-        InvocationWrite::Suspend { paused, claim, .. } => {
-            let claimed = claim.as_ref().map_or("", |_| " with the signal that was there");
-            format!("{}#{} suspends{claimed}", paused.invocation_id, paused.generation)
+        InvocationWrite::Suspend { paused, claim, early, .. } => {
+            let claimed = claim.as_ref().map_or("", |_| ", claimed at once");
+            let early = if early.is_empty() { String::new() } else { format!(" with {} early signals", early.len()) };
+            format!("{}#{} suspends{early}{claimed}", paused.invocation_id, paused.generation)
         }
         InvocationWrite::Complete { paused, .. } => {
             format!("{}#{} completes", paused.invocation_id, paused.generation)
@@ -361,6 +362,9 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::Unstored { invocation_id } => format!("{invocation_id} ends without ever having slept"),
         InvocationWrite::Advance { paused, wake } => {
             format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())
+        }
+        InvocationWrite::Answer { paused, answer } => {
+            format!("{}#{} is answered by {}", paused.invocation_id, paused.generation, answer.part)
         }
         InvocationWrite::Release { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} gives its claim back")

@@ -20,6 +20,7 @@ struct Work {
     answer: String,
     answers: Vec<String>,
     entries: Vec<String>,
+    votes: Value,
 }
 
 /// All graphs, on the ports of one process.
@@ -33,6 +34,7 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
         pausing("lenient", desk, |name| wait(name).with("timeout", timeout(json!({ "resume": { "answer": "late" } })))),
         pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
         pausing("ladder", desk, |name| wait(name).with("deadlines", ladder())),
+        pausing(JURY, desk, |name| wait(name).with("expects", jury()).with("deadlines", ladder())),
         twice("twice", desk, |name, pause| wait(&format!("{name}-{pause}"))),
         twice("again", desk, |name, _| wait(name)),
         shaky(desk),
@@ -46,6 +48,16 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
     Ok(GraphRegistry::new(shipped.iter().cloned().chain(own)))
 }
 
+/// The graph that waits for several signals.
+pub(crate) const JURY: &str = "jury";
+/// Whom it asks.
+pub(crate) const JURORS: [&str; 3] = ["a", "b", "c"];
+
+/// The id of the signal of one of several parts.
+pub(crate) fn signal_of_part(invocation: &str, part: &str) -> String {
+    format!("{}/{part}", signal_of(invocation))
+}
+
 /// The id of the signal that `invocation` waits for, in graphs with one pause.
 pub(crate) fn signal_of(invocation: &str) -> String {
     format!("signal-{invocation}")
@@ -57,6 +69,13 @@ fn wait(name: &str) -> SignalDescriptor {
 
 fn timeout(then: Value) -> Value {
     json!({ "after": "PT2M", "then": then })
+}
+
+/// Two of three, or a single no.
+fn jury() -> Value {
+    let parts: serde_json::Map<String, Value> = JURORS.map(|part| (part.to_owned(), json!({}))).into_iter().collect();
+    let veto = json!({ "field": "veto", "is": true });
+    json!({ "parts": parts, "until": { "at_least": 2 }, "veto": veto, "into": "votes" })
 }
 
 fn ladder() -> Value {

@@ -4,7 +4,8 @@
 mod tasks;
 
 use dormouse_ports::{
-    ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, SignalState, SuspendFrom,
+    BufferOutcome, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer,
+    SignalState, SuspendFrom,
 };
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -15,7 +16,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 19] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 22] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -35,6 +36,9 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 19] = [
     ("the end of a task is told last", tasks::ends_are_told_last),
     ("a task tells what its invocation does", tasks::tasks_tell_what_is),
     ("a key has one task", tasks::keys_have_one_task),
+    ("an accepted answer stands", answers_stand),
+    ("enough answers wake, and fewer do not", enough_answers_wake),
+    ("a delivered signal is not parked", delivered_signals_stay),
 ];
 
 /// The lists that sessions append to.
@@ -69,11 +73,11 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     }
     let paused = &record.paused;
     let (id, generation) = (&paused.invocation_id, paused.generation);
-    let wait = sight.witness.signals.get(&paused.descriptor.signal_id);
     let waiting = SignalState::Waiting { invocation_id: id.clone(), generation };
-    ensure(generation == 0 || wait == Some(&waiting), || {
-        format!("{id}#{generation} sleeps, and its signal is {wait:?}")
-    })?;
+    for signal_id in paused.awaited() {
+        let wait = sight.witness.signals.get(signal_id);
+        ensure(wait == Some(&waiting), || format!("{id}#{generation} sleeps, and signal {signal_id} is {wait:?}"))?;
+    }
     let due_at = paused.wake.due.as_ref().map(|due| due.at);
     let rows = sight.rows.iter().filter(|row| row.invocation_id == *id).collect::<Vec<_>>();
     let fits = matches!(rows[..], [row] if row.generation == generation && row.due_at == due_at);
@@ -112,7 +116,7 @@ fn waits_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
         let SignalState::Waiting { invocation_id, generation } = state else { return Ok(()) };
         let waits = sight.witness.invocations.get(invocation_id).is_some_and(|record| {
             let paused = &record.paused;
-            !has_ended(record) && paused.generation == *generation && paused.descriptor.signal_id == *signal_id
+            !has_ended(record) && paused.generation == *generation && paused.awaited().any(|id| id == signal_id)
         });
         ensure(waits, || format!("signal {signal_id} is awaited by {invocation_id}#{generation}"))
     })
@@ -204,6 +208,7 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         | InvocationWrite::Unstored { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
+        | InvocationWrite::Answer { .. }
         | InvocationWrite::Advance { .. } => None,
     }
 }
@@ -276,6 +281,53 @@ fn parked_signals_stay(sight: &Sight<'_>) -> Result<(), String> {
         let state = sight.witness.signals.get(id);
         let kept = matches!(state, Some(SignalState::Buffered(signal)) if signal.payload == parked.payload);
         ensure(kept, || format!("signal {id} was kept with {:?}, and is {state:?}", parked.payload))
+    })
+}
+
+/// While a pause lasts its answers only get more, one by one.
+fn answers_stand(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before: Some(before), after: Some(after) }) = &sight.invocation else { return Ok(()) };
+    if before.paused.generation != after.paused.generation || has_ended(after) {
+        return Ok(());
+    }
+    let answers = |record: &InvocationRecord| record.paused.fan_in.clone().map(|all| all.answers).unwrap_or_default();
+    let (then, now) = (answers(before), answers(after));
+    ensure(now.starts_with(&then) && now.len() <= then.len() + 1, || {
+        format!("the answers of {} went from {then:?} to {now:?}", after.paused.invocation_id)
+    })
+}
+
+/// Nobody sleeps on whose answers are enough, and whoever goes on does so with every answer that was accepted.
+fn enough_answers_wake(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(record) = sight.invocation.as_ref().and_then(|changed| changed.after.as_ref()) else { return Ok(()) };
+    let (id, Some(fan_in)) = (&record.paused.invocation_id, &record.paused.fan_in) else { return Ok(()) };
+    match &record.status {
+        InvocationStatus::Suspended => {
+            ensure(fan_in.decision().is_none(), || format!("{id} sleeps on, and {:?} have answered", fan_in.answers))
+        }
+        InvocationStatus::Resuming(claim) => {
+            let votes = claim.payload.get(&fan_in.into).unwrap_or(&Value::Null);
+            let heard =
+                |answer: &PartAnswer| votes["answers"].get(&answer.part) == Some(&answer.payload.clone().into());
+            let lost = fan_in.answers.iter().find(|answer| !heard(answer));
+            ensure(lost.is_none(), || format!("{id} goes on with {votes}, without the accepted {lost:?}"))?;
+            ensure(votes["outcome"] == "time" || votes["decided_by"].is_string(), || {
+                format!("{id} goes on with {votes}, which is not enough")
+            })
+        }
+        InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => Ok(()),
+    }
+}
+
+fn delivered_signals_stay(sight: &Sight<'_>) -> Result<(), String> {
+    let Call::Buffer { id, outcome: BufferOutcome::Buffered { .. }, .. } = sight.call else { return Ok(()) };
+    let ended = sight
+        .witness
+        .pauses
+        .iter()
+        .find(|((waiter, generation), pause)| pause.awaits(id) && sight.witness.is_over(waiter, *generation));
+    ensure(ended.is_none(), || {
+        format!("signal {id} was parked after it had ended the wait of {:?}", ended.map(|e| e.0))
     })
 }
 

@@ -46,6 +46,7 @@ impl Judge<'_> {
             Wish::Callback { invocation, generation, fits, .. } => {
                 self.callback(invocation, *generation, *fits, answer)
             }
+            Wish::Answer { invocation, generation, part, .. } => self.part(invocation, *generation, part, answer),
             Wish::Signal { signal_id, .. } => self.signal(signal_id, answer),
             Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
             Wish::Status { .. } => answer.status == 200,
@@ -130,13 +131,26 @@ impl Judge<'_> {
         }
     }
 
+    /// The answer of a part is accepted and stands in the record, or the pause is over.
+    fn part(&mut self, invocation: &str, generation: u64, part: &str, answer: &HttpResponse) -> bool {
+        let Some(record) = self.record(invocation) else { return false };
+        let over = self.witness.is_over(&invocation.into(), generation);
+        match answer.status {
+            202 if answer.body["accepted"] == part => over || has_answered(&record, part),
+            200 | 202 => over,
+            _ => ended_with(&record, &answer.body),
+        }
+    }
+
     fn signal(&mut self, signal_id: &str, answer: &HttpResponse) -> bool {
         match answer.status {
             202 if text(&answer.body, "status") == "buffered" => self.witness.parked.contains_key(&signal_id.into()),
             200 | 202 => {
                 let invocation = text(&answer.body, "invocation_id").to_owned();
                 self.ask_again(&invocation);
-                self.record(&invocation).is_some()
+                let accepted = text(&answer.body, "accepted");
+                self.record(&invocation)
+                    .is_some_and(|record| accepted.is_empty() || has_ended(&record) || has_answered(&record, accepted))
             }
             // Another payload was first: that of another client, or of an event.
             400 => {
@@ -144,7 +158,7 @@ impl Judge<'_> {
                 in_an_event || self.clients.compete_for(signal_id)
             }
             _ => {
-                let waited = |pause: &Pause| pause.descriptor.signal_id.as_str() == signal_id;
+                let waited = |pause: &Pause| pause.awaits(&signal_id.into());
                 let mut woken = self.witness.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
                 woken.any(|id| self.record(id.as_str()).is_some_and(|record| ended_with(&record, &answer.body)))
             }
@@ -175,6 +189,7 @@ impl Judge<'_> {
             generation,
             signal_id: text(waiting_for, "signal_id"),
             callback: text(body, "callback_url"),
+            parts: parts(body),
             status: text(body, "status_url"),
         };
         let stored = self.record(told.invocation).is_some_and(|record| record.paused.generation >= generation);
@@ -196,6 +211,16 @@ impl Judge<'_> {
     fn record(&self, invocation: &str) -> Option<InvocationRecord> {
         self.witness.invocations.get(&InvocationId::from(invocation)).cloned()
     }
+}
+
+/// The addresses of parts in `body`.
+fn parts(body: &Value) -> Vec<(&str, &str)> {
+    let addresses = body.get("callback_urls").and_then(Value::as_object).into_iter().flatten();
+    addresses.filter_map(|(part, address)| Some((part.as_str(), address.as_str()?))).collect()
+}
+
+fn has_answered(record: &InvocationRecord, part: &str) -> bool {
+    record.paused.fan_in.as_ref().is_some_and(|fan_in| fan_in.has_answered(part))
 }
 
 /// Whether `body` tells of the error with which the invocation ended.

@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, FeedRow, Glance, GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
-    Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    SignalState, StateStore, StoreError, StreamEntry, SuspendFrom, Upkeep,
+    DocumentKey, EarlySignal, FeedRow, Glance, GrowingLists, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationWrite, Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, ParkedRow,
+    PausedInvocation, PendingRow, Records, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId,
+    SignalRecord, SignalState, StateStore, StoreError, StreamEntry, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -57,6 +57,14 @@ pub enum PlantedBug {
     AppendAnywhere,
     /// Accepting a task does not check whether its key was used.
     AcceptTwice,
+    /// An answer of one part is noted without a look whether another one came meanwhile.
+    NoteBlindly,
+    /// The answer that decides does not check whether another one came meanwhile.
+    DecideBlindly,
+    /// Who had not answered stays awaited when the others have decided.
+    KeepLosers,
+    /// A late duplicate of a delivered signal is parked for whoever uses its id next.
+    ParkDelivered,
     /// A deadline is passed without a look whether another worker passed it already.
     DropRung,
     /// That a deadline has passed is told to nobody.
@@ -71,7 +79,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -91,6 +99,10 @@ impl PlantedBug {
         Self::EndCanceled,
         Self::AppendAnywhere,
         Self::AcceptTwice,
+        Self::NoteBlindly,
+        Self::DecideBlindly,
+        Self::KeepLosers,
+        Self::ParkDelivered,
         Self::DropRung,
         Self::LoseAnnouncement,
         Self::FirstPageOnly,
@@ -178,6 +190,12 @@ impl LyingStore {
                 write.expect = known.map_or(0, |document| document.version);
             }
         }
+        if self.has(PlantedBug::NoteBlindly)
+            && let Some(InvocationWrite::Answer { paused, .. }) = &mut commit.invocation
+            && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
+        {
+            **paused = record.paused;
+        }
         if self.has(PlantedBug::DropRung)
             && let Some(InvocationWrite::Advance { paused, wake }) = &mut commit.invocation
             && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
@@ -200,12 +218,23 @@ impl LyingStore {
         }
     }
 
+    /// Leaves the signals awaited of those who had not answered.
+    fn keep_losers(&self, paused: &PausedInvocation) {
+        let fan_in = paused.fan_in.iter();
+        let losers = fan_in.flat_map(|all| all.expected.iter().filter(|one| !all.has_answered(&one.part)));
+        for loser in losers {
+            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            self.inner.plant_signal(&loser.signal_id, Some(SignalState::Waiting { invocation_id, generation }));
+        }
+    }
+
     /// Writes a pause over the signal that was there, which is then lost.
     async fn overlook(&self, commit: &Commit, signal: BufferedSignal) -> Result<(), CommitError> {
         let mut blind = Commit { id: format!("{}-blind", commit.id), ..commit.clone() };
-        let Some(InvocationWrite::Suspend { paused, claim, .. }) = &mut blind.invocation else { return Ok(()) };
+        let Some(InvocationWrite::Suspend { paused, claim, early, .. }) = &mut blind.invocation else { return Ok(()) };
         let (owner, until) = (Owner::from("nobody"), commit.now);
-        *claim = Some(Claim { owner: owner.clone(), until, payload: signal.payload });
+        *early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: signal.payload }];
+        *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new() });
         let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
         self.inner.commit(&blind).await?;
         let write = InvocationWrite::Release { invocation_id, generation, owner };
@@ -241,6 +270,7 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         | InvocationWrite::Unstored { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
+        | InvocationWrite::Answer { .. }
         | InvocationWrite::Advance { .. } => None,
     }
 }
@@ -300,6 +330,13 @@ impl StateStore for LyingStore {
         if self.has(PlantedBug::ReplacePayload) {
             self.forget_payload(request).await;
         }
+        if self.has(PlantedBug::DecideBlindly)
+            && request.answered.is_some()
+            && let Ok(Some(record)) = self.inner.load_invocation(&request.invocation_id).await
+        {
+            let answered = record.paused.fan_in.map(|fan_in| fan_in.answers.len());
+            return self.inner.claim(&ClaimRequest { answered, ..request.clone() }).await;
+        }
         if self.has(PlantedBug::DropGeneration) {
             return self.inner.claim(&ClaimRequest { generation: None, ..request.clone() }).await;
         }
@@ -315,6 +352,7 @@ impl StateStore for LyingStore {
             outcome @ (ClaimOutcome::Granted(_)
             | ClaimOutcome::Missing
             | ClaimOutcome::Held { .. }
+            | ClaimOutcome::Gathering(_)
             | ClaimOutcome::Settled(_)) => Ok(outcome),
         }
     }
@@ -329,6 +367,12 @@ impl StateStore for LyingStore {
             _ => {}
         }
         match self.inner.commit(&commit).await {
+            Ok(()) if self.has(PlantedBug::KeepLosers) => {
+                if let Some(InvocationWrite::Complete { paused, .. }) = &commit.invocation {
+                    self.keep_losers(paused);
+                }
+                Ok(())
+            }
             Err(CommitError::SignalBuffered(signal)) if self.has(PlantedBug::OverlookSignal) => {
                 self.overlook(&commit, signal).await
             }
@@ -352,6 +396,13 @@ impl StateStore for LyingStore {
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
         if self.has(PlantedBug::LoseSignal) {
+            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
+        }
+        let known = self.inner.load_signal(id, signal.received_at).await?;
+        if self.has(PlantedBug::ParkDelivered)
+            && matches!(known.map(|record| record.state), Some(SignalState::Delivered { .. }))
+        {
+            self.inner.plant_signal(id, Some(SignalState::Buffered(signal.clone())));
             return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
         }
         self.inner.buffer_signal(id, signal).await

@@ -2,11 +2,14 @@
 //! been there. To add an invariant: a function, and a line in [`AT_REST`].
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
-use dormouse_ports::{DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, SignalState};
+use dormouse_ports::{
+    DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, PartAnswer, SignalState,
+};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::clients::Clients;
+use super::graphs::JURY;
 use super::invariants::list;
 use super::services::Services;
 use super::witness::{Witness, has_ended};
@@ -103,6 +106,9 @@ fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
     rest.witness.consumed.iter().try_for_each(|((id, generation), payload)| {
         let Some(payload) = payload else { return Ok(()) };
         let pause = rest.witness.pauses.get(&(id.clone(), *generation));
+        if let Some(fan_in) = pause.and_then(|pause| pause.fan_in.as_ref()) {
+            return answers_were_sent(rest, (id, *generation), fan_in, payload);
+        }
         let by_address = rest.clients.sent_to.get(&(id.clone(), *generation));
         let by_signal = pause.and_then(|pause| rest.clients.signalled.get(&pause.descriptor.signal_id));
         let carried = rest
@@ -120,6 +126,31 @@ fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
     })
 }
 
+/// Every answer with which a pause for several signals went on was sent for its part, and the decision follows from them.
+fn answers_were_sent(
+    rest: &Rest<'_>,
+    (id, generation): (&InvocationId, u64),
+    fan_in: &FanIn,
+    payload: &Map,
+) -> Result<(), String> {
+    let votes = payload.get(&fan_in.into).unwrap_or(&Value::Null);
+    let mut heard = FanIn { answers: Vec::new(), ..fan_in.clone() };
+    for (part, answer) in votes["answers"].as_object().into_iter().flatten() {
+        let answer = answer.as_object().cloned().unwrap_or_default();
+        let signal_id = fan_in.expected.iter().find(|one| one.part == *part).map(|one| &one.signal_id);
+        let by_signal = signal_id.and_then(|id| rest.clients.signalled.get(id)).into_iter().flatten();
+        let by_address = rest.clients.sent_for.get(&(id.clone(), generation, part.clone())).into_iter().flatten();
+        if !by_signal.chain(by_address).any(|sent| *sent == answer) {
+            return Err(format!("{id}#{generation} went on with {answer:?} of {part}, who never sent it"));
+        }
+        heard = heard.with(PartAnswer { part: part.clone(), payload: answer, at: Timestamp::UNIX_EPOCH });
+    }
+    match heard.payload().get(&fan_in.into) {
+        Some(expected) if expected == votes => Ok(()),
+        expected => Err(format!("{id}#{generation} went on with {votes}, and should have with {expected:?}")),
+    }
+}
+
 fn outcomes_hold_answers(rest: &Rest<'_>) -> Result<(), String> {
     each(rest, |id, record| {
         let InvocationStatus::Completed { state } = &record.status else { return Ok(()) };
@@ -129,6 +160,7 @@ fn outcomes_hold_answers(rest: &Rest<'_>) -> Result<(), String> {
             EXPENSE_APPROVAL => holds_field(&payloads, state, "decided_by"),
             EXPORT_JOB => holds_field(&payloads, state, "url"),
             "chat" | "reminder" => payloads.len() == 1,
+            JURY => holds_field(&payloads, state, "votes"),
             _ => {
                 let answers: Vec<Value> =
                     payloads.iter().filter_map(|payload| payload.get("answer").cloned()).collect();

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PendingRow, Records, SessionId, SessionRecord,
-    SignalDescriptor, SignalId, SignalState, StateStore, StreamEntry, WakePlan,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId, InvocationRecord,
+    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, Records, SessionId,
+    SessionRecord, SignalDescriptor, SignalId, SignalState, StateStore, StreamEntry, WakePlan,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -81,6 +81,17 @@ pub(crate) struct Witness {
 pub(crate) struct Pause {
     pub(crate) descriptor: SignalDescriptor,
     pub(crate) wake: WakePlan,
+    pub(crate) fan_in: Option<FanIn>,
+}
+
+impl Pause {
+    /// Whether it waited for the signal `id`.
+    pub(crate) fn awaits(&self, id: &SignalId) -> bool {
+        match &self.fan_in {
+            Some(fan_in) => fan_in.part_of(id).is_some(),
+            None => self.descriptor.signal_id == *id,
+        }
+    }
 }
 
 /// A signal that came before its wait.
@@ -142,7 +153,7 @@ impl Witness {
 
     fn look_at_signals(&mut self, store: &LyingStore, changed: &Changed<InvocationRecord>) {
         for record in [&changed.before, &changed.after].into_iter().flatten() {
-            self.look_at_signal(store, &record.paused.descriptor.signal_id);
+            record.paused.awaited().for_each(|id| self.look_at_signal(store, id));
         }
     }
 
@@ -190,7 +201,8 @@ impl Witness {
                 let canceled = matches!(after.status, InvocationStatus::Canceled(_));
                 self.consumed.insert(pause, payload_of(before).filter(|_| !canceled));
             }
-            let pause = Pause { descriptor: after.paused.descriptor.clone(), wake: after.paused.wake.clone() };
+            let PausedInvocation { descriptor, wake, fan_in, .. } = after.paused.clone();
+            let pause = Pause { descriptor, wake, fan_in };
             self.pauses.insert((after.paused.invocation_id.clone(), after.paused.generation), pause);
             self.invocations.insert(after.paused.invocation_id.clone(), after.clone());
         }
@@ -205,11 +217,13 @@ impl Witness {
                 }
             }
             Call::Commit { commit, done: true } => {
-                if let Some(InvocationWrite::Suspend { paused, claim: Some(claim), .. }) = &commit.invocation {
-                    let parked = self.parked.get_mut(&paused.descriptor.signal_id);
-                    let taken = parked.and_then(|p| p.iter_mut().find(|p| !p.taken && p.payload == claim.payload));
-                    if let Some(parked) = taken {
-                        parked.taken = true;
+                if let Some(InvocationWrite::Suspend { early, .. }) = &commit.invocation {
+                    for early in early {
+                        let parked = self.parked.get_mut(&early.signal_id).into_iter().flatten();
+                        let mut taken = parked.filter(|parked| !parked.taken && parked.payload == early.payload);
+                        if let Some(parked) = taken.next() {
+                            parked.taken = true;
+                        }
                     }
                 }
             }

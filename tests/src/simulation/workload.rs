@@ -9,7 +9,7 @@ use dormouse_ports::Map;
 use serde_json::{Value, json};
 
 use super::clerk::Ask;
-use super::graphs::signal_of;
+use super::graphs::{JURORS, JURY, signal_of, signal_of_part};
 use super::process::Message;
 
 /// What a sender of signals presents.
@@ -24,6 +24,8 @@ pub(crate) enum Wish {
     Message { session: String, text: String },
     /// Answer one pause, by its address.
     Callback { invocation: String, generation: u64, address: String, payload: Map, fits: bool },
+    /// Answer for one part of a pause, by its own address.
+    Answer { invocation: String, generation: u64, part: String, address: String, payload: Map },
     /// Send a signal over HTTP.
     Signal { signal_id: String, payload: Map },
     /// Put a signal on the bus.
@@ -46,6 +48,9 @@ impl std::fmt::Display for Wish {
             Self::Message { session, text } => write!(f, "message {text:?} in {session}"),
             Self::Callback { invocation, generation, payload, .. } => {
                 write!(f, "callback {invocation}#{generation} {}", Value::Object(payload.clone()))
+            }
+            Self::Answer { invocation, generation, part, payload, .. } => {
+                write!(f, "answer {invocation}#{generation} of {part} {}", Value::Object(payload.clone()))
             }
             Self::Signal { signal_id, payload } => write!(f, "signal {signal_id} {}", Value::Object(payload.clone())),
             Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
@@ -81,7 +86,9 @@ impl Wish {
             Self::Message { session, text } => {
                 post(format!("/chat/chat/sessions/{session}/messages"), json!({ "role": "user", "content": text }))
             }
-            Self::Callback { address, payload: given, .. } => post(address.clone(), payload(given)),
+            Self::Callback { address, payload: given, .. } | Self::Answer { address, payload: given, .. } => {
+                post(address.clone(), payload(given))
+            }
             Self::Signal { signal_id, payload: given } => {
                 let mut request = post(format!("/signals/{signal_id}"), payload(given));
                 request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
@@ -112,12 +119,13 @@ fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest {
 }
 
 /// Graphs that always sleep, with the signals that can be told before they do.
-const SLEEPERS: [&str; 14] = [
+const SLEEPERS: [&str; 15] = [
     "ask",
     "nap",
     "lenient",
     "strict",
     "ladder",
+    JURY,
     "twice",
     "again",
     "shaky",
@@ -144,7 +152,9 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
             0..=5 => {
                 let graph = SLEEPERS[chance.usize(..SLEEPERS.len())];
                 let invocation = format!("i-{story}");
-                plan.extend(early_signal(chance, graph, &invocation));
+                for _ in 0..if graph == JURY { chance.u8(1..=3) } else { 1 } {
+                    plan.extend(early_signal(chance, graph, &invocation));
+                }
                 plan.extend(cancellation(chance, due, &invocation));
                 plan.push((due, turn(chance, graph, invocation)));
             }
@@ -197,6 +207,11 @@ fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> 
     Wish::Turn { graph, invocation, session, state }
 }
 
+/// One of those whom the jury asks.
+pub(crate) fn juror(chance: &mut fastrand::Rng) -> &'static str {
+    JURORS[chance.usize(..JURORS.len())]
+}
+
 /// Somebody may change their mind about an invocation that begins at `due`, or before it does.
 fn cancellation(chance: &mut fastrand::Rng, due: Duration, invocation: &str) -> Option<(Duration, Wish)> {
     let at = due.saturating_sub(Duration::from_millis(200)) + Duration::from_millis(chance.u64(0..2_000));
@@ -209,6 +224,7 @@ fn early_signal(chance: &mut fastrand::Rng, graph: &str, invocation: &str) -> Op
         EXPENSE_APPROVAL => format!("expense-{invocation}"),
         EXPORT_JOB => format!("export-{invocation}"),
         "twice" => signal_of(&format!("{invocation}-{}", chance.u8(1..=2))),
+        JURY => signal_of_part(invocation, juror(chance)),
         "again" | REMINDER => return None,
         _ => signal_of(invocation),
     };

@@ -1,6 +1,7 @@
 //! The routes and triggers that every function serves, on ports in memory: what is answered, and what is written.
 
 mod cancellations;
+mod parts;
 mod refusals;
 mod signals;
 mod triggers;

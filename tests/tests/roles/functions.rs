@@ -90,6 +90,7 @@ fn app(config: &Config) -> App {
         bus_name: config.bus,
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
+        most_rules: dormouse_ports::limits::PATTERN_RULES,
     };
     App::new(Parts {
         engine: Engine::new(ports),

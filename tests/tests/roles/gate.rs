@@ -115,6 +115,7 @@ async fn answer(
         Some((_, "PutEvents")) => {
             json!({ "FailedEntryCount": 0, "Entries": [{ "EventId": "e" }] }).to_string().into_response()
         }
+        Some((_, "ListRules")) => json!({ "Rules": [] }).to_string().into_response(),
         Some((_, "PutTargets")) => json!({ "FailedEntryCount": 0, "FailedEntries": [] }).to_string().into_response(),
         Some(_) => json!({ "RuleArn": "arn:aws:events:::rule" }).to_string().into_response(),
         None => json!({ "ScheduleArn": "arn:aws:scheduler:::schedule" }).to_string().into_response(),
@@ -193,6 +194,7 @@ fn on_bus(operation: &str, body: &Value) -> Vec<Asked> {
             let targets = body["Targets"].as_array().expect("targets").iter();
             targets.map(|target| asked(rule.clone(), vec![("events:TargetArn", text(&target["Arn"]))])).collect()
         }
+        "ListRules" => vec![asked("*".to_owned(), Vec::new())],
         _ => vec![asked(rule_arn(&text(&body["EventBusName"]), &text(&body["Name"])), Vec::new())],
     }
 }

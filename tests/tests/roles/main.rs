@@ -176,6 +176,7 @@ async fn times(scene: &Scene) {
         now,
         until: now + Duration::from_secs(30),
         payload: Some(Map::new()),
+        answered: None,
     };
     assert!(matches!(store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     // What crashes, lifetimes and deletions leave behind. The round before this one began yesterday, and the deleted

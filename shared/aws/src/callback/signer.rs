@@ -8,6 +8,8 @@ use sha2::Sha256;
 
 /// Separates these tokens from whatever else the secret may ever sign.
 const DOMAIN: &[u8] = b"dormouse callback 1\0";
+/// The same for tokens of one part of a pause.
+const PART_DOMAIN: &[u8] = b"dormouse callback part 1\0";
 const GENERATION_BYTES: usize = 8;
 
 /// What callback tokens are signed with. At least 32 random bytes.
@@ -32,10 +34,11 @@ impl fmt::Debug for CallbackSecret {
     }
 }
 
-/// Makes and checks callback tokens: whoever holds one may resume exactly one pause of one invocation.
+/// Makes and checks callback tokens: whoever holds one may resume exactly one pause of one invocation, or, where that
+/// expects several signals, send exactly one of them.
 ///
 /// A token is base64url, without padding, of the generation (eight bytes, big-endian) and an HMAC-SHA256 over
-/// invocation and generation.
+/// invocation and generation, and the part if it is for one.
 #[derive(Clone, Debug)]
 pub struct CallbackSigner {
     secret: CallbackSecret,
@@ -47,28 +50,41 @@ impl CallbackSigner {
         Self { secret }
     }
 
-    /// The token for pause `generation` of `invocation`.
-    pub fn token(&self, invocation: &InvocationId, generation: u64) -> String {
+    /// The token for pause `generation` of `invocation`; with `part`, for that one of several signals.
+    pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>) -> String {
         let generation = generation.to_be_bytes();
-        let signature = self.signing(invocation, generation).finalize().into_bytes();
+        let signature = self.signing(invocation, generation, part).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode([generation.as_slice(), signature.as_slice()].concat())
     }
 
-    /// The pause that `token` may resume, or `None` when it was not made for `invocation` under this secret. Takes the
-    /// same time for every wrong signature.
-    pub fn verify(&self, invocation: &InvocationId, token: &str) -> Option<u64> {
+    /// The pause that `token` is for, or `None` when it was not made for `invocation` and `part` under this secret. Takes
+    /// the same time for every wrong signature.
+    pub fn verify(&self, invocation: &InvocationId, part: Option<&str>, token: &str) -> Option<u64> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (generation, signature) = bytes.split_at_checked(GENERATION_BYTES)?;
         let generation: [u8; GENERATION_BYTES] = generation.try_into().ok()?;
-        self.signing(invocation, generation).verify_slice(signature).ok()?;
+        self.signing(invocation, generation, part).verify_slice(signature).ok()?;
         Some(u64::from_be_bytes(generation))
     }
 
-    fn signing(&self, invocation: &InvocationId, generation: [u8; GENERATION_BYTES]) -> Hmac<Sha256> {
-        // The generation comes first and has a fixed length, so that no two pairs give the same bytes.
+    fn signing(
+        &self,
+        invocation: &InvocationId,
+        generation: [u8; GENERATION_BYTES],
+        part: Option<&str>,
+    ) -> Hmac<Sha256> {
+        // Whatever stands before the id has a fixed length or says how long it is, so that nothing else gives the same
+        // bytes.
         let mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.secret.0);
         let mac = mac.unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-        mac.chain_update(DOMAIN).chain_update(generation).chain_update(invocation.as_str())
+        let mac = match part {
+            None => mac.chain_update(DOMAIN).chain_update(generation),
+            Some(part) => {
+                let length = (part.len() as u64).to_be_bytes();
+                mac.chain_update(PART_DOMAIN).chain_update(generation).chain_update(length).chain_update(part)
+            }
+        };
+        mac.chain_update(invocation.as_str())
     }
 }
 
@@ -82,26 +98,37 @@ mod tests {
 
     #[test]
     fn a_token_names_its_pause() {
-        let token = signer("s").token(&"i1".into(), 3);
-        assert_eq!(signer("s").verify(&"i1".into(), &token), Some(3));
+        let token = signer("s").token(&"i1".into(), 3, None);
+        assert_eq!(signer("s").verify(&"i1".into(), None, &token), Some(3));
         assert!(token.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'), "{token}");
     }
 
     #[test]
     fn a_token_is_worth_nothing_elsewhere() {
-        let token = signer("s").token(&"i1".into(), 3);
-        assert_eq!(signer("s").verify(&"i2".into(), &token), None);
-        assert_eq!(signer("other").verify(&"i1".into(), &token), None);
+        let token = signer("s").token(&"i1".into(), 3, None);
+        assert_eq!(signer("s").verify(&"i2".into(), None, &token), None);
+        assert_eq!(signer("other").verify(&"i1".into(), None, &token), None);
         for wrong in ["", "AAAA", &token[1..], &format!("{token}A"), "not base64!"] {
-            assert_eq!(signer("s").verify(&"i1".into(), wrong), None, "{wrong}");
+            assert_eq!(signer("s").verify(&"i1".into(), None, wrong), None, "{wrong}");
         }
     }
 
     #[test]
+    fn a_token_of_a_part_is_for_that_part_only() {
+        let (id, signer) = ("i1".into(), signer("s"));
+        let token = signer.token(&id, 3, Some("ada"));
+        assert_eq!(signer.verify(&id, Some("ada"), &token), Some(3));
+        assert_eq!(signer.verify(&id, Some("grace"), &token), None);
+        assert_eq!(signer.verify(&id, None, &token), None, "it does not open the pause");
+        assert_eq!(signer.verify(&id, Some("ada"), &signer.token(&id, 3, None)), None);
+        assert_eq!(signer.verify(&"ai1".into(), Some("ad"), &token), None);
+    }
+
+    #[test]
     fn a_changed_generation_breaks_the_signature() {
-        let mut bytes = URL_SAFE_NO_PAD.decode(signer("s").token(&"i1".into(), 3)).expect("base64url");
+        let mut bytes = URL_SAFE_NO_PAD.decode(signer("s").token(&"i1".into(), 3, None)).expect("base64url");
         bytes[7] = 4;
-        assert_eq!(signer("s").verify(&"i1".into(), &URL_SAFE_NO_PAD.encode(bytes)), None);
+        assert_eq!(signer("s").verify(&"i1".into(), None, &URL_SAFE_NO_PAD.encode(bytes)), None);
     }
 
     #[test]

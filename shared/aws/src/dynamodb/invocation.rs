@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    Map, Owner, PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
+    Map, Owner, PartAnswer, PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -12,8 +12,8 @@ use super::blobs::Origin;
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE, GENERATION, Key, PAUSE,
-    PAUSE_STATE, PHASE, TTL, WAKE, claim_lane_of,
+    ANSWERED, ANSWERS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE,
+    GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL, WAKE, claim_lane_of,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -58,6 +58,9 @@ impl DynamoDbStateStore {
     async fn refused_claim(&self, request: &ClaimRequest, item: &Item) -> Result<ClaimOutcome, StoreError> {
         let current = number(item, GENERATION)?;
         let same_pause = request.generation.is_none_or(|generation| generation == current);
+        if text(item, PHASE)? == SUSPENDED && same_pause && request.payload.is_some() {
+            return Ok(ClaimOutcome::Gathering(Box::new(self.invocation_record(item).await?)));
+        }
         if text(item, PHASE)? != RESUMING || !same_pause {
             return Ok(ClaimOutcome::Settled(Box::new(self.invocation_record(item).await?)));
         }
@@ -74,6 +77,9 @@ impl DynamoDbStateStore {
         }
         if let Some(wake) = self.optional_body(item, WAKE).await? {
             paused.wake = wake;
+        }
+        if let (Some(fan_in), Some(answers)) = (&mut paused.fan_in, self.optional_body(item, ANSWERS).await?) {
+            fan_in.answers = answers;
         }
         let mut status = self.status(item).await?;
         let stored = segments::referred(&home_of(&paused), item)?;
@@ -123,10 +129,11 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
         Some(payload) => {
             let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane, \
                           claim_payload = if_not_exists(claim_payload, :payload)";
-            Write::update(&key, change)
-                .when("phase = :suspended OR (phase = :resuming AND claim_until <= :now)")
-                .with(":suspended", text_value(SUSPENDED))
-                .with(":payload", payload)
+            let (knows_all, answered) = known_answers(request.answered);
+            let condition =
+                format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND claim_until <= :now)");
+            let claim = Write::update(&key, change).when(&condition).with(":suspended", text_value(SUSPENDED));
+            answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
         None => {
             let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane";
@@ -145,6 +152,14 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
     }
 }
 
+/// The condition that a pause has so many answers, where it expects several, and the value that it compares with.
+fn known_answers(answered: Option<usize>) -> (&'static str, Option<(&'static str, AttributeValue)>) {
+    match answered {
+        Some(count) => ("answered = :answered", Some((":answered", number_value(count as u64)))),
+        None => ("attribute_not_exists(answered)", None),
+    }
+}
+
 /// Writes a pause over what the invocation was before.
 pub(super) fn suspend_write(
     encoder: &mut Encoder<'_>,
@@ -155,6 +170,9 @@ pub(super) fn suspend_write(
 ) -> Result<Write, StoreError> {
     let mut item = base(paused, SUSPENDED, commit_id);
     encoder.pause(&mut item, paused)?;
+    if let Some(fan_in) = &paused.fan_in {
+        item.insert(ANSWERED.to_owned(), number_value(fan_in.answers.len() as u64));
+    }
     if let Some(claim) = claim {
         item.insert(PHASE.to_owned(), text_value(RESUMING));
         set_claim(encoder, &mut item, claim)?;
@@ -279,6 +297,26 @@ pub(super) fn advance_write(
         .with(":next", number_value(wake.rung().into()))
         .with(":commit", commit_id);
     Ok(asleep(update, paused))
+}
+
+/// Adds an answer to a pause that expects several; they lie beside the pause, as its deadlines do.
+pub(super) fn answer_write(
+    encoder: &mut Encoder<'_>,
+    paused: &PausedInvocation,
+    answer: &PartAnswer,
+    commit_id: AttributeValue,
+) -> Result<Write, StoreError> {
+    let known = paused.fan_in.as_ref().map_or(&[][..], |fan_in| &fan_in.answers);
+    let answers: Vec<&PartAnswer> = known.iter().chain([answer]).collect();
+    let change = "SET answers = :answers, answered = :next, commit_id = :commit";
+    let update = Write::update(&Key::invocation(&paused.invocation_id), change)
+        .when("phase = :suspended AND generation = :generation AND answered = :answered")
+        .with(":suspended", text_value(SUSPENDED))
+        .with(":generation", number_value(paused.generation))
+        .with(":answered", number_value(known.len() as u64))
+        .with(":answers", encoder.body("the answers", &answers)?)
+        .with(":next", number_value(answers.len() as u64));
+    Ok(update.with(":commit", commit_id))
 }
 
 /// Only while nobody has claimed the pause, and its next deadline is still that of `paused`.

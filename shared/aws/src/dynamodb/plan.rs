@@ -79,11 +79,11 @@ impl<'a> Plan<'a> {
         let delivered_until = later(commit.now, config.delivered_kept);
         let finished_until = later(commit.now, config.finished_kept);
         match write {
-            InvocationWrite::Suspend { paused, from, claim } => {
+            InvocationWrite::Suspend { paused, from, claim, early } => {
                 let change = invocation::suspend_write(encoder, paused, from, claim.as_ref(), id)?;
                 self.change_invocation(&paused.invocation_id, change);
-                let wait = signal::wait_write(paused, from, claim.as_ref(), commit.now);
-                self.parts.push((Part::Signal, wait));
+                let waits = paused.awaited().map(|id| signal::wait_write(paused, id, from, early, commit.now));
+                self.parts.extend(waits.map(|wait| (Part::Signal, wait)));
                 self.parts.push((Part::Unconditional, pending::row_write(paused)));
                 if let SuspendFrom::Claimed { previous, .. } = from {
                     self.leave(previous, Some(paused), delivered_until);
@@ -134,6 +134,10 @@ impl<'a> Plan<'a> {
                     self.parts.push((Part::Unconditional, pending::row_removal(paused)));
                 }
             }
+            InvocationWrite::Answer { paused, answer } => {
+                let change = invocation::answer_write(encoder, paused, answer, id)?;
+                self.change_invocation(&paused.invocation_id, change);
+            }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 let change = invocation::release_write(invocation_id, *generation, owner, id);
                 self.change_invocation(invocation_id, change);
@@ -181,12 +185,13 @@ impl<'a> Plan<'a> {
         self.parts.push((Part::Invocation, change));
     }
 
-    /// Ends the wait of `previous`, except where `next` takes over the very same item: a transaction may touch each
-    /// item once only. What has not begun waits for no signal.
+    /// Ends the waits of `previous`, except where `next` takes over the very same item: a transaction may touch each
+    /// item once only.
     fn leave(&mut self, previous: &PausedInvocation, next: Option<&PausedInvocation>, until: Timestamp) {
-        let awaited = previous.generation > 0;
-        if awaited && next.is_none_or(|next| next.descriptor.signal_id != previous.descriptor.signal_id) {
-            self.parts.push((Part::Unconditional, signal::deliver_write(previous, until)));
+        for id in previous.awaited() {
+            if next.is_none_or(|next| next.awaited().all(|awaited| awaited != id)) {
+                self.parts.push((Part::Unconditional, signal::deliver_write(previous, id, until)));
+            }
         }
         if next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {
             self.parts.push((Part::Unconditional, pending::row_removal(previous)));

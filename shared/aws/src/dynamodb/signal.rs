@@ -1,7 +1,7 @@
 //! Signal items: one per signal id, changed by compare-and-set.
 
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, CommitError, InvocationId, PausedInvocation, SignalId, SignalRecord,
+    BufferOutcome, BufferedSignal, CommitError, EarlySignal, InvocationId, PausedInvocation, SignalId, SignalRecord,
     SignalState, StoreError, SuspendFrom,
 };
 use jiff::Timestamp;
@@ -18,8 +18,8 @@ pub(super) const WAITING: &str = "waiting";
 const BUFFERED: &str = "buffered";
 const DELIVERED: &str = "delivered";
 
-/// Nothing that counts is there.
-const FREE: &str = "attribute_not_exists(pk) OR phase = :delivered OR (phase = :buffered AND expires_at <= :now)";
+/// Nothing was heard of it yet that counts.
+const UNHEARD: &str = "attribute_not_exists(pk) OR (phase = :buffered AND expires_at <= :now)";
 
 impl DynamoDbStateStore {
     pub(super) async fn read_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
@@ -106,56 +106,54 @@ fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal)
         (EXPIRES_AT.to_owned(), time_value(signal.expires_at)),
         (TTL.to_owned(), ttl_value(signal.expires_at)),
     ]);
-    Ok(free(Write::put(&Key::signal(id), item), FREE, signal.received_at))
+    let park = Write::put(&Key::signal(id), item).when(UNHEARD);
+    Ok(park.with(":buffered", text_value(BUFFERED)).with(":now", time_value(signal.received_at)))
 }
 
-fn free(write: Write, condition: &str, now: Timestamp) -> Write {
-    write
-        .when(condition)
-        .with(":delivered", text_value(DELIVERED))
-        .with(":buffered", text_value(BUFFERED))
-        .with(":now", time_value(now))
-}
-
-/// Begins the wait of `paused`. With a claim the buffered signal of the same payload gives way to it; the pause before
-/// gives way when it waited for the same id.
+/// Begins the wait of `paused` for the signal `id`. A buffered signal gives way where it is one of `early`, and the pause
+/// before where it waited for the same id.
 pub(super) fn wait_write(
     paused: &PausedInvocation,
+    id: &SignalId,
     from: &SuspendFrom,
-    claim: Option<&Claim>,
+    early: &[EarlySignal],
     now: Timestamp,
 ) -> Write {
     let item = bond(paused, WAITING);
-    let mut condition = FREE.to_owned();
+    let mut condition = format!("{UNHEARD} OR phase = :delivered");
     let mut values = Vec::new();
-    if let Some(claim) = claim {
+    if let Some(early) = early.iter().find(|early| early.signal_id == *id) {
         condition.push_str(" OR (phase = :buffered AND payload_digest = :digest)");
-        values.push((":digest", text_value(payload_digest(&claim.payload))));
+        values.push((":digest", text_value(payload_digest(&early.payload))));
     }
     if let SuspendFrom::Claimed { previous, .. } = from
-        && previous.descriptor.signal_id == paused.descriptor.signal_id
+        && previous.awaited().any(|awaited| awaited == id)
     {
         condition.push_str(" OR (phase = :waiting AND invocation_id = :waiter AND generation = :previous)");
         values.push((":waiting", text_value(WAITING)));
         values.push((":waiter", text_value(previous.invocation_id.as_str())));
         values.push((":previous", number_value(previous.generation)));
     }
-    let write = free(Write::put(&Key::signal(&paused.descriptor.signal_id), item), &condition, now);
+    let write = Write::put(&Key::signal(id), item)
+        .when(&condition)
+        .with(":delivered", text_value(DELIVERED))
+        .with(":buffered", text_value(BUFFERED))
+        .with(":now", time_value(now));
     values.into_iter().fold(write, |write, (name, value)| write.with(name, value))
 }
 
-/// The wait of `paused` once more, where nothing that counts is in its place.
-pub(super) fn rewait_write(paused: &PausedInvocation) -> Write {
-    Write::put(&Key::signal(&paused.descriptor.signal_id), bond(paused, WAITING))
+/// The wait of `paused` for the signal `id` once more, where nothing that counts is in its place.
+pub(super) fn rewait_write(paused: &PausedInvocation, id: &SignalId) -> Write {
+    Write::put(&Key::signal(id), bond(paused, WAITING))
         .when("attribute_not_exists(pk) OR phase = :delivered")
         .with(":delivered", text_value(DELIVERED))
 }
 
-/// Ends the wait of `paused`. Nobody else may change an awaited signal, so that it needs no condition.
-pub(super) fn deliver_write(paused: &PausedInvocation, forget_at: Timestamp) -> Write {
+/// Ends the wait of `paused` for the signal `id`. Nobody else may change an awaited signal, so that it needs no condition.
+pub(super) fn deliver_write(paused: &PausedInvocation, id: &SignalId, forget_at: Timestamp) -> Write {
     let mut item = bond(paused, DELIVERED);
     item.insert(TTL.to_owned(), ttl_value(forget_at));
-    Write::put(&Key::signal(&paused.descriptor.signal_id), item)
+    Write::put(&Key::signal(id), item)
 }
 
 fn bond(paused: &PausedInvocation, phase: &str) -> Item {

@@ -32,7 +32,12 @@ impl DynamoDbStateStore {
                 .when("generation = :generation")
                 .with(":generation", number_value(row.generation)),
             Upkeep::Row(paused) => pending::row_write(paused).when("attribute_not_exists(pk)"),
-            Upkeep::Wait(paused) => signal::rewait_write(paused),
+            Upkeep::Wait(paused) => {
+                for id in paused.awaited() {
+                    self.put_plainly(signal::rewait_write(paused, id)).await?;
+                }
+                return Ok(());
+            }
             Upkeep::Unparked(row) => Write::delete(&Key::parked(&row.signal_id, row.received_at)),
             Upkeep::Position { lane, position: Some(position) } => {
                 Write::put(&Key::position(lane), Item::from([(POSITION.to_owned(), text_value(position))]))

@@ -13,7 +13,7 @@ use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
 use serde_json::{Value, json};
 
 use crate::connect::Lazy;
-use crate::naming::derived;
+use crate::naming::{PREFIX, derived};
 use crate::refusal::{kind_of, refusal, subscription_error};
 
 /// Where rules live and what they call.
@@ -25,6 +25,8 @@ pub struct RuleConfig {
     pub signal_function_arn: String,
     /// The queue that takes events which could not be delivered; without one they are lost in the end.
     pub dead_letter_arn: Option<String>,
+    /// How many rules of ours the bus may have. Rules that are made at the same moment may be a few more.
+    pub most_rules: usize,
 }
 
 /// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
@@ -54,10 +56,26 @@ impl Rules {
         if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
             return Ok(());
         }
+        self.check_room(&name).await?;
         self.put_rule(rule(&self.config, &name, &shape)?).await?;
         self.put_targets(targets(&self.config, &name, &wait.correlation)?).await?;
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         Ok(())
+    }
+
+    /// Refuses a rule that would be one too many.
+    async fn check_room(&self, name: &str) -> Result<(), SubscriptionError> {
+        let (mut names, mut next) = (Vec::new(), None);
+        loop {
+            let request = self.client.list_rules().event_bus_name(&self.config.bus_name).name_prefix(PREFIX).limit(100);
+            let answer = request.set_next_token(next).send().await;
+            let answer = answer.map_err(|error| self.refused("ListRules", &error))?;
+            names.extend(answer.rules().iter().filter_map(|rule| rule.name().map(str::to_owned)));
+            next = answer.next_token;
+            if next.is_none() {
+                return room(&names, name, self.config.most_rules);
+            }
+        }
     }
 
     async fn put_rule(&self, input: PutRuleInput) -> Result<(), SubscriptionError> {
@@ -96,6 +114,15 @@ impl Rules {
         }
         subscription_error(refusal(action, &self.resource(), error))
     }
+}
+
+/// Whether the rule `name` is there, or there is room for it beside the rules `names`.
+fn room(names: &[String], name: &str, most: usize) -> Result<(), SubscriptionError> {
+    if names.len() < most || names.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let sentence = format!("the event bus has {most} rules of ours, which is the limit: let waits share a pattern");
+    Err(SubscriptionError::Rejected(sentence))
 }
 
 /// The pattern without the one value that differs from wait to wait: where it asks for the signal id itself, any value
@@ -178,6 +205,7 @@ mod tests {
             bus_name: "main".to_owned(),
             signal_function_arn: "arn:signal".to_owned(),
             dead_letter_arn: Some("arn:letters".to_owned()),
+            most_rules: 200,
         }
     }
 
@@ -204,6 +232,15 @@ mod tests {
         let pattern = json!({"detail": {"job": ["j1", "j2"], "state": ["done"]}});
         let kept = shape(&wait(&pattern, "$.detail.job"), &"j1".into()).expect("a shape");
         assert_eq!(Value::Object(kept), pattern);
+    }
+
+    #[test]
+    fn one_rule_too_many_is_refused() {
+        let names = ["dormouse-a", "dormouse-b"].map(str::to_owned);
+        room(&names, "dormouse-c", 3).expect("room for one more");
+        room(&names, "dormouse-b", 2).expect("it is there");
+        let Err(SubscriptionError::Rejected(reason)) = room(&names, "dormouse-c", 2) else { panic!("no room") };
+        assert_eq!(reason, "the event bus has 2 rules of ours, which is the limit: let waits share a pattern");
     }
 
     #[test]

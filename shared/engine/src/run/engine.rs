@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, IdSource, InvocationId, InvocationRecord, InvocationStatus, Map,
-    Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
+    Category, ClaimOutcome, ClaimRequest, Clock, FanIn, IdSource, InvocationId, InvocationLimits, InvocationRecord,
+    InvocationStatus, Map, Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
 };
 
 use super::pause::Before;
@@ -41,6 +41,7 @@ impl fmt::Debug for Ports {
 #[derive(Clone, Debug)]
 pub struct Engine {
     ports: Ports,
+    limits: InvocationLimits,
 }
 
 /// Under which name and for how long exclusive rights are taken.
@@ -162,6 +163,8 @@ pub struct Suspended {
     pub descriptor: SignalDescriptor,
     /// When and by what it wakes by itself.
     pub wake: WakePlan,
+    /// The signals that it expects when these are several, and those that had come before it.
+    pub fan_in: Option<FanIn>,
     /// The node that called `suspend()`, in its own graph.
     pub node_name: Arc<str>,
     /// Path from the outermost graph to that node, its own name last.
@@ -183,7 +186,18 @@ impl Suspended {
 impl Engine {
     /// An engine on `ports`.
     pub fn new(ports: Ports) -> Self {
-        Self { ports }
+        Self { ports, limits: InvocationLimits::default() }
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn limited(self, limits: InvocationLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// How often one invocation may sleep.
+    pub fn limits(&self) -> InvocationLimits {
+        self.limits
     }
 
     /// The ports it runs on.
@@ -261,6 +275,7 @@ impl Engine {
             now,
             until: now + call.claim.duration,
             payload: Some(call.payload.clone()),
+            answered: None,
         };
         let invalid = |message: String| EngineError::new(Category::SuspensionRecordInvalid, message);
         let claimed = self.ports.store.claim(&request).await.map_err(|error| {
@@ -271,6 +286,9 @@ impl Engine {
             ClaimOutcome::Missing => Err(invalid(format!("invocation {invocation_id} was never suspended"))),
             ClaimOutcome::Held { until } => {
                 Err(invalid(format!("invocation {invocation_id} is being resumed elsewhere until {until}")))
+            }
+            ClaimOutcome::Gathering(_) => {
+                Err(invalid(format!("invocation {invocation_id} expects several signals, and none for itself")))
             }
             ClaimOutcome::Settled(record) => {
                 Err(invalid(format!("invocation {invocation_id} is not asleep: {}", status_name(&record.status))))

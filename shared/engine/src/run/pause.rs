@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, CommitError, InvocationRecord, InvocationStatus, InvocationWrite, Map, PausedInvocation,
-    SuspendFrom,
+    Category, Claim, CommitError, Due, DueAction, EarlySignal, FanIn, InvocationLimits, InvocationRecord,
+    InvocationStatus, InvocationWrite, Map, PausedInvocation, SuspendFrom, limits,
 };
+use jiff::Timestamp;
 
+use super::early;
 use super::engine::{Engine, LeaseTerms, Suspended};
 use super::pausing::Pause;
 use super::record::Run;
@@ -45,20 +47,26 @@ pub(super) async fn persist(
             SuspendFrom::Claimed { owner, previous: previous.clone() }
         }
     };
-    let mut arrived = None;
-    if let Err(error) = write(engine, run, pause, &paused, &from, None).await {
-        let CommitError::SignalBuffered(signal) = error else { return Err(run.watch.explain(error, failed).await) };
-        let claim = claim_at_birth(engine, before.claim, signal.payload);
-        paused.session_version = match write(engine, run, pause, &paused, &from, Some(&claim)).await {
-            Ok(version) => version,
+    let (mut claim, mut early, mut tries) = (None, Vec::new(), paused.awaited().count() + 1);
+    let session_version = loop {
+        tries -= 1;
+        match write(engine, run, pause, &paused, &from, claim.as_ref(), &early).await {
+            Ok(version) => break version,
+            // Each of its signals may come while what came before is being taken up.
+            Err(CommitError::SignalBuffered(signal)) if tries > 0 => {
+                let taken = early::take_up(engine, graph, &mut paused, signal).await;
+                let taken = taken.map_err(|error| failed(error.into()))?;
+                claim = taken.payload.map(|payload| claim_at_birth(engine, before.claim.as_ref(), payload));
+                early = taken.early;
+            }
             Err(error) => return Err(run.watch.explain(error, failed).await),
-        };
-        arrived = Some(Box::new(InvocationRecord {
-            status: InvocationStatus::Resuming(claim),
-            paused: paused.clone(),
-            stored: run.growing().stored,
-        }));
-    }
+        }
+    };
+    let arrived = claim.map(|claim| {
+        paused.session_version = session_version;
+        let (status, stored) = (InvocationStatus::Resuming(claim), run.growing().stored);
+        Box::new(InvocationRecord { status, paused: paused.clone(), stored })
+    });
     Ok(outcome(paused, pause, before.carried, arrived))
 }
 
@@ -71,10 +79,19 @@ fn describe(
     before: &Before,
 ) -> Result<PausedInvocation, EngineError> {
     let now = engine.ports().clock.now();
-    let wake = engine.ports().planner.plan(&pause.descriptor, now).map_err(|reason| {
+    let unfit = |reason| {
         let message = format!("the wait for signal `{}` cannot be arranged: {reason}", pause.descriptor.signal_id);
         EngineError::new(Category::HarnessSignalSubscriptionFailed, message)
-    })?;
+    };
+    let wake = engine.ports().planner.plan(&pause.descriptor, now).map_err(unfit)?;
+    let fan_in = engine.ports().planner.expects(&pause.descriptor).map_err(unfit)?;
+    if let Some(field) = fan_in.as_ref().and_then(|fan_in| undeclared(fan_in, pause)) {
+        return Err(unfit(format!("the state has no field `{field}` to receive the answers")));
+    }
+    let previous = before.previous.as_deref();
+    let self_wakes = self_wakes(wake.due.as_ref(), now, previous.map_or(0, |previous| previous.self_wakes));
+    let generation = previous.map_or(0, |previous| previous.generation) + 1;
+    within_limits(engine.limits(), generation, self_wakes)?;
     let mut states: Vec<Map> = pause.states.iter().map(crate::State::to_map).collect();
     Ok(PausedInvocation {
         invocation_id: run.identity.invocation_id.clone(),
@@ -82,9 +99,11 @@ fn describe(
         session_id: run.identity.session_id.clone(),
         graph: graph.name().to_owned(),
         graph_digest: graph.digest().to_owned(),
-        generation: before.previous.as_ref().map_or(0, |previous| previous.generation) + 1,
+        generation,
         descriptor: pause.descriptor.clone(),
         wake,
+        fan_in,
+        self_wakes,
         state: states.pop().unwrap_or_default(),
         parent_states: states,
         namespace: pause.namespace.clone(),
@@ -104,6 +123,36 @@ fn describe(
     })
 }
 
+/// The field that is to receive the answers, where the innermost graph has none of that name: they would be lost.
+fn undeclared<'f>(fan_in: &'f FanIn, pause: &Pause) -> Option<&'f str> {
+    let known = pause.states.last().is_some_and(|state| state.get(&fan_in.into).is_some());
+    (!known).then_some(&fan_in.into)
+}
+
+/// How many pauses in a row wake by themselves at once, with one that wakes at `due`.
+fn self_wakes(due: Option<&Due>, now: Timestamp, before: u32) -> u32 {
+    match due {
+        Some(Due { at, action: DueAction::Resume(_), .. }) if *at < now + limits::AT_ONCE => before + 1,
+        Some(_) | None => 0,
+    }
+}
+
+fn within_limits(limits: InvocationLimits, generation: u64, self_wakes: u32) -> Result<(), EngineError> {
+    let refuse = |message: String| Err(EngineError::new(Category::LimitExceeded, message));
+    if generation > limits.pauses {
+        let most = limits.pauses;
+        return refuse(format!("the invocation has slept {most} times, which is the limit; begin another one instead"));
+    }
+    if self_wakes > limits.self_wakes {
+        let most = limits.self_wakes;
+        let advice = "sleep longer, or wait for something from outside";
+        return refuse(format!(
+            "the invocation woke itself at once {most} times in a row, which is the limit; {advice}"
+        ));
+    }
+    Ok(())
+}
+
 /// Writes the pause; returns the version of the session that it was given.
 async fn write(
     engine: &Engine,
@@ -112,11 +161,13 @@ async fn write(
     paused: &PausedInvocation,
     from: &SuspendFrom,
     claim: Option<&Claim>,
+    early: &[EarlySignal],
 ) -> Result<Option<u64>, CommitError> {
     let suspend = |session_version: Option<u64>| InvocationWrite::Suspend {
         paused: Box::new(PausedInvocation { session_version, ..paused.clone() }),
         from: from.clone(),
         claim: claim.cloned(),
+        early: early.to_vec(),
     };
     match &run.session {
         Some(session) => {
@@ -129,9 +180,9 @@ async fn write(
     }
 }
 
-fn claim_at_birth(engine: &Engine, terms: Option<LeaseTerms>, payload: Map) -> Claim {
+fn claim_at_birth(engine: &Engine, terms: Option<&LeaseTerms>, payload: Map) -> Claim {
     let (owner, duration) = match terms {
-        Some(terms) => (terms.owner, terms.duration),
+        Some(terms) => (terms.owner.clone(), terms.duration),
         None => (engine.ports().ids.fresh().into(), DEFAULT_CLAIM),
     };
     Claim { owner, until: engine.ports().clock.now() + duration, payload }
@@ -150,6 +201,7 @@ fn outcome(paused: PausedInvocation, pause: &Pause, carried: Map, arrived: Optio
         state: pause.states.first().cloned().unwrap_or_default(),
         descriptor: paused.descriptor,
         wake: paused.wake,
+        fan_in: paused.fan_in,
         node_name: pause.asked_by.last().cloned().unwrap_or_else(|| "".into()),
         namespace: paused.suspended_at_node,
         carried,

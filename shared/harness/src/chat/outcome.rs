@@ -2,7 +2,7 @@ use dormouse_ports::{Category, InvocationId, Map, SignalDescriptor};
 use serde_json::Value;
 
 use super::{ChatMessage, HISTORY_LENGTH, MESSAGES};
-use crate::{Bucket, TurnError, TurnOutcome};
+use crate::{Bucket, Tally, TurnError, TurnOutcome};
 
 /// What came of a message (harness-chat §5.2).
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub enum ChatTurnOutcome {
         invocation_id: InvocationId,
         /// Which of its pauses it is, from 1.
         generation: u64,
+        /// How far it is, when it expects several signals.
+        tally: Option<Tally>,
     },
 }
 
@@ -62,6 +64,7 @@ impl ChatTurnOutcome {
                 pending_messages: tail(&turn.state, history),
                 invocation_id: turn.invocation_id.clone(),
                 generation: turn.generation,
+                tally: turn.tally.clone(),
             },
             TurnOutcome::Errored(error) => Self::errored(error),
             TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => {

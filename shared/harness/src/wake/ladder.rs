@@ -1,13 +1,12 @@
 //! The ladder of deadlines: announcements in the order of time, and an end.
 
+use dormouse_ports::limits::RUNGS;
 use dormouse_ports::{Announcement, Due, DueAction, Escalation, Map};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{ending, moment};
 
-/// How many steps a ladder may have.
-const MOST_RUNGS: usize = 10;
 /// How many bytes a name under `to` may have.
 const LONGEST_NAME: usize = 256;
 
@@ -15,8 +14,8 @@ const LONGEST_NAME: usize = 256;
 pub(super) fn read(metadata: &Map, now: Timestamp) -> Result<Vec<Due>, String> {
     let rungs = match metadata.get("deadlines") {
         None => return Ok(Vec::new()),
-        Some(Value::Array(rungs)) if (1..=MOST_RUNGS).contains(&rungs.len()) => rungs,
-        Some(_) => return Err(format!("`deadlines` must be a list of 1 to {MOST_RUNGS} steps")),
+        Some(Value::Array(rungs)) if (1..=RUNGS).contains(&rungs.len()) => rungs,
+        Some(_) => return Err(format!("`deadlines` must be a list of 1 to {RUNGS} steps")),
     };
     let mut read: Vec<Due> = Vec::with_capacity(rungs.len());
     for (rung, step) in (0..).zip(rungs) {

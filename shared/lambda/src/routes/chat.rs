@@ -37,8 +37,8 @@ impl App {
                     "final_state": final_state,
                 }),
             ),
-            ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation } => {
-                let links = self.links(&invocation_id, generation, &Holder::Operator);
+            ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
+                let links = self.links(&invocation_id, generation, tally.as_ref(), &Holder::Operator);
                 let mut answer = json!({
                     "status": "suspended",
                     "invocation_id": invocation_id,

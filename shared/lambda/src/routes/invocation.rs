@@ -31,8 +31,9 @@ impl App {
     pub(super) async fn post_callback(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
         let (id, holder) = self.holder(id, request)?;
         let payload = body::object(request, self.limits().signal_payload)?;
+        let (time_left, part) = (request.time_left, holder.part());
         let callback = Transmission::callback(id, holder.generation(), payload);
-        let turn = self.harness().turn(Transmission { time_left: request.time_left, ..callback }).await;
+        let turn = self.harness().turn(Transmission { time_left, part, ..callback }).await;
         match turn.outcome {
             TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
                 Err(Refusal::no_invocation())
@@ -53,6 +54,10 @@ impl App {
             (InvocationId::from(id), None)
         } else {
             let (id, holder) = self.holder(id, request)?;
+            // Who was asked for one of several answers has no say over the others.
+            if holder.part().is_some() {
+                return Err(Refusal::no_invocation());
+            }
             (id, holder.generation())
         };
         let cancel: Cancel = body::typed(body::object(request, self.limits().signal_payload)?)?;
@@ -73,8 +78,9 @@ impl App {
     fn holder(&self, id: &str, request: &HttpRequest) -> Result<(InvocationId, Holder), Refusal> {
         let token = query_value(request, "token").ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
-        let generation = self.callbacks().verify(&id, &token).ok_or_else(Refusal::no_invocation)?;
-        Ok((id, Holder::Token { token, generation }))
+        let part = request.query_value("part");
+        let generation = self.callbacks().verify(&id, part.as_deref(), &token).ok_or_else(Refusal::no_invocation)?;
+        Ok((id, Holder::Token { token, generation, part }))
     }
 }
 

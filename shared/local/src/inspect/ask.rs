@@ -88,7 +88,7 @@ impl Filter {
     pub(crate) fn takes(&self, record: &InvocationRecord) -> bool {
         let paused = &record.paused;
         self.graph.as_ref().is_none_or(|graph| *graph == paused.graph)
-            && self.signal.as_ref().is_none_or(|signal| *signal == paused.descriptor.signal_id.as_str())
+            && self.signal.as_ref().is_none_or(|signal| paused.awaited().any(|awaited| awaited.as_str() == signal))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use dormouse_harness::doctor::in_words;
-use dormouse_ports::{InvocationRecord, InvocationStatus};
+use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, PausedInvocation};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -66,9 +66,24 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
         "invocation_id": paused.invocation_id, "status": status(record), "graph": paused.graph,
         "session_id": paused.session_id, "correlation_id": paused.correlation_id, "generation": paused.generation,
         "since": paused.suspended_at, "node": paused.suspended_at_node.join("/"), "waits_for": paused.descriptor,
-        "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
+        "answers": paused.fan_in.as_ref().map(answers), "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
         "failure": failure, "state": state,
     })
+}
+
+/// The signals that are still to come.
+pub(crate) fn waits_for(paused: &PausedInvocation) -> String {
+    let to_come = paused.awaited().filter(|id| {
+        let part = paused.fan_in.as_ref().and_then(|fan_in| Some((fan_in, fan_in.part_of(id)?)));
+        part.is_none_or(|(fan_in, part)| !fan_in.has_answered(part))
+    });
+    to_come.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Who has answered of several, and who has not.
+fn answers(fan_in: &FanIn) -> Value {
+    json!({ "answered": fan_in.answers, "missing": fan_in.missing().collect::<Vec<_>>(), "until": fan_in.until,
+        "veto": fan_in.veto })
 }
 
 /// Writes to the standard output, with colours only where a terminal shows them.

@@ -52,6 +52,8 @@ pub(super) fn pause(id: &str, generation: u64, signal: &str) -> PausedInvocation
         generation,
         descriptor: SignalDescriptor::new(signal).with("prompt", "Approve?").with("amount", 1.0),
         wake: WakePlan::default(),
+        fan_in: None,
+        self_wakes: 0,
         state: delicate_state(),
         parent_states: vec![map(json!({"outer": 1.0})), map(json!({"middle": [1, 2]}))],
         namespace: vec!["outer".into(), "inner".into(), "ask".into()],
@@ -96,13 +98,18 @@ pub(super) fn commit(id: &str, session: Option<SessionWrite>, invocation: Option
 
 /// The first pause of an invocation.
 pub(super) fn fresh(paused: &PausedInvocation) -> InvocationWrite {
-    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim: None }
+    InvocationWrite::Suspend {
+        paused: Box::new(paused.clone()),
+        from: SuspendFrom::Fresh,
+        claim: None,
+        early: Vec::new(),
+    }
 }
 
 /// A later pause of an invocation that `owner` resumes.
 pub(super) fn again(paused: &PausedInvocation, owner: &str, previous: &PausedInvocation) -> InvocationWrite {
     let from = SuspendFrom::Claimed { owner: Owner::from(owner), previous: Box::new(previous.clone()) };
-    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from, claim: None }
+    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from, claim: None, early: Vec::new() }
 }
 
 /// The end of an invocation that `owner` resumes.
@@ -125,6 +132,7 @@ pub(super) fn claim_of(id: &str, owner: &str, now: Timestamp) -> ClaimRequest {
         now,
         until: now + SignedDuration::from_secs(60),
         payload: Some(map(json!({"from": owner}))),
+        answered: None,
     }
 }
 

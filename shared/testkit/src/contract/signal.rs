@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, CommitError, InvocationStatus, InvocationWrite, Map, Owner, PausedInvocation,
-    SignalState, SuspendFrom,
+    BufferOutcome, BufferedSignal, Claim, CommitError, EarlySignal, InvocationStatus, InvocationWrite, Map, Owner,
+    PausedInvocation, SignalState, SuspendFrom,
 };
 use serde_json::json;
 
@@ -20,8 +20,9 @@ async fn park(store: &Store, signal: &BufferedSignal) {
 }
 
 fn born_claimed(paused: &PausedInvocation, payload: Map) -> InvocationWrite {
-    let claim = Claim { owner: Owner::from("worker"), until: at(60), payload };
-    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim: Some(claim) }
+    let early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: payload.clone() }];
+    let claim = Some(Claim { owner: Owner::from("worker"), until: at(60), payload });
+    InvocationWrite::Suspend { paused: Box::new(paused.clone()), from: SuspendFrom::Fresh, claim, early }
 }
 
 async fn finish(store: &Store, paused: &PausedInvocation) {
@@ -130,13 +131,16 @@ pub(super) async fn an_expired_signal_makes_room(store: Store) {
     assert_eq!(signal(&store, "s1").await, Some(SignalState::Buffered(second)));
 }
 
-pub(super) async fn a_delivered_signal_makes_room(store: Store) {
+pub(super) async fn a_late_duplicate_is_not_parked(store: Store) {
     let paused = pause("i1", 1, "s1");
     sleep(&store, &paused).await;
     finish(&store, &paused).await;
-    let second = parked(json!({"n": 2}), 0);
-    park(&store, &second).await;
-    assert_eq!(signal(&store, "s1").await, Some(SignalState::Buffered(second)));
+    assert_eq!(buffer(&store, &parked(json!({"n": 2}), 0)).await, BufferOutcome::Changed);
+    let delivered = SignalState::Delivered { invocation_id: "i1".into(), generation: 1 };
+    assert_eq!(signal(&store, "s1").await, Some(delivered));
+    sleep(&store, &pause("i2", 1, "s1")).await;
+    let record = invocation(&store, "i2").await.expect("it sleeps");
+    assert_eq!(record.status, InvocationStatus::Suspended, "what was meant for another wait does not end this one");
 }
 
 pub(super) async fn an_awaited_signal_is_not_parked(store: Store) {

@@ -39,7 +39,8 @@ pub(super) async fn only_claims_that_ended_by_themselves_are_dead(store: Store) 
         match id {
             "early" => {
                 let claim = Some(Claim { owner: "worker".into(), until: at(60), payload: Map::new() });
-                let write = InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim };
+                let (paused, from) = (Box::new(paused), SuspendFrom::Fresh);
+                let write = InvocationWrite::Suspend { paused, from, claim, early: Vec::new() };
                 store.commit(&commit("early", None, Some(write))).await.expect("it sleeps, claimed");
             }
             _ => sleep(&store, &paused).await,

@@ -1,6 +1,6 @@
 use dormouse_ports::{
     Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, Map, Owner, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
+    InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -32,10 +32,9 @@ impl Tables {
 
     fn check_invocation(&self, write: &InvocationWrite, now: Timestamp) -> Result<(), CommitError> {
         match write {
-            InvocationWrite::Suspend { paused, from, claim } => {
+            InvocationWrite::Suspend { paused, from, early, .. } => {
                 self.check_origin(&paused.invocation_id, from)?;
-                let state = self.signals.get(&paused.descriptor.signal_id);
-                signal::check_wait(state, paused, from, claim.as_ref(), now)
+                paused.awaited().try_for_each(|id| signal::check_wait(self.signals.get(id), id, from, early, now))
             }
             InvocationWrite::Complete { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
@@ -46,6 +45,7 @@ impl Tables {
             InvocationWrite::Fail { paused, owner: None, .. } | InvocationWrite::Advance { paused, .. } => {
                 self.check_asleep(paused)
             }
+            InvocationWrite::Answer { paused, .. } => self.check_answers(paused),
             InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
             InvocationWrite::Forestall { invocation_id, .. } | InvocationWrite::Unstored { invocation_id } => {
                 self.check_absent(invocation_id)
@@ -103,12 +103,19 @@ impl Tables {
         if same { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
+    /// Nobody has claimed the pause, and it has as many answers as `paused`.
+    fn check_answers(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
+        self.check_pause(&paused.invocation_id, paused.generation, None)?;
+        let stored = self.invocations.get(&paused.invocation_id).and_then(|record| answered(&record.paused));
+        if stored == answered(paused) { Ok(()) } else { Err(CommitError::InvocationConflict) }
+    }
+
     fn apply(&mut self, commit: &Commit) {
         if let Some(write) = &commit.session {
             session::apply(self.sessions.entry(write.session_id.to_string()).or_default(), write, commit.now);
         }
         match &commit.invocation {
-            Some(InvocationWrite::Suspend { paused, from, claim }) => self.suspend(paused, from, claim.clone()),
+            Some(InvocationWrite::Suspend { paused, from, claim, .. }) => self.suspend(paused, from, claim.clone()),
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
             Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
@@ -124,6 +131,7 @@ impl Tables {
                 self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(payload.clone())));
             }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
+            Some(InvocationWrite::Answer { paused, answer }) => self.answer(paused, answer),
             Some(InvocationWrite::Release { invocation_id, generation: 0, .. }) => {
                 self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(Map::new())));
             }
@@ -139,10 +147,10 @@ impl Tables {
         if let SuspendFrom::Claimed { previous, .. } = from {
             self.end_wait(previous);
         }
-        self.signals.insert(
-            paused.descriptor.signal_id.clone(),
-            SignalState::Waiting { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
-        );
+        for id in paused.awaited() {
+            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            self.signals.insert(id.clone(), SignalState::Waiting { invocation_id, generation });
+        }
         self.add_row(paused);
         let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
         self.put(paused.clone(), status);
@@ -172,6 +180,12 @@ impl Tables {
         }
     }
 
+    fn answer(&mut self, paused: &PausedInvocation, answer: &PartAnswer) {
+        if let Some(record) = self.invocations.get_mut(&paused.invocation_id) {
+            record.paused.fan_in = record.paused.fan_in.take().map(|fan_in| fan_in.with(answer.clone()));
+        }
+    }
+
     fn add_row(&mut self, paused: &PausedInvocation) {
         let row = PendingRow::of(paused);
         self.pending.insert(pending_key(&row), row);
@@ -186,18 +200,20 @@ impl Tables {
     /// Ends the wait of `paused`; what has not begun waits for no signal.
     fn end_wait(&mut self, paused: &PausedInvocation) {
         self.pending.remove(&pending_key(&PendingRow::of(paused)));
-        if paused.generation == 0 {
-            return;
+        for id in paused.awaited() {
+            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            self.signals.insert(id.clone(), SignalState::Delivered { invocation_id, generation });
         }
-        self.signals.insert(
-            paused.descriptor.signal_id.clone(),
-            SignalState::Delivered { invocation_id: paused.invocation_id.clone(), generation: paused.generation },
-        );
     }
 
     fn put(&mut self, paused: PausedInvocation, status: InvocationStatus) {
         self.invocations.insert(paused.invocation_id.clone(), InvocationRecord { status, paused, stored: Vec::new() });
     }
+}
+
+/// How many answers a pause has that expects several.
+pub(super) fn answered(paused: &PausedInvocation) -> Option<usize> {
+    paused.fan_in.as_ref().map(|fan_in| fan_in.answers.len())
 }
 
 /// What is kept of a pause after its end.

@@ -1,8 +1,6 @@
 use std::collections::BTreeMap;
 
-use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, CommitError, PausedInvocation, SignalId, SignalState, SuspendFrom,
-};
+use dormouse_ports::{BufferOutcome, BufferedSignal, CommitError, EarlySignal, SignalId, SignalState, SuspendFrom};
 use jiff::Timestamp;
 
 /// Whether `state` is a parked signal that does not count any more.
@@ -17,24 +15,24 @@ pub(super) fn buffer(
     signal: &BufferedSignal,
 ) -> BufferOutcome {
     match signals.get(id).filter(|state| !expired(state, signal.received_at)) {
-        Some(SignalState::Waiting { .. }) => BufferOutcome::Changed,
+        Some(SignalState::Waiting { .. } | SignalState::Delivered { .. }) => BufferOutcome::Changed,
         Some(SignalState::Buffered(parked)) if parked.payload == signal.payload => {
             BufferOutcome::Buffered { expires_at: parked.expires_at }
         }
         Some(SignalState::Buffered(_)) => BufferOutcome::Occupied,
-        Some(SignalState::Delivered { .. }) | None => {
+        None => {
             signals.insert(id.clone(), SignalState::Buffered(signal.clone()));
             BufferOutcome::Buffered { expires_at: signal.expires_at }
         }
     }
 }
 
-/// Whether `paused` may begin to wait for its signal, of which `state` is known.
+/// Whether a pause may begin to wait for the signal `id`, of which `state` is known.
 pub(super) fn check_wait(
     state: Option<&SignalState>,
-    paused: &PausedInvocation,
+    id: &SignalId,
     from: &SuspendFrom,
-    claim: Option<&Claim>,
+    early: &[EarlySignal],
     now: Timestamp,
 ) -> Result<(), CommitError> {
     match state.filter(|state| !expired(state, now)) {
@@ -43,15 +41,12 @@ pub(super) fn check_wait(
             let own = matches!(from, SuspendFrom::Claimed { previous, .. }
                 if previous.invocation_id == *invocation_id
                     && previous.generation == *generation
-                    && previous.descriptor.signal_id == paused.descriptor.signal_id);
-            if own && paused.invocation_id == *invocation_id {
-                return Ok(());
-            }
-            Err(CommitError::SignalTaken(invocation_id.clone()))
+                    && previous.awaited().any(|awaited| awaited == id));
+            if own { Ok(()) } else { Err(CommitError::SignalTaken(invocation_id.clone())) }
         }
-        Some(SignalState::Buffered(parked)) => match claim {
-            Some(claim) if claim.payload == parked.payload => Ok(()),
-            _ => Err(CommitError::SignalBuffered(parked.clone())),
-        },
+        Some(SignalState::Buffered(parked)) => {
+            let consumed = early.iter().any(|early| early.signal_id == *id && early.payload == parked.payload);
+            if consumed { Ok(()) } else { Err(CommitError::SignalBuffered(parked.clone())) }
+        }
     }
 }

@@ -82,11 +82,11 @@ impl Tables {
                 self.pending.entry(pending_key(&row)).or_insert(row);
             }
             Upkeep::Wait(paused) => {
-                let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
-                let wait = SignalState::Waiting { invocation_id, generation };
-                let id = paused.descriptor.signal_id.clone();
-                if matches!(self.signals.get(&id), None | Some(SignalState::Delivered { .. })) {
-                    self.signals.insert(id, wait);
+                for id in paused.awaited() {
+                    let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+                    if matches!(self.signals.get(id), None | Some(SignalState::Delivered { .. })) {
+                        self.signals.insert(id.clone(), SignalState::Waiting { invocation_id, generation });
+                    }
                 }
             }
             Upkeep::Unparked(row) => {

@@ -1,0 +1,113 @@
+//! Pauses that expect several signals (suspension §8.2: the coordinator aggregates them, the graph sleeps once).
+//!
+//! An answer that does not decide yet is noted beside the pause on the condition that no other came meanwhile. The one
+//! that decides claims the pause on the same condition, with all answers as the payload: of two that come together one
+//! finds the other's, so that exactly one of them decides.
+
+use dormouse_ports::{
+    Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation, SignalId,
+};
+
+use crate::signal::{Delivery, sleeping, store_failed};
+use crate::{Bucket, Harness, Tally, Trigger, TurnError, TurnOutcome};
+
+/// Which of several expected signals a delivery is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Addressee {
+    /// It names the invocation only.
+    Pause,
+    /// The one that the descriptor calls so.
+    Part(String),
+    /// The one with this correlation token.
+    Signal(SignalId),
+}
+
+/// With what a delivery claims its pause.
+#[derive(Clone, Debug)]
+pub(crate) struct Bid {
+    pub(crate) payload: Map,
+    /// Of how many answers it was made.
+    pub(crate) answered: Option<usize>,
+}
+
+/// What a delivery comes to at a pause that expects several signals.
+pub(crate) enum Gathered {
+    /// Its sender is told, and the pause sleeps on.
+    Told(TurnOutcome),
+    /// It is to claim the pause with this.
+    Claims(Bid),
+}
+
+impl Harness {
+    /// Adds `delivery` to the answers of the pause in `record`, which sleeps.
+    pub(crate) async fn gather(&self, record: InvocationRecord, delivery: &Delivery) -> Result<Gathered, TurnError> {
+        let paused = record.paused;
+        let Some(fan_in) = paused.fan_in.clone() else {
+            let message = "the pause is changing; send it again";
+            return Err(TurnError::new(Category::ResumeInProgress, message));
+        };
+        if delivery.trigger == Trigger::Due {
+            let payload = delivery.payload.clone().into_iter().chain(fan_in.payload()).collect();
+            return Ok(Gathered::Claims(Bid { payload, answered: Some(fan_in.answers.len()) }));
+        }
+        let part = part_of(&fan_in, &delivery.part)?;
+        if fan_in.decision().is_some() {
+            // They were enough before, and whoever went on with them gave the pause back.
+            return Ok(Gathered::Claims(Bid { payload: fan_in.payload(), answered: Some(fan_in.answers.len()) }));
+        }
+        if fan_in.has_answered(&part) {
+            return Ok(Gathered::Told(accepted(paused, part, true)));
+        }
+        let known = fan_in.answers.len();
+        let answer = PartAnswer { part: part.clone(), payload: delivery.payload.clone(), at: self.now() };
+        let with_it = fan_in.with(answer.clone());
+        if with_it.decision().is_some() {
+            return Ok(Gathered::Claims(Bid { payload: with_it.payload(), answered: Some(known) }));
+        }
+        self.check_fit(&paused, with_it.payload())?;
+        let write = InvocationWrite::Answer { paused: Box::new(paused.clone()), answer };
+        match self.commit(write).await {
+            Ok(()) => {
+                let paused = PausedInvocation { fan_in: Some(with_it), ..paused };
+                Ok(Gathered::Told(accepted(paused, part, false)))
+            }
+            Err(CommitError::Store(error)) => Err(store_failed(error)),
+            // Another answer was first, or the pause is over: to be looked at again.
+            Err(
+                CommitError::InvocationConflict
+                | CommitError::SessionConflict
+                | CommitError::LeaseLost
+                | CommitError::SignalBuffered(_)
+                | CommitError::SignalTaken(_)
+                | CommitError::Journal(_),
+            ) => Ok(Gathered::Claims(Bid { payload: delivery.payload.clone(), answered: None })),
+        }
+    }
+
+    /// Refuses what would be found unfit only once another answer decides: it would keep that one from deciding.
+    fn check_fit(&self, paused: &PausedInvocation, payload: Map) -> Result<(), TurnError> {
+        let graph = self.graphs().get(&paused.graph);
+        let graph =
+            graph.map_err(|error| TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) })?;
+        graph.takes(paused, &payload).map_err(TurnError::from)
+    }
+}
+
+fn part_of(fan_in: &FanIn, addressee: &Addressee) -> Result<String, TurnError> {
+    let found = match addressee {
+        Addressee::Part(part) => fan_in.expects(part).then(|| part.clone()),
+        Addressee::Signal(id) => fan_in.part_of(id).map(str::to_owned),
+        Addressee::Pause => None,
+    };
+    found.ok_or_else(|| {
+        let parts: Vec<_> = fan_in.expected.iter().map(|one| one.part.as_str()).collect();
+        let message = format!("the invocation waits for several answers; send one for a part: {}", parts.join(", "));
+        TurnError::new(Category::RequestInvalid, message)
+    })
+}
+
+fn accepted(paused: PausedInvocation, part: String, repeated: bool) -> TurnOutcome {
+    let turn = sleeping(paused);
+    let tally = turn.tally.map(|tally| Tally { accepted: Some(part), ..tally });
+    TurnOutcome::Suspended(Box::new(crate::SuspendedTurn { tally, repeated, ..turn }))
+}

@@ -1,0 +1,55 @@
+//! How much is taken in, kept and allowed, in one place. Whatever is beyond a limit is refused before anything is written.
+//!
+//! | what | default | beyond it | to change it |
+//! |---|---|---|---|
+//! | body of a turn or message | [`BODY`] bytes | `request_too_large` (413): send less | `Limits::body` of `dormouse-lambda` |
+//! | payload of a signal, however it comes | [`SIGNAL_PAYLOAD`] bytes of JSON | `request_too_large` (413): send a reference to the data | `Limits::signal_payload` of `dormouse-lambda` |
+//! | parked signals of one id | 1 | `request_invalid` (400): the first stands; the same payload again is no second one | fixed |
+//! | life of a parked signal | [`EARLY_SIGNALS`] | forgotten; a wait that begins later sleeps | `Limits::early_signals`; `None` parks nothing |
+//! | state, payload or answers of a pause, encoded and compressed | [`STATE`] bytes | `request_too_large` (413): keep the data elsewhere and a reference in the state | `StoreConfig::state_limit` of `dormouse-aws` |
+//! | metadata of an invocation; of a signal descriptor | [`METADATA`] bytes of JSON each | `request_too_large` (413); `harness_signal_subscription_failed` (422) | fixed |
+//! | an id that a caller or a graph chooses | [`ID`] bytes | `request_invalid` (400); of a signal descriptor `harness_signal_subscription_failed` (422) | fixed |
+//! | signals that one pause expects | [`PARTS`] | `harness_signal_subscription_failed` (422): wait for groups, one after the other | fixed: all are written in one transaction |
+//! | steps of a ladder of deadlines | [`RUNGS`] | `harness_signal_subscription_failed` (422) | fixed |
+//! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with what is left to do | `Engine::limited` |
+//! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
+//! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RuleConfig::most_rules` of `dormouse-aws` |
+
+use std::time::Duration;
+
+/// The largest body of a turn or a message, in bytes.
+pub const BODY: usize = 1024 * 1024;
+/// The largest payload of a signal, in bytes of JSON. EventBridge and the scheduler carry no more.
+pub const SIGNAL_PAYLOAD: usize = 256 * 1024;
+/// How long a signal is kept for a wait that has not begun.
+pub const EARLY_SIGNALS: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The largest state, in bytes as it is stored.
+pub const STATE: usize = 4 * 1024 * 1024;
+/// The largest metadata of an invocation or a signal descriptor, in bytes of JSON.
+pub const METADATA: usize = 64 * 1024;
+/// The longest id, in bytes.
+pub const ID: usize = 256;
+/// The most signals that one pause may expect. The pause before it may have had as many, and all their items are
+/// written in one transaction of at most 100.
+pub const PARTS: usize = 25;
+/// The most steps of a ladder of deadlines.
+pub const RUNGS: usize = 10;
+/// The most rules for events on one bus: two thirds of what AWS allows, so that others find room there.
+pub const PATTERN_RULES: usize = 200;
+/// A pause that wakes by itself sooner than this wakes at once.
+pub const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// How often one invocation may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvocationLimits {
+    /// The most pauses from its beginning to its end.
+    pub pauses: u64,
+    /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop that nobody from outside is part of.
+    pub self_wakes: u32,
+}
+
+impl Default for InvocationLimits {
+    fn default() -> Self {
+        Self { pauses: 10_000, self_wakes: 100 }
+    }
+}
