@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Glance,
-    InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
+    Glance, InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page,
+    ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
     StateStore, StoreError, SuspendFrom, Upkeep,
 };
 use dormouse_protocol::envelope::Named;
@@ -215,6 +215,8 @@ impl StateStore for Chronicle {
             }
             let Some(journal) = self.tell(&task, commit).await? else { return self.store.commit(commit).await };
             told.journal = journal;
+            // Another content is another commit: a store may answer a known id with what it said before.
+            told.id = format!("{}-{attempt}", commit.id);
             match self.store.commit(&told).await {
                 Err(CommitError::Journal(_)) => {}
                 done => return done,
@@ -276,6 +278,14 @@ impl StateStore for Chronicle {
 
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
         self.store.glance(ids).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.store.dead_claims(now).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.store.collect(now, cursor).await
     }
 
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
