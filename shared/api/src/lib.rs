@@ -2,7 +2,8 @@
 //!
 //! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
 //! change that it tells of: by [`Api`] where a client changes something, by [`Chronicle`] where a turn does. The crate
-//! knows no transport: who serves HTTP gives it a [`Call`] and sends the [`Answer`].
+//! knows no transport: who serves HTTP gives the [`Front`] a [`Request`] and sends its [`Response`]; the front makes a
+//! [`Call`] of it, which an [`Api`] answers.
 //!
 //! # Invariants
 //! - What belongs to a session is written together with the session's document, on the condition that nobody else has
@@ -23,8 +24,11 @@ mod documents;
 mod ending;
 mod events;
 mod feed;
+mod front;
+mod http;
 mod idempotency;
 mod ids;
+pub mod keys;
 mod ledger;
 mod messages;
 mod outcomes;
@@ -32,6 +36,7 @@ mod page;
 mod personas;
 mod refusal;
 mod sessions;
+mod stream;
 mod tasks;
 mod transcript;
 mod workspaces;
@@ -39,4 +44,8 @@ mod workspaces;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
 pub use chronicle::Chronicle;
+pub use front::{About, Front, FrontParts, Operations};
+pub use http::{Content, Request, Response};
+pub use keys::Keys;
 pub use personas::Offer;
+pub use stream::{Bell, Ring, StreamLimits, Streams};

@@ -10,7 +10,7 @@ use crate::{ErrorCode, Map, ProtocolError};
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// The body of a request: a JSON object.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Body(Map);
 
 impl Body {

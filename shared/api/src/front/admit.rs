@@ -1,0 +1,44 @@
+use dormouse_protocol::operation::{Access, Operation};
+use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Query, VERSION_HEADER, check_version};
+use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
+
+use super::Front;
+use crate::{Actor, Call, Request};
+
+impl Front {
+    /// What `request` asks, once nothing speaks against it any more.
+    ///
+    /// # Errors
+    /// The first objection, in the order that the module names.
+    pub(super) async fn admit(&self, request: &Request) -> Result<Call, ProtocolError> {
+        let found = Operation::find(&request.method, &request.path)?;
+        let (operation, now) = (found.operation, self.0.clock.now());
+        tracing::Span::current().record("operation", operation.spec().id);
+        check_version(header(request, VERSION_HEADER))?;
+        let actor = self.0.keys.authenticate(request.header("authorization"), now).await?;
+        check_scope(&actor, operation)?;
+        let query = Query::parse(&request.query)?;
+        let body = Body::read(operation, request.header("content-type"), &request.body)?;
+        let idempotency_key = match operation.spec().method.is_write() {
+            true => IdempotencyKey::read(header(request, IDEMPOTENCY_HEADER))?,
+            false => None,
+        };
+        Ok(Call { operation, params: found.params, query, body, actor, idempotency_key, target: found.target, now })
+    }
+}
+
+fn header<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
+    request.header(&name.to_ascii_lowercase())
+}
+
+fn check_scope(actor: &Actor, operation: Operation) -> Result<(), ProtocolError> {
+    let needed = match operation.spec().access {
+        Access::Public | Access::AnyKey => None,
+        Access::Needs(scope) => Some(scope),
+    };
+    let missing = needed.filter(|scope| !actor.scopes.contains(scope));
+    missing.map_or(Ok(()), |scope: Scope| {
+        let refusal = ProtocolError::new(ErrorCode::PermissionDenied, "the key does not have the scope for this");
+        Err(refusal.with_detail("scope", scope.as_str()))
+    })
+}

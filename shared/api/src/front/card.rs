@@ -1,0 +1,111 @@
+//! The cards: what the server offers, for clients of the protocol and for those of A2A.
+
+use std::collections::BTreeMap;
+
+use dormouse_protocol::envelope::{Envelope, Map};
+use dormouse_protocol::id::{AgentCardId, SkillId};
+use dormouse_protocol::resource::{
+    A2aAgentCapabilities, A2aAgentCard, A2aAgentInterface, A2aAgentProvider, A2aAgentSkill, A2aTransport,
+    HarnAgentCard, HarnAgentInterface, HarnTransport, Skill,
+};
+use dormouse_protocol::{PROTOCOL_VERSION, Scope};
+
+use super::About;
+
+const NAME: &str = "Dormouse";
+const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
+/// The binding of A2A that plain HTTP requests are nearest to.
+const BINDING: &str = "HTTP+JSON";
+const A2A_VERSION: &str = "0.3.0";
+
+/// The card for clients of the protocol.
+pub(super) fn harn(about: &About) -> HarnAgentCard {
+    let stream_url = about.stream_url.as_ref().unwrap_or(&about.base_url);
+    let interfaces = vec![
+        HarnAgentInterface { transport: HarnTransport::Rest, url: format!("{}/v1", about.base_url) },
+        HarnAgentInterface { transport: HarnTransport::Sse, url: format!("{stream_url}/v1") },
+    ];
+    HarnAgentCard {
+        envelope: Envelope::new(AgentCardId::new("agent_card_dormouse"), about.since),
+        name: NAME.to_owned(),
+        description: DESCRIPTION.to_owned(),
+        protocol_version: PROTOCOL_VERSION.to_owned(),
+        a2a_card: a2a(about),
+        skills: about.graphs.iter().map(|graph| skill(graph, about)).collect(),
+        harn_interfaces: interfaces.clone(),
+        interfaces,
+        persona_ids: Vec::new(),
+        capabilities: ["rest", "sse"].map(str::to_owned).to_vec(),
+        auth_schemes: vec!["bearer".to_owned()],
+        receipt_policy: Some("disabled".to_owned()),
+        quotas: Vec::new(),
+        provider: Map::from_iter([("organization".to_owned(), NAME.into())]),
+        public_url: Some(about.base_url.clone()),
+        signature: None,
+    }
+}
+
+/// The card for clients of A2A, with the names of both generations.
+pub(super) fn a2a(about: &About) -> A2aAgentCard {
+    let url = format!("{}/v1", about.base_url);
+    let modes = || vec!["application/json".to_owned(), "text/plain".to_owned()];
+    let scheme = [("type", "http"), ("scheme", "bearer")].map(|(name, value)| (name.to_owned(), value.into()));
+    A2aAgentCard {
+        name: NAME.to_owned(),
+        description: DESCRIPTION.to_owned(),
+        supported_interfaces: vec![A2aAgentInterface {
+            url: url.clone(),
+            protocol_binding: BINDING.to_owned(),
+            tenant: None,
+            protocol_version: A2A_VERSION.to_owned(),
+        }],
+        protocol_version: Some(A2A_VERSION.to_owned()),
+        url: Some(url.clone()),
+        preferred_transport: Some(BINDING.to_owned()),
+        additional_interfaces: vec![A2aTransport { url, transport: BINDING.to_owned() }],
+        provider: Some(A2aAgentProvider { organization: NAME.to_owned(), url: about.base_url.clone() }),
+        version: about.version.clone(),
+        documentation_url: Some(format!("{}/docs", about.base_url)),
+        capabilities: A2aAgentCapabilities { streaming: true, ..A2aAgentCapabilities::default() },
+        security_schemes: BTreeMap::from([("bearerAuth".to_owned(), Map::from_iter(scheme))]),
+        security: vec![BTreeMap::from([("bearerAuth".to_owned(), Vec::new())])],
+        default_input_modes: modes(),
+        default_output_modes: modes(),
+        skills: about.graphs.iter().map(|graph| a2a_skill(graph)).collect(),
+        signatures: Vec::new(),
+        icon_url: None,
+    }
+}
+
+fn runs(graph: &str) -> String {
+    format!("Runs the graph {graph} as a task of a session.")
+}
+
+fn skill(graph: &str, about: &About) -> Skill {
+    Skill {
+        envelope: Envelope::new(SkillId::new(format!("skill_{graph}")), about.since),
+        name: graph.to_owned(),
+        description: runs(graph),
+        input_schema: None,
+        output_schema: None,
+        source: None,
+        version: None,
+        capabilities: vec![Scope::TasksWrite.as_str().to_owned()],
+        requires_approval: false,
+        deprecated: false,
+    }
+}
+
+fn a2a_skill(graph: &str) -> A2aAgentSkill {
+    A2aAgentSkill {
+        id: graph.to_owned(),
+        name: graph.to_owned(),
+        description: runs(graph),
+        tags: vec!["graph".to_owned()],
+        examples: Vec::new(),
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
+        security: Vec::new(),
+        input_schema: None,
+    }
+}

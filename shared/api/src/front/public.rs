@@ -1,0 +1,98 @@
+use std::sync::OnceLock;
+
+use dormouse_protocol::envelope::Object;
+use dormouse_protocol::openapi;
+use dormouse_protocol::operation::{Access, Operation};
+use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
+use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Front, card, page};
+use crate::http::Content;
+use crate::{Request, Response};
+
+/// Where a person reads about the API.
+const DOCS: &str = "/docs";
+/// Where clients of A2A look for a card.
+const A2A_CARD: &str = "/.well-known/agent-card.json";
+
+/// The OpenAPI document of this server: made once.
+fn document() -> &'static Value {
+    static DOCUMENT: OnceLock<Value> = OnceLock::new();
+    DOCUMENT.get_or_init(|| {
+        openapi::document(openapi::About {
+            title: "Dormouse",
+            description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
+        })
+    })
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The version of the server.
+    pub version: String,
+    /// What its addresses begin with, without a slash at the end.
+    pub base_url: String,
+    /// Where its streams are served, if elsewhere.
+    pub stream_url: Option<String>,
+    /// What can be asked of it: the names of its graphs.
+    pub graphs: Vec<String>,
+    /// Since when it is as it is.
+    pub since: Timestamp,
+}
+
+impl Front {
+    /// The answer to a request that everybody may make; `None` if it needs a key.
+    ///
+    /// # Errors
+    /// For a method that a public path does not take.
+    pub(super) fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
+        let about = &self.0.about;
+        match (request.path.as_str(), request.method.as_str()) {
+            (DOCS, "GET") => return Ok(Some(html(page::of(document())))),
+            (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(about))))),
+            (DOCS | A2A_CARD, _) => {
+                return Err(ProtocolError::method_not_allowed(&[dormouse_protocol::Method::Get]));
+            }
+            _ => {}
+        }
+        let operation = Operation::find(&request.method, &request.path)?.operation;
+        if operation.spec().access != Access::Public {
+            return Ok(None);
+        }
+        tracing::Span::current().record("operation", operation.spec().id);
+        self.tell(operation).map(|value| Some(Response::json(200, &value)))
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
+    fn tell(&self, operation: Operation) -> Result<Value, ProtocolError> {
+        let about = &self.0.about;
+        let version = || about.version.clone();
+        match operation {
+            Operation::GetHealth => Ok(json!(Health { ok: true, status: "ok".to_owned(), version: version() })),
+            Operation::GetVersion => Ok(json!(RuntimeVersion {
+                object: Object::new(),
+                version: version(),
+                protocol_version: PROTOCOL_VERSION.to_owned(),
+            })),
+            Operation::GetOpenApiDocument => Ok(document().clone()),
+            Operation::GetProtocolDiscovery => Ok(json!(Discovery::new(TransportCapabilities {
+                rest: true,
+                sse: true,
+                ..TransportCapabilities::default()
+            }))),
+            Operation::GetAgentCard => Ok(json!(card::harn(about))),
+            other => Err(ProtocolError::not_implemented(other)),
+        }
+    }
+}
+
+/// A page that loads nothing: no script, no font, no picture.
+fn html(page: String) -> Response {
+    Response::new(200, "text/html; charset=utf-8", Content::Whole(page.into_bytes())).header(
+        "content-security-policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    )
+}

@@ -1,0 +1,174 @@
+//! API keys: who may ask, and for what.
+//!
+//! A key is `dm_<id>_<secret>`: an id of 16 hexadecimal digits, by which it is listed and revoked, and a secret of 64,
+//! which are 256 bits of chance. The store holds a document of the kind `key` with the SHA-256 of the whole key, never
+//! the key. A hash without salt and rounds will do: nobody guesses 256 bits.
+//!
+//! # Invariants
+//! - The key itself is seen once, by whoever made it. No type here shows it when it is printed for debugging.
+//! - A key that is revoked is refused from then on: nothing is cached, each request reads the document.
+//! - An unknown id, a wrong secret and an expired key get the same answer for the same work: one read, one hash, one
+//!   comparison in constant time.
+
+mod token;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_ports::{
+    Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map, Page, Records, StoreError,
+};
+use dormouse_protocol::id::WorkspaceId;
+use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use subtle::ConstantTimeEq;
+
+use crate::Actor;
+pub use token::{CHANCE, KeyToken};
+
+/// The kind of the documents.
+const KIND: &str = "key";
+/// The list that all of them stand in.
+const LIST: &str = "keys";
+
+/// What a key lets its holder do, and as whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The name that resources and events give the holder.
+    pub actor: String,
+    /// Whose resources the holder can see at all.
+    pub tenant: String,
+    /// Which workspaces of the tenant; `None` for all of them.
+    pub workspaces: Option<BTreeSet<WorkspaceId>>,
+    /// What the holder may do there.
+    pub scopes: BTreeSet<Scope>,
+    /// From when on the key is refused; `None` for never.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A key as it is listed: everything but the key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyInfo {
+    /// By what it is revoked.
+    pub id: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// What it lets its holder do.
+    #[serde(flatten)]
+    pub grant: Grant,
+}
+
+/// A key as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    grant: Grant,
+    created_at: Timestamp,
+    /// SHA-256 of the whole key in hexadecimal digits.
+    hash: String,
+}
+
+/// Knows the keys. Cheap to clone.
+#[derive(Clone)]
+pub struct Keys(Arc<dyn Records>);
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys")
+    }
+}
+
+impl Keys {
+    /// The keys that `records` hold.
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self(records)
+    }
+
+    /// What a store has to commit for `token` to be a key with this `grant` from `now` on. The commit fails while there
+    /// is a key with its id.
+    pub fn creation(token: &KeyToken, grant: Grant, now: Timestamp) -> Journal {
+        let expires_at = grant.expires_at;
+        let stored = Stored { grant, created_at: now, hash: token.hash() };
+        let body = match serde_json::to_value(stored) {
+            Ok(Value::Object(body)) => body,
+            // The type is an object, and all of its keys are text.
+            Ok(_) | Err(_) => Map::new(),
+        };
+        Self::write(token.id(), 0, Some(body), expires_at)
+    }
+
+    /// What a store has to commit for the key `id` to be refused from then on; `None` if there is no such key.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn revocation(&self, id: &str, now: Timestamp) -> Result<Option<Journal>, StoreError> {
+        let found = self.0.document(&DocumentKey::new(KIND, id), now).await?;
+        Ok(found.map(|document| Self::write(id, document.version, None, None)))
+    }
+
+    /// A page of keys, in the order of their ids, behind the key `after`; and the id to go on behind.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub async fn list(&self, after: Option<String>, limit: usize, now: Timestamp) -> Result<Page<KeyInfo>, StoreError> {
+        let request = ListRequest { list: LIST.to_owned(), after, limit, newest_first: false, now };
+        let page = self.0.documents(&request).await?;
+        let info = |document: Document| {
+            let Stored { grant, created_at, .. } = read(&document)?;
+            Some(KeyInfo { id: document.key.id, created_at, grant })
+        };
+        Ok(Page { items: page.items.into_iter().filter_map(info).collect(), next: page.next })
+    }
+
+    fn write(id: &str, expect: u64, body: Option<Map>, expires_at: Option<Timestamp>) -> Journal {
+        let listed = vec![Listed { list: LIST.to_owned(), order: id.to_owned() }];
+        let write = DocumentWrite { key: DocumentKey::new(KIND, id), expect, body, listed, expires_at };
+        Journal { documents: vec![write], appends: Vec::new() }
+    }
+
+    /// Who asks, by the `authorization` header.
+    ///
+    /// # Errors
+    /// `unauthenticated` for everything that is not the bearer of a good key; `service_unavailable` when the store did
+    /// not answer.
+    pub(crate) async fn authenticate(&self, header: Option<&str>, now: Timestamp) -> Result<Actor, ProtocolError> {
+        let token = header.and_then(bearer).and_then(KeyToken::parse).ok_or_else(ProtocolError::unauthenticated)?;
+        let found = self.0.document(&DocumentKey::new(KIND, token.id()), now).await.map_err(|error| {
+            tracing::warn!(%error, "a key cannot be looked up");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
+        })?;
+        let stored = found.as_ref().and_then(read);
+        let known = stored.as_ref().map_or("", |stored| stored.hash.as_str());
+        let same = padded(known).ct_eq(&padded(&token.hash()));
+        let good = stored.filter(|stored| stored.grant.expires_at.is_none_or(|end| now < end));
+        match good {
+            Some(Stored { grant, .. }) if same.into() => Ok(Actor {
+                name: grant.actor,
+                tenant: grant.tenant,
+                workspaces: grant.workspaces,
+                scopes: grant.scopes,
+            }),
+            Some(_) | None => Err(ProtocolError::unauthenticated()),
+        }
+    }
+}
+
+/// The hash at its full length, so that a comparison takes as long for a document that is not there.
+fn padded(hash: &str) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes.iter_mut().zip(hash.bytes()).for_each(|(place, byte)| *place = byte);
+    bytes
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+fn read(document: &Document) -> Option<Stored> {
+    let read = serde_json::from_value(Value::Object(document.body.clone()));
+    read.inspect_err(|_| tracing::error!(key = document.key.id, "a stored key cannot be read")).ok()
+}

@@ -1,0 +1,147 @@
+//! Streams of server-sent events, made from what the store holds.
+//!
+//! A stream tells the whole history behind the cursor of the client, then what comes. It polls: an event is in the
+//! store before anybody is told of it, so a poll can neither miss nor repeat one. While nothing happens it polls less
+//! and less often; a [`Bell`] rung by commits of the same process makes it look at once.
+//!
+//! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
+//! ended ([`StreamLimits::linger`]). It ends between two blocks, so the client has a cursor for every event that it
+//! has, and comes back with it. Nothing is made that nobody takes: a client that reads slowly slows down its own reads
+//! of the store only.
+//!
+//! A key that is revoked while a stream runs ends it with the stream's life at the latest.
+
+mod bell;
+mod reading;
+mod seats;
+mod source;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::{Clock, Records};
+use dormouse_protocol::request::resume_after;
+use dormouse_protocol::{ProtocolError, sse};
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::{self, BoxStream};
+
+pub use bell::{Bell, Ring};
+
+use crate::{Call, Operations};
+use reading::{Asked, Reading};
+use seats::Seats;
+use source::Source;
+
+/// How streams behave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// After which time a stream ends, so that its client comes back.
+    pub life: Duration,
+    /// How long a stream goes on after the end of its task was told.
+    pub linger: Duration,
+    /// How long a stream is silent at most, once it has told of an event.
+    pub heartbeat: Duration,
+    /// How soon the store is asked again after something happened.
+    pub poll_soonest: Duration,
+    /// How late the store is asked again when nothing happens.
+    pub poll_latest: Duration,
+    /// How many events are read at once.
+    pub page: usize,
+    /// How many streams run at once.
+    pub at_once: usize,
+    /// How many of them one actor may have.
+    pub each: usize,
+    /// Whether a stream ends as soon as it has told everything, and something at all: for transports that deliver a
+    /// response only when it is whole. It then holds at most this many bytes and little more.
+    pub whole: Option<usize>,
+}
+
+impl Default for StreamLimits {
+    /// An hour of life, heartbeats every 15 seconds, polls from 100 milliseconds to 2 seconds, 1,000 streams of which
+    /// 100 for one actor.
+    fn default() -> Self {
+        Self {
+            life: Duration::from_secs(3600),
+            linger: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(15),
+            poll_soonest: Duration::from_millis(100),
+            poll_latest: Duration::from_secs(2),
+            page: 100,
+            at_once: 1000,
+            each: 100,
+            whole: None,
+        }
+    }
+}
+
+/// Serves streams. Cheap to clone.
+#[derive(Clone)]
+pub struct Streams(Arc<Shared>);
+
+struct Shared {
+    records: Arc<dyn Records>,
+    clock: Arc<dyn Clock>,
+    bell: Bell,
+    limits: StreamLimits,
+    seats: Arc<Seats>,
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").field("limits", &self.0.limits).finish_non_exhaustive()
+    }
+}
+
+impl Streams {
+    /// Streams of what `records` hold. Whoever commits in the same process may ring `bell`.
+    pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>, bell: Bell, limits: StreamLimits) -> Self {
+        let seats = Arc::new(Seats::new(limits.at_once, limits.each));
+        Self(Arc::new(Shared { records, clock, bell, limits, seats }))
+    }
+
+    /// The stream that `call` asks for, as the bytes of its blocks; `time_left` is how long the worker lives.
+    ///
+    /// A cursor that is not, or no more, one of the stream gives a stream of one error.
+    ///
+    /// # Errors
+    /// What `operations` say of the session or task; `rate_limited` when too many streams run.
+    pub(crate) async fn open(
+        &self,
+        operations: &Arc<dyn Operations>,
+        call: Call,
+        resume: Resume<'_>,
+    ) -> Result<BoxStream<'static, Vec<u8>>, ProtocolError> {
+        let seat = Seats::take(&self.0.seats, &call.actor.name)?;
+        let after = resume_after(resume.last_event_id, &call.query);
+        let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
+        let (request_id, time_left) = (resume.request_id.to_owned(), resume.time_left);
+        let opened = match after {
+            Ok(after) => Source::open(&self.0.records, operations, call, after).await?,
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(source) => {
+                let asked = Asked { cursor, request_id, time_left };
+                Ok(stream::unfold(Reading::new(self.0.clone(), source, seat, asked), Reading::next).boxed())
+            }
+            // Without an id: a client that kept the cursor would be refused again and again.
+            Err(error) => {
+                let block = sse::error("", &error.into_response(request_id)).into_bytes();
+                Ok(stream::once(ready(block)).boxed())
+            }
+        }
+    }
+}
+
+/// What a request for a stream brings beside the call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume<'a> {
+    /// The header of a client that lost its stream.
+    pub(crate) last_event_id: Option<&'a str>,
+    /// By which id the request goes in the log.
+    pub(crate) request_id: &'a str,
+    /// How long the worker lives.
+    pub(crate) time_left: Option<Duration>,
+}

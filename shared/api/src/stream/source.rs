@@ -1,0 +1,183 @@
+use std::sync::Arc;
+
+use dormouse_ports::{Map, Records, StoreError};
+use dormouse_protocol::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::operation::{Operation, Params};
+use dormouse_protocol::request::{Body, Filters, Query};
+use dormouse_protocol::{ErrorCode, Event, EventKind, List, ProtocolError};
+use serde_json::Value;
+
+use crate::{Answer, Call, Operations};
+
+/// Where the events of a stream come from, and how far they have been read.
+pub(super) enum Source {
+    /// A session, or what of it is about one task.
+    Session {
+        records: Arc<dyn Records>,
+        session_id: String,
+        task_id: Option<TaskId>,
+        /// The position of the last event that was looked at.
+        seen: u64,
+    },
+    /// All sessions that the caller sees: ranges of all events, one after the other.
+    All { operations: Arc<dyn Operations>, call: Box<Call>, filters: Filters, after: Option<String> },
+}
+
+/// What a look at the source gave.
+pub(super) struct Glance {
+    /// Events that the stream tells of.
+    pub(super) events: Vec<Event>,
+    /// Whether there may be more already.
+    pub(super) more: bool,
+}
+
+impl Source {
+    /// The source that `call` asks for, behind the event `after`. An error within is one of the cursor.
+    ///
+    /// # Errors
+    /// What `operations` say of the session or task.
+    pub(super) async fn open(
+        records: &Arc<dyn Records>,
+        operations: &Arc<dyn Operations>,
+        call: Call,
+        after: Option<EventId>,
+    ) -> Result<Result<Self, ProtocolError>, ProtocolError> {
+        let filters = Filters::read(&call.query);
+        #[expect(clippy::wildcard_enum_match_arm, reason = "three operations stream")]
+        let (session_id, task_id) = match call.operation {
+            Operation::StreamSessionEvents => (Some(SessionId::from(call.params.get("session_id"))), None),
+            Operation::StreamTaskEvents => (None, Some(TaskId::from(call.params.get("task_id")))),
+            Operation::StreamEvents => (filters.session_id.clone(), filters.task_id.clone()),
+            other => return Err(ProtocolError::not_implemented(other)),
+        };
+        let session_id = match (&task_id, session_id) {
+            (Some(task), _) => read(&**operations, &call, Operation::GetTask, task).await?,
+            (None, Some(session)) => read(&**operations, &call, Operation::GetSession, &session).await?,
+            (None, None) => {
+                let call = Box::new(Call { operation: Operation::ListEvents, ..call });
+                let after = after.map(|id| id.as_str().to_owned());
+                return Ok(Ok(Self::All { operations: operations.clone(), call, filters, after }));
+            }
+        };
+        let seen = match (&after, &task_id) {
+            (Some(after), _) => position_in(&**records, &session_id, after).await?,
+            (None, Some(task)) => Ok(before_the_first(&**operations, &call, task).await?),
+            (None, None) => Ok(0),
+        };
+        Ok(seen.map(|seen| Self::Session { records: records.clone(), session_id, task_id, seen }))
+    }
+
+    /// The stream whose appends concern it; all of them without a name.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Session { session_id, .. } => Some(session_id),
+            Self::All { .. } => None,
+        }
+    }
+
+    /// Whether `event` is the last thing that happens to what the stream is about.
+    pub(super) fn ends_with(&self, event: &Event) -> bool {
+        let over = matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled);
+        matches!(self, Self::Session { task_id: Some(_), .. }) && over
+    }
+
+    /// The next events, at most about `limit`.
+    pub(super) async fn look(&mut self, limit: usize) -> Result<Glance, ProtocolError> {
+        match self {
+            Self::Session { records, session_id, task_id, seen } => {
+                let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
+                let more = entries.len() >= limit;
+                *seen = entries.last().map_or(*seen, |entry| entry.position);
+                let events = entries.into_iter().map(|entry| event(entry.entry)).collect::<Result<Vec<_>, _>>()?;
+                let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
+                Ok(Glance { events: events.into_iter().filter(concerns).collect(), more })
+            }
+            Self::All { operations, call, filters, after } => {
+                let call = Call { query: range(filters, after.as_deref(), limit)?, ..(**call).clone() };
+                let page: List<Event> = decode(operations.serve(call).await?)?;
+                let last = page.data.last().map(|event| event.envelope.id.as_str().to_owned());
+                *after = page.page.next_cursor.or(last).or_else(|| after.take());
+                Ok(Glance { events: page.data, more: page.page.has_more })
+            }
+        }
+    }
+}
+
+/// Reads the session or task `id` as `call`'s actor, and gives the session that it is or belongs to.
+async fn read<I: Identifier>(
+    operations: &dyn Operations,
+    call: &Call,
+    operation: Operation,
+    id: &I,
+) -> Result<String, ProtocolError> {
+    let read = about(call, operation, id, Query::default())?;
+    let resource: Value = decode(operations.serve(read).await?)?;
+    let field = if operation == Operation::GetTask { "session_id" } else { "id" };
+    resource[field].as_str().map(str::to_owned).ok_or_else(broken)
+}
+
+/// The same caller asks for `operation` on the resource `id`.
+fn about<I: Identifier>(call: &Call, operation: Operation, id: &I, query: Query) -> Result<Call, ProtocolError> {
+    if !id.is_well_formed() {
+        return Err(ProtocolError::not_found(I::OBJECT));
+    }
+    let place = format!("{{{}_id}}", I::OBJECT);
+    let path = operation.spec().path.replace(&place, id.as_ref());
+    let found = Operation::find(operation.spec().method.as_str(), &path)?;
+    let (params, target): (Params, String) = (found.params, found.target);
+    Ok(Call { operation, params, target, query, body: Body::default(), idempotency_key: None, ..call.clone() })
+}
+
+/// Where a task begins in its session.
+async fn before_the_first(operations: &dyn Operations, call: &Call, task: &TaskId) -> Result<u64, ProtocolError> {
+    let first = about(call, Operation::ListTaskEvents, task, Query::parse("limit=1")?)?;
+    let page: List<Event> = decode(operations.serve(first).await?)?;
+    let place = page.data.first().and_then(|event| event.envelope.id.place().map(|(_, position)| position));
+    Ok(place.map_or(0, |position| position.saturating_sub(1)))
+}
+
+/// The position of the event `after`, which must be one of the session's.
+async fn position_in(
+    records: &dyn Records,
+    session_id: &str,
+    after: &EventId,
+) -> Result<Result<u64, ProtocolError>, ProtocolError> {
+    let here = after.place().filter(|(stream, position)| *stream == session_id && *position > 0);
+    let Some((_, position)) = here else { return Ok(Err(ProtocolError::cursor_expired("after_event_id"))) };
+    let last = records.last_position(session_id).await.map_err(|error| unavailable(&error))?;
+    Ok(if position <= last { Ok(position) } else { Err(ProtocolError::cursor_expired("after_event_id")) })
+}
+
+fn range(filters: &Filters, after: Option<&str>, limit: usize) -> Result<Query, ProtocolError> {
+    let mut query = format!("limit={limit}");
+    if let Some(after) = after {
+        query.push_str(&format!("&after_event_id={after}"));
+    }
+    if let Some(workspace) = &filters.workspace_id {
+        if !workspace.is_well_formed() {
+            return Err(ProtocolError::not_found(<WorkspaceId as dormouse_protocol::envelope::Named>::OBJECT));
+        }
+        query.push_str(&format!("&workspace_id={workspace}"));
+    }
+    Query::parse(&query)
+}
+
+fn event(entry: Map) -> Result<Event, ProtocolError> {
+    serde_json::from_value(Value::Object(entry)).map_err(|_| broken())
+}
+
+fn decode<T: serde::de::DeserializeOwned>(answer: Answer) -> Result<T, ProtocolError> {
+    match answer {
+        Answer::Json(_, value) | Answer::Repeated(_, value) => serde_json::from_value(value).map_err(|_| broken()),
+        Answer::Bytes { .. } | Answer::Empty => Err(broken()),
+    }
+}
+
+fn broken() -> ProtocolError {
+    ProtocolError::new(ErrorCode::InternalError, "what is stored cannot be read")
+}
+
+pub(super) fn unavailable(error: &StoreError) -> ProtocolError {
+    tracing::warn!(%error, "a stream cannot read the store");
+    ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
+}

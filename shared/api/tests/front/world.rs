@@ -1,0 +1,232 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dormouse_api::keys::{Grant, KeyToken};
+use dormouse_api::{
+    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Operations, Request, Response, StreamLimits, Streams,
+};
+use dormouse_ports::{
+    Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
+};
+use dormouse_protocol::event::Place;
+use dormouse_protocol::id::{Identifier, SessionId, TaskId};
+use dormouse_protocol::operation::Operation;
+use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
+use dormouse_protocol::{Draft, Event, EventKind, List, Map, PROTOCOL_VERSION, ProtocolError, Scope};
+use dormouse_testkit::{CountingIds, ManualClock};
+use futures::StreamExt;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub(crate) const SESSION: &str = "session_1";
+pub(crate) const TASK: &str = "task_1";
+
+/// Documents and streams in memory, only as far as the front reads them.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    documents: Mutex<BTreeMap<DocumentKey, Document>>,
+    streams: Mutex<BTreeMap<String, Vec<Map>>>,
+    pub(crate) is_down: Mutex<bool>,
+}
+
+impl Shelf {
+    pub(crate) fn apply(&self, journal: Journal) {
+        for write in journal.documents {
+            let mut documents = self.documents.lock().unwrap();
+            assert_eq!(documents.get(&write.key).map_or(0, |document| document.version), write.expect);
+            match write.body {
+                None => documents.remove(&write.key),
+                Some(body) => {
+                    let (key, version, expires_at) = (write.key.clone(), write.expect + 1, write.expires_at);
+                    documents.insert(write.key, Document { key, version, body, expires_at })
+                }
+            };
+        }
+    }
+
+    fn event(&self, place: usize, stream: &str) -> Option<Event> {
+        let entry = self.streams.lock().unwrap().get(stream)?.get(place).cloned()?;
+        Some(serde_json::from_value(Value::Object(entry)).unwrap())
+    }
+
+    fn up(&self) -> Result<(), StoreError> {
+        if *self.is_down.lock().unwrap() { Err(StoreError::Unavailable("it is down".to_owned())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Records for Shelf {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        self.up()?;
+        let found = self.documents.lock().unwrap().get(key).cloned();
+        Ok(found.filter(|document| document.expires_at.is_none_or(|end| now < end)))
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.up()?;
+        let after = |document: &&Document| request.after.as_ref().is_none_or(|after| document.key.id > *after);
+        let documents = self.documents.lock().unwrap();
+        let mut items: Vec<Document> = documents.values().filter(after).take(request.limit + 1).cloned().collect();
+        let has_more = items.len() > request.limit;
+        items.truncate(request.limit);
+        let next = items.last().filter(|_| has_more).map(|document| document.key.id.clone());
+        Ok(Page { items, next })
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.up()?;
+        let streams = self.streams.lock().unwrap();
+        let entries = streams.get(stream).into_iter().flatten().enumerate();
+        let entries = entries.map(|(place, entry)| StreamEntry { position: place as u64 + 1, entry: entry.clone() });
+        Ok(entries.filter(|entry| entry.position > after).take(limit).collect())
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        self.up()?;
+        Ok(self.streams.lock().unwrap().get(stream).map_or(0, Vec::len) as u64)
+    }
+
+    async fn feed(&self, _list: &str, _after: Option<&str>, _limit: usize) -> Result<Vec<FeedRow>, StoreError> {
+        self.up().map(|()| Vec::new())
+    }
+}
+
+/// Knows one session and its tasks, and remembers what it was called with. Panics when it is asked for quotas, and never
+/// answers for connectors.
+pub(crate) struct Desk {
+    shelf: Arc<Shelf>,
+    pub(crate) calls: Mutex<Vec<Call>>,
+}
+
+#[async_trait]
+#[expect(clippy::wildcard_enum_match_arm, reason = "it offers a few of many")]
+impl Operations for Desk {
+    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+        self.calls.lock().unwrap().push(call.clone());
+        let (session, task) = (call.params.get("session_id"), call.params.get("task_id"));
+        match call.operation {
+            Operation::ListQuotas => panic!("the quotas are gone"),
+            Operation::ListConnectors => futures::future::pending().await,
+            Operation::GetSession if session == SESSION => Ok(Answer::Json(200, json!({"id": SESSION}))),
+            Operation::GetTask if task.starts_with("task_") => {
+                Ok(Answer::Json(200, json!({"id": task, "session_id": SESSION})))
+            }
+            Operation::ListTaskEvents | Operation::ListEvents => {
+                let RangeQuery { limit, after } = RangeQuery::read(&call.query)?;
+                let after = after.and_then(|id| id.place().map(|(_, position)| position)).unwrap_or_default();
+                let all = (0..).map_while(|place| self.shelf.event(place, SESSION)).skip(after as usize);
+                let fits = |event: &Event| task.is_empty() || event.task_id.as_ref() == Some(&TaskId::from(task));
+                let mut page: Vec<Event> = all.filter(fits).take(limit + 1).collect();
+                let next =
+                    page.get(limit - 1).filter(|_| page.len() > limit).map(|event| event.envelope.id.to_string());
+                page.truncate(limit);
+                Ok(Answer::Json(200, json!(List::page(page, next))))
+            }
+            Operation::DownloadArtifactContent => {
+                Ok(Answer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
+            }
+            Operation::DeleteMemory => Ok(Answer::Empty),
+            Operation::CreateSession => Ok(Answer::Json(201, json!({"id": SESSION}))),
+            other => Err(ProtocolError::not_found(other.spec().tag)),
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) front: Front,
+    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) bell: Bell,
+    pub(crate) key: KeyToken,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(StreamLimits::default())
+    }
+
+    pub(crate) fn with(limits: StreamLimits) -> Self {
+        let (shelf, clock, bell) = (Arc::new(Shelf::default()), Arc::new(ManualClock::default()), Bell::default());
+        let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default() });
+        let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
+        shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
+        let front = Front::new(FrontParts {
+            operations: desk.clone(),
+            keys: Keys::new(shelf.clone()),
+            streams: Streams::new(shelf.clone(), clock.clone(), bell.clone(), limits),
+            about: About {
+                version: "1.2.3".to_owned(),
+                base_url: "https://agents.example.com".to_owned(),
+                stream_url: None,
+                graphs: vec!["chat".to_owned()],
+                since: clock.now(),
+            },
+            clock: clock.clone(),
+            ids: Arc::new(CountingIds::default()),
+        });
+        Self { front, shelf, desk, clock, bell, key }
+    }
+
+    /// A request with everything that it needs.
+    pub(crate) fn request(&self, method: &str, target: &str, body: &str) -> Request {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let headers = [
+            (VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION.to_owned()),
+            ("authorization".to_owned(), format!("Bearer {}", self.key.reveal())),
+            ("content-type".to_owned(), "application/json".to_owned()),
+        ];
+        Request {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers: headers.to_vec(),
+            body: body.as_bytes().to_vec(),
+            time_left: None,
+        }
+    }
+
+    pub(crate) async fn get(&self, target: &str) -> Response {
+        self.front.serve(self.request("GET", target, "")).await
+    }
+
+    /// Appends an event about `task` to the session, and rings.
+    pub(crate) fn append(&self, task: &str, kind: EventKind) {
+        let (mut streams, task) = (self.shelf.streams.lock().unwrap(), TaskId::from(task));
+        let entries = streams.entry(SESSION.to_owned()).or_default();
+        let position = entries.len() as u64 + 1;
+        let draft =
+            Draft::new(kind, task.pointer(), json!({})).within(None, Some(&SessionId::from(SESSION)), Some(&task));
+        let event = draft.at(Place { stream: SESSION, position, sequence: position, at: self.clock.now() });
+        let Value::Object(entry) = json!(event) else { panic!("an event is an object") };
+        entries.push(entry);
+        drop(streams);
+        self.bell.ring(SESSION);
+    }
+}
+
+pub(crate) fn grant(actor: &str) -> Grant {
+    let scopes: BTreeSet<Scope> = Scope::ALL.iter().copied().collect();
+    Grant { actor: actor.to_owned(), tenant: "acme".to_owned(), workspaces: None, scopes, expires_at: None }
+}
+
+/// Status and body of a response that is whole.
+pub(crate) fn json_of(response: &Response) -> (u16, Value) {
+    let Content::Whole(bytes) = &response.content else { panic!("it streams") };
+    (response.status, serde_json::from_slice(bytes).unwrap())
+}
+
+pub(crate) fn header<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+    let mut found = response.headers.iter().filter(|(given, _)| given == name);
+    let value = found.next().map(|(_, value)| value.as_str());
+    assert!(found.next().is_none(), "{name} is there twice");
+    value
+}
+
+/// Everything that a stream says until it ends.
+pub(crate) async fn to_end(response: Response) -> String {
+    assert_eq!((response.status, header(&response, "content-type")), (200, Some("text/event-stream")));
+    let Content::Live(pieces) = response.content else { panic!("it is whole") };
+    String::from_utf8(pieces.concat().await).unwrap()
+}
