@@ -21,14 +21,14 @@ address=$(sed -n 's/^dormouse is ready at //p' "$folder/said")
 key=$(sed -n 's/^api key: //p' "$folder/said")
 [ -n "$key" ] || { echo "it does not start" >&2; cat "$folder/log" >&2; exit 1; }
 
-# The stream of all events does not end by itself; those of sessions and tasks are asked for ids that there are not.
+# Streams do not end by themselves, and the tests of the front know more of them.
 status=0
 "$tools/schemathesis" --config-file schemathesis.toml run "$address/openapi.json" \
     --header "Authorization: Bearer $key" \
     --header "Harn-Agents-Protocol-Version: agents-protocol-2026-04-25" \
-    --exclude-operation-id streamEvents \
+    --exclude-operation-id-regex '^stream' \
     --exclude-checks negative_data_rejection,positive_data_acceptance,object_level_authorization,use_after_free,ensure_resource_availability \
-    --phases examples,coverage,fuzzing --max-examples 15 --seed 1 --request-timeout 20 \
+    --phases coverage,fuzzing --max-examples 10 --seed 1 --request-timeout 20 \
     --suppress-health-check all --warnings off --output-sanitize true --no-color "$@" || status=$?
 if grep -q 'ended in a panic' "$folder/log"; then
     grep 'ended in a panic' "$folder/log" >&2

@@ -217,6 +217,8 @@ impl StateStore for Chronicle {
             }
             let Some(journal) = self.tell(&task, commit).await? else { return self.store.commit(commit).await };
             told.journal = journal;
+            // Another content is another commit: a store may answer a known id with what it said before.
+            told.id = format!("{}-{attempt}", commit.id);
             match self.store.commit(&told).await {
                 Err(CommitError::Journal(_)) => {}
                 done => return done,
@@ -280,6 +282,14 @@ impl StateStore for Chronicle {
         self.store.glance(ids).await
     }
 
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.store.dead_claims(now).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.store.collect(now, cursor).await
+    }
+
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.store.pending_row(paused).await
     }
@@ -294,13 +304,5 @@ impl StateStore for Chronicle {
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.store.upkeep(upkeep).await
-    }
-
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.store.dead_claims(now).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.store.collect(now, cursor).await
     }
 }

@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_streamed_answer_begins_with_status_and_headers() {
         let prelude = prelude(&Response::json(404, &json!({})).header("x-request-id", "r").header("no\nname", "1"));
-        assert_eq!((prelude.status_code.as_u16(), prelude.headers["x-request-id"].to_str()), (404, Ok("r")));
+        assert_eq!((prelude.status_code.as_u16(), prelude.headers["x-request-id"].as_bytes()), (404, b"r".as_slice()));
         assert_eq!(prelude.headers.len(), 2);
     }
 }
