@@ -59,7 +59,7 @@ pub struct StoreConfig {
     ///
     /// Inside a transaction every KB costs two write units, and a session and its pause carry the state twice; taking
     /// a lease or a claim rewrites it once more. As a blob the two share one plain put, at the price of a round trip
-    /// to write, one to read, and a blob that a sweep must collect later. The default keeps about 4 KB of ordinary
+    /// to write, one to read, and a blob that a sweep collects later. The default keeps about 4 KB of ordinary
     /// JSON inside, so that such a state costs no round trip of its own; beyond it units would outgrow the time saved.
     /// Write units are least at about 768, where an item with its state stays under 1 KB.
     pub inline_limit: usize,

@@ -1,9 +1,9 @@
 //! The second line: what was lost between a pause and its wake-up is found and done (late, never lost).
 //!
 //! A sweep looks at a bounded number of rows and remembers where it stopped, so that what it costs does not depend on
-//! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of their
-//! own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads the index
-//! of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
+//! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of
+//! their own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads
+//! the index of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
 //! time, and that is noted on its row. In the lane of the ground it looks at a stretch of all that is stored, for what
 //! nothing refers to any more.
 

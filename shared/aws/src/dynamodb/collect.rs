@@ -4,14 +4,15 @@
 //!
 //! - a chunk of a blob (`blobs`) that none of its owners refers to;
 //! - a piece of a list (`segments`) of an invocation that is gone;
-//! - a piece of a list of a session that was deleted, when no invocation refers to the session's pieces any more. A round
-//!   notes each deleted session that has pieces, and each one to whose pieces an invocation refers; a piece goes when
-//!   its session was noted a day before the round before this one began, and no such invocation was seen since;
+//! - a piece of a list of a session that was deleted, when no invocation refers to the session's pieces any more. A
+//!   round notes each deleted session that has pieces, and each one to whose pieces an invocation refers; a piece goes
+//!   when its session was noted a day before the round before this one began, and no such invocation was seen since;
 //! - a signal that waits for an invocation that ended, or is gone.
 //!
 //! # Invariants
-//! - Nothing younger than [`YOUNG`] is removed: whoever wrote it may be about to refer to it. A writer puts what it will
-//!   refer to once more, which makes it young again, and a removal demands that its item is as old as it was found.
+//! - Nothing younger than [`YOUNG`] is removed: whoever wrote it may be about to refer to it. A writer puts what it
+//!   will refer to once more, which makes it young again, and a removal demands that its item is as old as it was
+//!   found.
 //! - An invocation refers to pieces that it did not write only from its first pause on, and had loaded the session
 //!   before: a day after a session was deleted no new ones come. Those that there are stand in the table during all of
 //!   a round, and are seen in it.

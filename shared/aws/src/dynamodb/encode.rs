@@ -61,7 +61,8 @@ impl<'g> Encoder<'g> {
         self.place(what, bytes, self.inline_limit, self.origin.clone())
     }
 
-    /// The attribute that holds the piece `key` of a list. It is larger than an item only where a single item of the list is.
+    /// The attribute that holds the piece `key` of a list. It is larger than an item only where a single item of the
+    /// list is.
     pub(super) fn piece_body(&mut self, key: &Key, items: &[Value]) -> Result<AttributeValue, StoreError> {
         let bytes = codec::encode(&items)?;
         self.place("the appended items", bytes, CHUNK_BYTES, self.origin.of(key.clone()))

@@ -57,8 +57,8 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists are left to the sweep
-    /// (`collect`): a sleeping invocation may refer to them.
+    /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists are left to the
+    /// sweep (`collect`): a sleeping invocation may refer to them.
     pub(super) async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
         // What is known of an earlier time without a head does not count for this one.
         self.write_alone(&Write::delete(&Key::headless(id))).await?;
