@@ -9,6 +9,7 @@
 //! A witness looks at the store after every call that may have changed it; `invariants` lists what must hold then. In the
 //! end nothing fails any more, and `rest` lists what must hold once everything has come to rest.
 
+mod clerk;
 mod clients;
 mod desk;
 mod executor;
@@ -66,6 +67,8 @@ pub struct Report {
     pub calls: u64,
     /// How many pauses there were.
     pub pauses: usize,
+    /// How many tasks ended.
+    pub tasks: usize,
     /// The most calls that were under way at once.
     pub deepest: usize,
     /// How often each fault struck, in the order of [`Fault::ALL`].

@@ -43,6 +43,7 @@ fn every_invariant_holds_on_every_seed() {
         let struck: u64 = reports.iter().map(|report| report.struck[number]).sum();
         assert!(struck > 0, "in {SEEDS} seeds there was never this fault: {fault}");
     }
+    assert!(reports.iter().map(|report| report.tasks).sum::<usize>() > 50, "hardly a task ended");
     assert!(reports.iter().any(|report| report.deepest > 5), "calls never overlapped");
 }
 

@@ -80,8 +80,20 @@ impl Api {
         if exists { Ok(position) } else { Err(expired()) }
     }
 
+    /// All events that the caller may see; those of one session or task are read from their own stream.
     pub(crate) async fn list_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
         let (query, filters) = (RangeQuery::read(&call.query)?, Filters::read(&call.query));
+        if let Some(stream) = self.stream_of(call, &filters).await? {
+            let wanted = |entry: &Map| {
+                let is = |field: &str, id: Option<&str>| {
+                    id.is_none_or(|id| entry.get(field).and_then(Value::as_str) == Some(id))
+                };
+                is("workspace_id", filters.workspace_id.as_ref().map(AsRef::as_ref))
+                    && is("session_id", filters.session_id.as_ref().map(AsRef::as_ref))
+                    && is("task_id", filters.task_id.as_ref().map(AsRef::as_ref))
+            };
+            return self.range(call, stream.as_str(), 0, wanted).await;
+        }
         let expired = || ProtocolError::cursor_expired("after_event_id");
         if let Some(after) = &query.after
             && !self.may_see_stream_of(call, after).await?
@@ -103,6 +115,21 @@ impl Api {
         }
         let upto = after.filter(|_| more);
         found(&page_of(events, query.limit, upto))
+    }
+
+    /// The session whose stream holds all that `filters` let through, if it is one that the caller sees.
+    async fn stream_of(&self, call: &Call, filters: &Filters) -> Result<Option<SessionId>, ProtocolError> {
+        let session = match (&filters.session_id, &filters.task_id) {
+            (Some(session), _) => Some(session.clone()),
+            (None, Some(task)) => {
+                let task = self.find::<Task>(task, call.now).await?;
+                task.filter(|task| task.is_seen_by(&call.actor)).map(|task| task.kept.resource.session_id)
+            }
+            (None, None) => None,
+        };
+        let Some(session) = session else { return Ok(None) };
+        let found = self.find::<Session>(&session, call.now).await?;
+        Ok(found.filter(|found| found.is_seen_by(&call.actor)).map(|_| session))
     }
 
     pub(crate) async fn get_event(&self, call: &Call) -> Result<Answer, ProtocolError> {

@@ -2,7 +2,8 @@
 //!
 //! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
 //! change that it tells of: by [`Api`] where a client changes something, by [`Chronicle`] where a turn does. The crate
-//! knows no transport: who serves HTTP gives the [`Front`] a [`Request`] and sends the [`Response`].
+//! knows no transport: who serves HTTP gives the [`Front`] a [`Request`] and sends its [`Response`]; the front makes a
+//! [`Call`] of it, which an [`Api`] answers.
 //!
 //! # Invariants
 //! - What belongs to a session is written together with the session's document, on the condition that nobody else has

@@ -74,7 +74,7 @@ impl Api {
         let shown = offers.iter().skip(start).take(query.limit);
         let shown: Vec<Persona> = shown.map(|offer| self.persona(offer)).collect::<Result<_, _>>()?;
         let next = shown.last().filter(|_| start + shown.len() < offers.len());
-        let next = next.map(|last| self.cursor(call, &scope, &[last.name.clone()])).transpose()?;
+        let next = next.map(|last| self.cursor(call, &scope, std::slice::from_ref(&last.name))).transpose()?;
         found(&List::page(shown, next))
     }
 

@@ -2,15 +2,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError, Event,
-    EventBus, Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite, LeaseRequest, LoadedSession, Page,
-    ParkedRow, PausedInvocation, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    SignalSubscriptions, Spawner, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
+    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
+    Document, DocumentKey, Event, EventBus, FeedRow, Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite,
+    LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter,
+    SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError,
+    StreamEntry, Subscription, SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
+use super::clerk;
 use super::outside::{Outside, at_once};
 use super::ticket::{Call, Phase, Ticket};
 use super::weather::Fault;
@@ -86,9 +88,55 @@ impl Desk {
         }
     }
 
+    async fn commit_whole(&self, commit: &Commit) -> Result<(), CommitError> {
+        match super::planted::torn(self.planted, commit) {
+            None => self.commit_once(commit.clone()).await,
+            Some((first, second)) => {
+                self.commit_once(first).await?;
+                self.commit_once(second).await
+            }
+        }
+    }
+
     async fn commit_once(&self, commit: Commit) -> Result<(), CommitError> {
         let about = about_commit(&commit);
         self.call("commit", about, move |outside| outside.commit(&commit), |why| Err(unavailable(why).into())).await
+    }
+}
+
+/// How often something is told anew because others told something meanwhile.
+const TELLINGS: usize = 16;
+
+#[async_trait]
+impl Records for Desk {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        let (about, key) = (key.to_string(), key.clone());
+        let effect = move |outside: &mut Outside| at_once(outside.store.document(&key, now));
+        self.call("document", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        let (about, request) = (request.list.clone(), request.clone());
+        let effect = move |outside: &mut Outside| at_once(outside.store.documents(&request));
+        self.call("documents", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.entries(&stream, after, limit));
+        self.call("entries", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.last_position(&stream));
+        self.call("last_position", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
+        let (list, after) = (list.to_owned(), after.map(str::to_owned));
+        let effect = move |outside: &mut Outside| at_once(outside.store.feed(&list, after.as_deref(), limit));
+        self.call("feed", String::new(), effect, |why| Err(unavailable(why))).await
     }
 }
 
@@ -134,14 +182,16 @@ impl StateStore for Desk {
         self.call("claim", about, effect, |why| Err(unavailable(why))).await
     }
 
+    /// What is done to a task is told with it.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        match super::planted::torn(self.planted, commit) {
-            None => self.commit_once(commit.clone()).await,
-            Some((first, second)) => {
-                self.commit_once(first).await?;
-                self.commit_once(second).await
+        for _ in 0..TELLINGS {
+            let Some(told) = clerk::telling(self, commit).await? else { return self.commit_whole(commit).await };
+            match self.commit_whole(&told).await {
+                Err(CommitError::Journal(_)) => {}
+                done => return done,
             }
         }
+        Err(unavailable("others write to the stream all the time").into())
     }
 
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
@@ -316,5 +366,9 @@ fn about_commit(commit: &Commit) -> String {
             format!("{invocation_id}#{generation} gives its claim back")
         }
     });
-    [session, invocation].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let told =
+        commit.journal.appends.iter().map(|append| {
+            format!("stream {} grows to {}", append.stream, append.first + append.entries.len() as u64 - 1)
+        });
+    [session, invocation].into_iter().flatten().chain(told).collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,8 @@
 //! What must hold after every call that may change what is stored. To add one: a function, and a line in
 //! [`EVERY_STEP`].
 
+mod tasks;
+
 use dormouse_ports::{
     ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, SignalState, SuspendFrom,
 };
@@ -13,7 +15,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 14] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 19] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -28,6 +30,11 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 14] = [
     ("one writer of a session", one_writer),
     ("a session only grows", sessions_grow),
     ("a parked signal stays until its wait", parked_signals_stay),
+    ("a stream has no gap", tasks::streams_are_whole),
+    ("a change is told once", tasks::changes_are_told_once),
+    ("the end of a task is told last", tasks::ends_are_told_last),
+    ("a task tells what its invocation does", tasks::tasks_tell_what_is),
+    ("a key has one task", tasks::keys_have_one_task),
 ];
 
 /// The lists that sessions append to.
@@ -55,7 +62,7 @@ fn pauses_are_whole(sight: &Sight<'_>) -> Result<(), String> {
     }
 }
 
-/// A pause has its signal, its row, and the session that was saved with it.
+/// A pause has its signal, its row, and the session that was saved with it. What has not begun waits for no signal.
 fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> {
     if has_ended(record) {
         return Ok(());
@@ -64,7 +71,9 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     let (id, generation) = (&paused.invocation_id, paused.generation);
     let wait = sight.witness.signals.get(&paused.descriptor.signal_id);
     let waiting = SignalState::Waiting { invocation_id: id.clone(), generation };
-    ensure(wait == Some(&waiting), || format!("{id}#{generation} sleeps, and its signal is {wait:?}"))?;
+    ensure(generation == 0 || wait == Some(&waiting), || {
+        format!("{id}#{generation} sleeps, and its signal is {wait:?}")
+    })?;
     let due_at = paused.wake.due.as_ref().map(|due| due.at);
     let rows = sight.rows.iter().filter(|row| row.invocation_id == *id).collect::<Vec<_>>();
     let fits = matches!(rows[..], [row] if row.generation == generation && row.due_at == due_at);

@@ -7,10 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance,
-    GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
-    LoadedSession, Map, Owner, Page, ParkedRow, PausedInvocation, PendingRow, SessionExpectation, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError, SuspendFrom, Upkeep,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
+    DocumentKey, FeedRow, Glance, GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
+    Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
+    SignalState, StateStore, StoreError, StreamEntry, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -52,6 +53,10 @@ pub enum PlantedBug {
     LoseCancellation,
     /// The end of an invocation that never slept does not check whether it was canceled.
     EndCanceled,
+    /// An append does not check where its stream ends.
+    AppendAnywhere,
+    /// Accepting a task does not check whether its key was used.
+    AcceptTwice,
     /// A deadline is passed without a look whether another worker passed it already.
     DropRung,
     /// That a deadline has passed is told to nobody.
@@ -66,7 +71,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -84,6 +89,8 @@ impl PlantedBug {
         Self::KeepWait,
         Self::LoseCancellation,
         Self::EndCanceled,
+        Self::AppendAnywhere,
+        Self::AcceptTwice,
         Self::DropRung,
         Self::LoseAnnouncement,
         Self::FirstPageOnly,
@@ -160,6 +167,17 @@ impl LyingStore {
         {
             *owner = claim.owner;
         }
+        if self.has(PlantedBug::AppendAnywhere) {
+            for append in &mut commit.journal.appends {
+                append.first = self.inner.last_position(&append.stream).await.unwrap_or_default() + 1;
+            }
+        }
+        if self.has(PlantedBug::AcceptTwice) {
+            for write in commit.journal.documents.iter_mut().filter(|write| write.key.kind == "key") {
+                let known = self.inner.document(&write.key, commit.now).await.ok().flatten();
+                write.expect = known.map_or(0, |document| document.version);
+            }
+        }
         if self.has(PlantedBug::DropRung)
             && let Some(InvocationWrite::Advance { paused, wake }) = &mut commit.invocation
             && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
@@ -224,6 +242,29 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Advance { .. } => None,
+    }
+}
+
+#[async_trait]
+impl Records for LyingStore {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        self.inner.document(key, now).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.inner.documents(request).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.inner.entries(stream, after, limit).await
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        self.inner.last_position(stream).await
+    }
+
+    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
+        self.inner.feed(list, after, limit).await
     }
 }
 

@@ -7,6 +7,7 @@ use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts, TriggerError};
 use serde_json::Value;
 
+use super::clerk::{Ask, Clerk, Task};
 use super::desk::Desk;
 use super::workload::KEY;
 use super::world::{ProcessId, World};
@@ -16,6 +17,7 @@ use super::{PlantedBug, TURN};
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     app: App,
+    clerk: Arc<Clerk>,
 }
 
 /// What a function is asked.
@@ -24,6 +26,7 @@ pub(crate) enum Message {
     Http(Box<HttpRequest>),
     Event(Value),
     Wakeup(Value),
+    Ask(Ask),
 }
 
 /// What a function says.
@@ -31,6 +34,8 @@ pub(crate) enum Message {
 pub(crate) enum Reply {
     Http(Box<HttpResponse>),
     Trigger(Result<Value, TriggerError>),
+    /// What the clerk says of a task; `None` when it does not know.
+    Task(Option<Task>),
 }
 
 impl Process {
@@ -47,23 +52,26 @@ impl Process {
             engine: Engine::new(ports),
             graphs,
             subscriptions: desk.clone(),
-            bus: desk,
+            bus: desk.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             base_url: None,
             limits: Limits { turn: TURN, ..Limits::default() },
             telemetry: None,
         });
-        Self { id, app }
+        let clerk = Arc::new(Clerk { desk, harness: app.harness().clone() });
+        Self { id, app, clerk }
     }
 
     /// What a process does with `message`.
     pub(crate) fn serve(&self, message: Message) -> impl Future<Output = Reply> + Send + 'static {
-        let (app, time_left) = (self.app.clone(), Some(TURN + Duration::from_secs(1)));
+        let (app, clerk) = (self.app.clone(), self.clerk.clone());
+        let time_left = Some(TURN + Duration::from_secs(1));
         async move {
             match message {
                 Message::Http(request) => Reply::Http(Box::new(app.http(*request).await)),
                 Message::Event(event) => Reply::Trigger(app.event(event, time_left).await),
+                Message::Ask(ask) => Reply::Task(clerk.serve(ask).await),
                 Message::Wakeup(event) => Reply::Trigger(app.wakeup(event, time_left).await),
             }
         }

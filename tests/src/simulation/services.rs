@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use dormouse_harness::WORK;
 use dormouse_ports::{Event, EventWait, InvocationId, Map, SignalId, Subscription};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -90,6 +91,10 @@ impl Services {
     /// Takes `event` to whoever has a rule for it.
     pub(crate) fn publish(&mut self, event: Event) {
         match event.detail_type.as_str() {
+            WORK => {
+                let call = json!({ "source": event.source, "detail-type": WORK, "detail": event.detail });
+                self.keep(Function::Wakeup, call, Duration::ZERO);
+            }
             "Export Requested" => self.jobs.push(event.detail.clone()),
             "Dormouse Deadline" if self.planted != Some(PlantedBug::LoseAnnouncement) => {
                 self.announced.extend(event.detail.get("id").and_then(Value::as_str).map(str::to_owned));

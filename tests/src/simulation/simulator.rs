@@ -11,7 +11,8 @@ use std::time::Duration;
 use dormouse_harness::GraphRegistry;
 use serde_json::json;
 
-use super::clients::Clients;
+use super::clerk::is_terminal;
+use super::clients::{Clients, text};
 use super::executor::Executor;
 use super::outside::Outside;
 use super::planted::LyingStore;
@@ -110,8 +111,10 @@ impl Simulator {
         let struck = self.world.lock().weather.struck();
         let (digest, steps) = (self.trace.digest(), self.trace.steps());
         let pauses = self.outside.witness.pauses.len();
+        let ended = |task: &&serde_json::Value| is_terminal(text(task, "status"));
+        let tasks = self.outside.witness.tasks.values().filter(ended).count();
         let (calls, deepest) = (self.calls, self.deepest);
-        Report { seed, digest, steps, calls, pauses, deepest, struck, violation, trace: self.trace.into_lines() }
+        Report { seed, digest, steps, calls, pauses, tasks, deepest, struck, violation, trace: self.trace.into_lines() }
     }
 
     /// Everything may go wrong.

@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PendingRow, SessionId, SessionRecord,
-    SignalDescriptor, SignalId, SignalState, StateStore, WakePlan,
+    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PendingRow, Records, SessionId, SessionRecord,
+    SignalDescriptor, SignalId, SignalState, StateStore, StreamEntry, WakePlan,
 };
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::invariants::EVERY_STEP;
 use super::outside::at_once;
@@ -41,6 +42,8 @@ pub(crate) struct Sight<'a> {
     pub(crate) witness: &'a Witness,
     pub(crate) invocation: Option<Changed<InvocationRecord>>,
     pub(crate) session: Option<Changed<SessionRecord>>,
+    /// By how many entries streams grew.
+    pub(crate) grown: usize,
     /// The whole index of what sleeps, now.
     pub(crate) rows: Vec<PendingRow>,
 }
@@ -65,6 +68,9 @@ pub(crate) struct Witness {
     pub(crate) consumed: BTreeMap<(InvocationId, u64), Option<Map>>,
     /// Signals that were acknowledged as kept, and by whom they were taken since.
     pub(crate) parked: BTreeMap<SignalId, Vec<Parked>>,
+    /// All streams, and the documents of all tasks.
+    pub(crate) streams: BTreeMap<String, Vec<StreamEntry>>,
+    pub(crate) tasks: BTreeMap<String, Value>,
     /// How many calls changed something.
     pub(crate) changes: u64,
     pub(crate) violation: Option<Violation>,
@@ -101,9 +107,10 @@ impl Witness {
         if let Call::Buffer { id, .. } = call {
             self.look_at_signal(store, id);
         }
+        let grown = self.look_at_journal(store, call);
         let rows = rows(store);
         self.note(call, invocation.as_ref(), session.as_ref());
-        let sight = Sight { call, witness: self, invocation, session, rows };
+        let sight = Sight { call, witness: self, invocation, session, grown, rows };
         let broken = EVERY_STEP.iter().find_map(|(invariant, holds)| {
             let how = holds(&sight).err()?;
             Some(Violation { invariant, how })
@@ -137,6 +144,23 @@ impl Witness {
         for record in [&changed.before, &changed.after].into_iter().flatten() {
             self.look_at_signal(store, &record.paused.descriptor.signal_id);
         }
+    }
+
+    /// Reads the streams and tasks that a commit writes; by how many entries the streams grew.
+    fn look_at_journal(&mut self, store: &LyingStore, call: Call<'_>) -> usize {
+        let Call::Commit { commit, .. } = call else { return 0 };
+        for key in commit.journal.documents.iter().map(|write| &write.key).filter(|key| key.kind == "task") {
+            if let Ok(Some(document)) = at_once(store.document(key, commit.now)) {
+                self.tasks.insert(key.id.clone(), Value::Object(document.body));
+            }
+        }
+        let mut grown = 0;
+        for append in &commit.journal.appends {
+            let entries = at_once(store.entries(&append.stream, 0, usize::MAX)).unwrap_or_default();
+            grown += entries.len() - self.streams.get(&append.stream).map_or(0, Vec::len);
+            self.streams.insert(append.stream.clone(), entries);
+        }
+        grown
     }
 
     /// Reads a signal as it is stored, whether or not it has expired.

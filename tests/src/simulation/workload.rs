@@ -8,7 +8,9 @@ use dormouse_lambda::HttpRequest;
 use dormouse_ports::Map;
 use serde_json::{Value, json};
 
+use super::clerk::Ask;
 use super::graphs::signal_of;
+use super::process::Message;
 
 /// What a sender of signals presents.
 pub(crate) const KEY: &str = "open-sesame-open-sesame";
@@ -28,6 +30,8 @@ pub(crate) enum Wish {
     Event { signal_id: String, payload: Map },
     /// End an invocation: by the address of a pause, or with the key.
     Cancel { invocation: String, pause: Option<(u64, String)> },
+    /// Have a task done, by the clerk.
+    Task(Ask),
     /// Look what became of an invocation.
     Status { invocation: String, address: String },
 }
@@ -47,14 +51,23 @@ impl std::fmt::Display for Wish {
             Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
             Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
             Self::Cancel { invocation, pause: None } => write!(f, "cancel {invocation}"),
+            Self::Task(ask) => ask.fmt(f),
             Self::Status { invocation, .. } => write!(f, "status {invocation}"),
         }
     }
 }
 
 impl Wish {
+    /// The message that asks for it; `None` for what goes over the bus.
+    pub(crate) fn message(&self) -> Option<Message> {
+        match self {
+            Self::Task(ask) => Some(Message::Ask(ask.clone())),
+            other => other.request().map(|request| Message::Http(Box::new(request))),
+        }
+    }
+
     /// The request that asks for it; `None` for what does not go over HTTP.
-    pub(crate) fn request(&self) -> Option<HttpRequest> {
+    fn request(&self) -> Option<HttpRequest> {
         let post = |path: String, body: Value| request("POST", &path, body.to_string().into_bytes());
         let payload = |payload: &Map| Value::Object(payload.clone());
         Some(match self {
@@ -81,7 +94,7 @@ impl Wish {
                 request
             }
             Self::Status { address, .. } => request("GET", address, Vec::new()),
-            Self::Event { .. } => return None,
+            Self::Event { .. } | Self::Task(_) => return None,
         })
     }
 }
@@ -119,6 +132,9 @@ const SLEEPERS: [&str; 14] = [
 /// Graphs that never sleep.
 const INSTANT: [&str; 2] = ["diary", "ledger"];
 
+/// Graphs that tasks are done by.
+const TASKS: [&str; 6] = ["ask", "nap", "lenient", "shaky", "doomed", "journal"];
+
 /// What is asked for from the start of a run, and when.
 pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     let mut plan = Vec::new();
@@ -148,6 +164,22 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
                     plan.push((due + Duration::from_millis(chance.u64(0..3_000)), Wish::Message { session, text }));
                 }
             }
+        }
+    }
+    if chance.u8(..3) == 0 {
+        plan.extend(tasks(chance));
+    }
+    plan
+}
+
+/// Tasks that meet in the streams of their sessions; some are asked for twice.
+fn tasks(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+    let mut plan = Vec::new();
+    for task in 1..=chance.usize(1..=3) {
+        let (graph, session) = (TASKS[chance.usize(..TASKS.len())], format!("journal-{}", chance.u8(1..=2)));
+        let ask = Ask::Submit { key: format!("k-{task}"), graph, session };
+        for _ in 0..chance.u8(1..=2) {
+            plan.push((Duration::from_millis(chance.u64(0..2_000)), Wish::Task(ask.clone())));
         }
     }
     plan

@@ -1,5 +1,7 @@
 //! The same request, sent again.
 
+use std::sync::Arc;
+
 use dormouse_api::Answer;
 use serde_json::{Value, json};
 
@@ -55,6 +57,10 @@ async fn the_workspace_is_part_of_what_a_key_is_good_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn twenty_parallel_submits_make_one_task() {
     let (world, session) = World::with_session().await;
+    world.while_time_passes(twenty_submits(&world, &session)).await;
+}
+
+pub(crate) async fn twenty_submits(world: &Arc<World>, session: &str) {
     let submits = (0..20).map(|_| {
         let (world, path) = (world.clone(), format!("{session}/tasks"));
         tokio::spawn(async move { world.keyed(&path, &says("Hello"), "k").await.unwrap() })

@@ -1,5 +1,8 @@
 //! The life of a task: what its clients see of an invocation.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use dormouse_api::Answer;
 use dormouse_harness::TurnOutcome;
 use dormouse_testkit::SubscriptionCall;
@@ -56,8 +59,12 @@ async fn a_conversation_completes() {
 #[tokio::test]
 async fn an_approval_is_asked_for_and_given() {
     let (world, session) = World::with_session().await;
-    let path = waiting(&world, &session, expense()).await;
-    assert_eq!(world.get(&session).await["state"], "PAUSED");
+    approval(&world, &session).await;
+}
+
+pub(crate) async fn approval(world: &World, session: &str) {
+    let path = waiting(world, session, expense()).await;
+    assert_eq!(world.get(session).await["state"], "PAUSED");
     let events = world.get(&format!("{path}/events")).await;
     let asked = events["data"].as_array().unwrap().last().unwrap();
     assert_eq!(asked["event"], "task.auth_required");
@@ -217,28 +224,32 @@ async fn what_has_completed_cannot_be_canceled() {
 /// Cancel and completion at once: exactly one of them ends the task, and everything that is told agrees.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_races_the_completion() {
-    let mut ends = std::collections::BTreeMap::<String, usize>::new();
+    let mut ends = BTreeMap::<String, usize>::new();
+    let (world, session) = World::with_session().await;
     for _ in 0..40 {
-        let (world, session) = World::with_session().await;
-        let task = world.post(&format!("{session}/tasks"), says("Hello")).await;
-        let path = format!("/v1/tasks/{}", text(&task["id"]));
-        let turn = tokio::spawn({
-            let world = world.clone();
-            async move { world.work().await }
-        });
-        let cancel = world.call(ada(), "POST", &format!("{path}/cancel"), &Value::Null, None).await;
-        turn.await.unwrap();
-        let done = world.get(&path).await;
-        let status = text(&done["status"]).to_owned();
-        assert_eq!(status, if cancel.is_ok() { "CANCELED" } else { "COMPLETED" });
-        let outcomes = world.get(&format!("/v1/outcomes?task_id={}", text(&task["id"]))).await;
-        assert_eq!(ids(&outcomes), [text(&done["outcome_id"])]);
-        let told = world.told(&format!("{path}/events")).await;
-        let last = if cancel.is_ok() { "task.canceled" } else { "task.completed" };
-        assert_eq!(told.last().unwrap(), last);
-        *ends.entry(status).or_default() += 1;
+        *ends.entry(world.while_time_passes(cancel_and_complete(&world, &session)).await).or_default() += 1;
     }
     assert_eq!(ends.values().sum::<usize>(), 40, "{ends:?}");
+}
+
+/// How the task ended.
+pub(crate) async fn cancel_and_complete(world: &Arc<World>, session: &str) -> String {
+    let task = world.post(&format!("{session}/tasks"), says("Hello")).await;
+    let path = format!("/v1/tasks/{}", text(&task["id"]));
+    let turn = tokio::spawn({
+        let world = world.clone();
+        async move { world.work().await }
+    });
+    let cancel = world.call(ada(), "POST", &format!("{path}/cancel"), &Value::Null, None).await;
+    turn.await.unwrap();
+    let done = world.get(&path).await;
+    let status = text(&done["status"]).to_owned();
+    assert_eq!(status, if cancel.is_ok() { "CANCELED" } else { "COMPLETED" });
+    let outcomes = world.get(&format!("/v1/outcomes?task_id={}", text(&task["id"]))).await;
+    assert_eq!(ids(&outcomes), [text(&done["outcome_id"])]);
+    let told = world.told(&format!("{path}/events")).await;
+    assert_eq!(told.last().unwrap(), if cancel.is_ok() { "task.canceled" } else { "task.completed" });
+    status
 }
 
 #[tokio::test]

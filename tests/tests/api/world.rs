@@ -19,17 +19,25 @@ use serde_json::{Value, json};
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) harness: Harness,
-    pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) bus: Arc<MemoryBus>,
     pub(crate) subscriptions: Arc<MemorySubscriptions>,
+    records: Arc<dyn Records>,
+    /// The store, where it is in memory.
+    memory: Option<Arc<MemoryStore>>,
     /// How many calls for work were taken.
     taken: Mutex<usize>,
 }
 
 impl World {
     pub(crate) fn new() -> Arc<Self> {
-        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
+        let store = Arc::new(MemoryStore::default());
+        Self::on(store.clone(), Some(store))
+    }
+
+    /// A world on `store`.
+    pub(crate) fn on<S: StateStore + Records + 'static>(store: Arc<S>, memory: Option<Arc<MemoryStore>>) -> Arc<Self> {
+        let clock = Arc::new(ManualClock::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
         let chronicle = Chronicle::new(store.clone(), store.clone(), clock.clone());
         let ports = Ports {
@@ -51,16 +59,22 @@ impl World {
             cursors: Cursors::new(b"secret"),
             offers,
         });
-        Arc::new(Self { api, harness, store, clock, bus, subscriptions, taken: Mutex::default() })
+        let records = store;
+        Arc::new(Self { api, harness, clock, bus, subscriptions, records, memory, taken: Mutex::default() })
     }
 
     /// A world with a workspace and a session in it; the path of the session.
     pub(crate) async fn with_session() -> (Arc<Self>, String) {
         let world = Self::new();
-        let workspace = world.workspace().await;
-        let session = world.post("/v1/sessions", json!({"workspace_id": workspace})).await;
-        let path = format!("/v1/sessions/{}", text(&session["id"]));
+        let path = world.session().await;
         (world, path)
+    }
+
+    /// A new session in a new workspace: its path.
+    pub(crate) async fn session(&self) -> String {
+        let workspace = self.workspace().await;
+        let session = self.post("/v1/sessions", json!({"workspace_id": workspace})).await;
+        format!("/v1/sessions/{}", text(&session["id"]))
     }
 
     pub(crate) async fn workspace(&self) -> String {
@@ -121,7 +135,20 @@ impl World {
 
     /// Everything that is stored, to compare.
     pub(crate) fn written(&self) -> String {
-        format!("{:?}", self.store)
+        format!("{:?}", self.memory.as_ref().unwrap())
+    }
+
+    /// Does `work` while time passes, so that whoever waits a moment goes on.
+    pub(crate) async fn while_time_passes<T>(&self, work: impl Future<Output = T>) -> T {
+        let ticking = async {
+            loop {
+                // As fast as on the wall, and no faster: turns that wait for a real store have a budget.
+                let moment = std::time::Duration::from_millis(1);
+                tokio::time::sleep(moment).await;
+                self.clock.advance(moment);
+            }
+        };
+        tokio::select! { done = work => done, () = ticking => unreachable!("time never ends") }
     }
 
     /// Does all work that was called for, and returns what came of the last.
@@ -156,7 +183,7 @@ impl World {
 
     /// The stored entries of a stream, past every filter.
     pub(crate) async fn entries(&self, stream: &str) -> Vec<Value> {
-        let entries = self.store.entries(stream, 0, usize::MAX).await.unwrap();
+        let entries = self.records.entries(stream, 0, usize::MAX).await.unwrap();
         entries.into_iter().map(|entry| Value::Object(entry.entry)).collect()
     }
 }

@@ -73,13 +73,12 @@ impl Engine {
             let result = match ended {
                 Ok(outcome) => Ok(outcome),
                 Err(error) => {
-                    let error = match error.category() {
-                        // Whoever canceled it has ended the claim.
-                        Category::InvocationCanceled => error,
-                        _ => {
-                            let after = (call.after_error)(&error);
-                            end_badly(self, &run, &paused, &claim, error, after).await
-                        }
+                    // Whoever canceled it has ended the claim.
+                    let error = if *error.category() == Category::InvocationCanceled {
+                        error
+                    } else {
+                        let after = (call.after_error)(&error);
+                        end_badly(self, &run, &paused, &claim, error, after).await
                     };
                     if let Some(session) = &run.session {
                         session.release().await;

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use dormouse_lambda::{HttpResponse, TriggerError};
+use dormouse_lambda::TriggerError;
 use dormouse_ports::Event;
 use serde_json::json;
 
@@ -34,10 +34,10 @@ impl Simulator {
             if errand.told || errand.in_flight > 0 || errand.due > elapsed {
                 continue;
             }
-            match errand.wish.request() {
-                Some(request) => {
+            match errand.wish.message() {
+                Some(message) => {
                     self.trace.note(format_args!("a client asks: {}", self.clients.errands[index].wish));
-                    self.send(Source::Errand(index), &Message::Http(Box::new(request)));
+                    self.send(Source::Errand(index), &message);
                 }
                 None => self.put_on_bus(index),
             }
@@ -119,8 +119,8 @@ impl Simulator {
             Source::Errand(index) => {
                 self.clients.errands[index].in_flight -= 1;
                 let verdict = match reply {
-                    Some(Reply::Http(response)) => self.judge(index, &response)?,
-                    Some(Reply::Trigger(_)) | None => Verdict::Again,
+                    Some(reply) => self.judge(index, &reply)?,
+                    None => Verdict::Again,
                 };
                 match verdict {
                     Verdict::Done => self.clients.errands[index].told = true,
@@ -139,7 +139,7 @@ impl Simulator {
                     Some(Reply::Trigger(Err(TriggerError::Unreadable(how)))) => {
                         return Err(Violation { invariant: "functions read what services send", how });
                     }
-                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_)) | None => {
+                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_) | Reply::Task(_)) | None => {
                         self.retry_later(source);
                     }
                 }
@@ -148,13 +148,18 @@ impl Simulator {
         Ok(())
     }
 
-    fn judge(&mut self, index: usize, response: &HttpResponse) -> Result<Verdict, Violation> {
+    fn judge(&mut self, index: usize, reply: &Reply) -> Result<Verdict, Violation> {
         let wish = self.clients.errands[index].wish.clone();
         let mut world = self.world.lock();
         let now = world.elapsed;
         let (witness, carried) = (&self.outside.witness, &self.outside.services.carried[..]);
         let mut judge = Judge { witness, clients: &mut self.clients, carried, now, chance: &mut world.chance };
-        judge.judge(&wish, response).map_err(|how| Violation { invariant: "an answer tells what is stored", how })
+        let verdict = match (&wish, reply) {
+            (Wish::Task(ask), Reply::Task(Some(task))) => judge.judge_task(ask, task),
+            (wish, Reply::Http(response)) => judge.judge(wish, response),
+            (_, Reply::Task(_) | Reply::Trigger(_)) => Ok(Verdict::Again),
+        };
+        verdict.map_err(|how| Violation { invariant: "an answer tells what is stored", how })
     }
 
     fn note_reply(&mut self, source: Source, reply: Option<&Reply>) {
@@ -164,6 +169,7 @@ impl Simulator {
                 let category = &response.body["error"]["category"];
                 self.trace.note(format_args!("{source:?} is told {} {category}", response.status));
             }
+            Some(Reply::Task(task)) => self.trace.note(format_args!("{source:?} is told {task:?}")),
             Some(Reply::Trigger(Ok(value))) => self.trace.note(format_args!("{source:?} is told {value}")),
             Some(Reply::Trigger(Err(error))) => self.trace.note(format_args!("{source:?} failed: {error}")),
         }
@@ -203,9 +209,9 @@ impl Simulator {
             return;
         }
         let index = waiting[self.chance(|chance| chance.usize(..waiting.len()))];
-        if let Some(request) = self.clients.errands[index].wish.request() {
+        if let Some(message) = self.clients.errands[index].wish.message() {
             self.trace.note(format_args!("a client loses patience: {}", self.clients.errands[index].wish));
-            self.send(Source::Errand(index), &Message::Http(Box::new(request)));
+            self.send(Source::Errand(index), &message);
         }
     }
 }

@@ -1,0 +1,32 @@
+//! The same on DynamoDB, where transactions really collide.
+
+use std::sync::Arc;
+
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+
+use crate::events::writers_at_once;
+use crate::idempotency::twenty_submits;
+use crate::tasks::{approval, cancel_and_complete};
+use crate::world::World;
+
+const TABLE: &str = "dormouse";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_holds_in_memory_holds_there() {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    ensure_table(&embedded.client(), TABLE).await.unwrap();
+    let world = World::on(Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default())), None);
+    world
+        .while_time_passes(async {
+            twenty_submits(&world, &world.session().await).await;
+            world.work().await;
+            writers_at_once(&world, &world.session().await).await;
+            approval(&world, &world.session().await).await;
+            for _ in 0..5 {
+                cancel_and_complete(&world, &world.session().await).await;
+            }
+        })
+        .await;
+    embedded.stop().await.unwrap();
+}
