@@ -48,6 +48,7 @@ bench: ## Measure the engine (time and allocations per step), and round trips an
 	@$(CARGO) bench --package dormouse-engine --bench engine
 	@echo 'counting, not timing: an unoptimised build will do'
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench round_trips
+	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench tasks
 
 build: ## Build build/<arch>/<function>.zip for Lambda; ARCH='arm64' or ARCH='x86_64' builds for one machine only
 	@functions/build.sh $(ARCH)

@@ -215,6 +215,8 @@ impl StateStore for Chronicle {
             }
             let Some(journal) = self.tell(&task, commit).await? else { return self.store.commit(commit).await };
             told.journal = journal;
+            // Another content is another commit: a store may answer a known id with what it said before.
+            told.id = format!("{}-{attempt}", commit.id);
             match self.store.commit(&told).await {
                 Err(CommitError::Journal(_)) => {}
                 done => return done,
@@ -276,6 +278,14 @@ impl StateStore for Chronicle {
 
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
         self.store.glance(ids).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.store.dead_claims(now).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.store.collect(now, cursor).await
     }
 
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
