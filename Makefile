@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-aws deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-api test-aws deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -80,6 +80,10 @@ lint: ## Check format and lints
 
 lint-infra: ## Check the template and its scripts with pinned cfn-lint, checkov and shellcheck
 	@infra/lint.sh
+
+test-api: ## Try the API of local mode with requests made from its OpenAPI document; ARGS='--max-examples 500' tries more
+	@$(CARGO) build --workspace --bin dormouse
+	@DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' tests/api/run.sh $(ARGS)
 
 test-aws: ## Build, deploy to an emulator of AWS on this machine, and go the tour through the front door
 	@tests/aws/run.sh

@@ -56,7 +56,7 @@ for arch in "$@"; do
         continue
     fi
     say "building for $arch (the first time takes some minutes)"
-    build "$arch" "build/$arch" dormouse-inbound dormouse-signal dormouse-wakeup
+    build "$arch" "build/$arch" dormouse-inbound dormouse-signal dormouse-stream dormouse-wakeup
     if [ -n "${COMPARE:-}" ]; then build "$arch" "build/$arch/compare" dormouse-hello; fi
     built=$((built + 1))
 done

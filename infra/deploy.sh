@@ -2,7 +2,7 @@
 # Deploys the built functions with the AWS command line, to whatever account and region it is set up for.
 #
 #   STAGE          which copy: the stack is dormouse-STAGE
-#   ZIPS           the folder with inbound.zip, signal.zip and wakeup.zip
+#   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip
 #   ARCHITECTURE   what they are built for: arm64 (the default) or x86_64
 #   AUTHORIZATION  who may begin turns: AWS_IAM (the default; signed requests) or NONE (everybody)
 #   ALARM_EMAIL    who is told of alarms; optional
@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 
 architecture=${ARCHITECTURE:-arm64}
 zips=${ZIPS:?ZIPS must name the folder with the built functions}
-for function in inbound signal wakeup; do
+for function in inbound signal stream wakeup; do
     [ -f "$zips/$function.zip" ] || fail "$zips/$function.zip is missing; functions/build.sh makes it"
 done
 
@@ -24,9 +24,9 @@ if ! aws s3api head-bucket --bucket "$bucket" >/dev/null 2>&1; then
     aws s3api put-public-access-block --bucket "$bucket" --public-access-block-configuration \
         BlockPublicAcls=true,IgnorePublicAcls=true,BlockPublicPolicy=true,RestrictPublicBuckets=true
 fi
-build=$(cat "$zips"/{inbound,signal,wakeup}.zip | sha256sum | cut -c 1-16)
+build=$(cat "$zips"/{inbound,signal,stream,wakeup}.zip | sha256sum | cut -c 1-16)
 prefix="$stack/$build"
-for function in inbound signal wakeup; do
+for function in inbound signal stream wakeup; do
     aws s3 cp --only-show-errors "$zips/$function.zip" "s3://$bucket/$prefix/$function.zip"
 done
 

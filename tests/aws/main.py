@@ -1,5 +1,6 @@
 """Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
-everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip and wakeup.zip."""
+everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip,
+stream.zip and wakeup.zip."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the functions for this machine as they are built for Lambda, and takes them through the tour on an emulator of
-# AWS. ZIPS=folder takes inbound.zip, signal.zip and wakeup.zip from there instead.
+# AWS. ZIPS=folder takes inbound.zip, signal.zip, stream.zip and wakeup.zip from there instead.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -18,12 +18,23 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
         "dormouse-lambda",
-        &["dormouse-app", "dormouse-otel", "dormouse-harness", "dormouse-engine", "dormouse-ports", "dormouse-aws"],
+        &[
+            "dormouse-api",
+            "dormouse-protocol",
+            "dormouse-app",
+            "dormouse-otel",
+            "dormouse-harness",
+            "dormouse-engine",
+            "dormouse-ports",
+            "dormouse-aws",
+        ],
     ),
     (
         "dormouse-local",
         &[
             "dormouse-lambda",
+            "dormouse-api",
+            "dormouse-protocol",
             "dormouse-app",
             "dormouse-otel",
             "dormouse-harness",
@@ -34,6 +45,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("dormouse-inbound", &["dormouse-lambda"]),
     ("dormouse-signal", &["dormouse-lambda"]),
+    ("dormouse-stream", &["dormouse-lambda"]),
     ("dormouse-wakeup", &["dormouse-lambda"]),
 ];
 

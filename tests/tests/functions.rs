@@ -105,7 +105,7 @@ async fn a_denied_request_names_action_and_table() {
 async fn an_incomplete_environment_stops_the_function_with_one_line() {
     lambda::build_functions().await;
     let api = RuntimeApi::start(Duration::from_secs(1)).await;
-    for function in ["dormouse-inbound", "dormouse-signal", "dormouse-wakeup"] {
+    for function in ["dormouse-inbound", "dormouse-signal", "dormouse-stream", "dormouse-wakeup"] {
         let mut command = api.function(&lambda::function_binary(function), "nowhere");
         command.env_remove("DORMOUSE_TABLE").env_remove("AWS_REGION").env_remove("AWS_LAMBDA_FUNCTION_NAME");
         command.env("DORMOUSE_WAKEUP_ARN", "the other function").env("DORMOUSE_SIGNAL_KEY", "short");

@@ -1,7 +1,9 @@
 //! The composition root of the functions on Lambda: the only place where ports meet adapters there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use dormouse_api::{Bell, Chronicle, StreamLimits};
 use dormouse_aws::{
     AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
     StoreConfig, SystemClock, TokioSpawner,
@@ -9,10 +11,18 @@ use dormouse_aws::{
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::DescriptorWakes;
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus};
+use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
+use dormouse_protocol::cursor::Cursors;
 
 use crate::config::{Config, ConfigError};
-use crate::{App, Limits, Parts};
+use crate::{App, Function, Limits, Parts, Server, Wire};
+
+/// How long a stream lives that is sent as it comes: it is paid for to its end, also when the client has left.
+const STREAM_LIFE: Duration = Duration::from_secs(300);
+/// How long a request for a stream waits for its first event where responses are sent whole.
+const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
+/// How many bytes of a stream are sent whole: a response of Lambda has 6 MB, in JSON.
+const WHOLE_STREAM: usize = 2 * 1024 * 1024;
 
 /// Why a function cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -25,19 +35,20 @@ pub enum BootError {
     Graph(#[from] EngineError),
 }
 
-/// The application on AWS, as the environment describes it, with spans and log records for `telemetry`. Clients connect
+/// What `function` serves on AWS, as the environment describes it, with spans and log records for `telemetry`. Clients connect
 /// when they are first used.
 ///
 /// # Errors
 /// [`BootError`], before anything was asked of AWS.
-pub fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
+pub fn boot(function: Function, telemetry: Option<Telemetry>) -> Result<Server, BootError> {
     let config = Config::from_env()?;
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
     let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
+    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let ports = Ports {
-        store: Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default())),
+        store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
         clock: clock.clone(),
         ids: Arc::new(RandomIds),
         spawner: Arc::new(TokioSpawner),
@@ -54,16 +65,38 @@ pub fn boot(telemetry: Option<Telemetry>) -> Result<App, BootError> {
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
     };
-    let subscriptions = AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock);
-    Ok(App::new(Parts {
+    let subscriptions: Arc<dyn SignalSubscriptions> =
+        Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
+    let wire = Wire {
+        records: store,
+        subscriptions: subscriptions.clone(),
+        cursors: Cursors::new(config.callback_secret.as_bytes()),
+        base_url: config.base_url.clone(),
+        stream_url: config.stream_url,
+        bell: Bell::default(),
+        streams: streams(function),
+        reads_only: function == Function::Stream,
+    };
+    let app = App::new(Parts {
         engine: Engine::new(ports),
         graphs,
-        subscriptions: Arc::new(subscriptions),
+        subscriptions,
         bus,
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: config.base_url,
         limits: Limits::default(),
         telemetry,
-    }))
+    });
+    Ok(Server::new(app, wire))
+}
+
+/// Behind API Gateway a stream says what there is and ends; its clients come back for more.
+fn streams(function: Function) -> StreamLimits {
+    match function {
+        Function::Stream => StreamLimits { life: STREAM_LIFE, ..StreamLimits::default() },
+        Function::Inbound | Function::Signal | Function::Wakeup => {
+            StreamLimits { life: WHOLE_STREAM_LIFE, whole: Some(WHOLE_STREAM), ..StreamLimits::default() }
+        }
+    }
 }

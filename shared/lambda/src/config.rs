@@ -16,6 +16,7 @@ const KEY: usize = 16;
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes |
 /// | `DORMOUSE_SIGNAL_KEY` | what senders of signals present; at least 16 bytes |
 /// | `DORMOUSE_BASE_URL` | what callback addresses begin with; optional |
+/// | `DORMOUSE_STREAM_URL` | what addresses of streams begin with; optional |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -39,6 +40,8 @@ pub struct Config {
     pub signal_key: BearerKey,
     /// What callback addresses begin with.
     pub base_url: Option<String>,
+    /// What addresses of streams begin with.
+    pub stream_url: Option<String>,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -87,6 +90,7 @@ impl Config {
             callback_secret: CallbackSecret::new(reader.secret("DORMOUSE_CALLBACK_SECRET", SECRET)),
             signal_key: BearerKey::new(&reader.secret("DORMOUSE_SIGNAL_KEY", KEY)),
             base_url: reader.url("DORMOUSE_BASE_URL"),
+            stream_url: reader.url("DORMOUSE_STREAM_URL"),
             bus: reader.needed("DORMOUSE_BUS"),
             scheduler_group: reader.needed("DORMOUSE_SCHEDULER_GROUP"),
             scheduler_role_arn: reader.arn("DORMOUSE_SCHEDULER_ROLE_ARN"),

@@ -5,9 +5,13 @@ use std::time::Duration;
 use aws_lambda_events::apigw::ApiGatewayV2httpRequest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use dormouse_api::{Content, Response};
+use futures::StreamExt;
+use http::{HeaderName, HeaderValue, StatusCode};
+use lambda_runtime::MetadataPrelude;
 use serde_json::{Map, Value, json};
 
-use crate::{HttpRequest, HttpResponse, TriggerError, percent};
+use crate::{HttpRequest, TriggerError, percent};
 
 /// Whether `event` is an HTTP request rather than an event of a bus.
 pub(crate) fn is_http(event: &Value) -> bool {
@@ -32,15 +36,29 @@ pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<HttpRe
     })
 }
 
-/// The answer as API Gateway takes it.
-pub(crate) fn encode(response: HttpResponse) -> Value {
-    let headers: Map<String, Value> = response.headers.into_iter().map(|(name, value)| (name, value.into())).collect();
-    json!({
-        "statusCode": response.status,
-        "headers": headers,
-        "body": response.body.to_string(),
-        "isBase64Encoded": false,
-    })
+/// The answer as API Gateway takes it: whole. What is no text goes as base64.
+pub(crate) async fn encode(response: Response) -> Value {
+    let Response { status, headers, content } = response;
+    let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+    let bytes = match content {
+        Content::Whole(bytes) => bytes,
+        Content::Live(pieces) => pieces.concat().await,
+    };
+    let (body, is_base64) = match String::from_utf8(bytes) {
+        Ok(text) => (text, false),
+        Err(binary) => (STANDARD.encode(binary.as_bytes()), true),
+    };
+    json!({ "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": is_base64 })
+}
+
+/// The beginning of an answer that is streamed: status and headers, as the runtime sends them before the first byte.
+pub(crate) fn prelude(response: &Response) -> MetadataPrelude {
+    let pairs = response
+        .headers
+        .iter()
+        .filter_map(|(name, value)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?)));
+    let status_code = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    MetadataPrelude { status_code, headers: pairs.collect(), cookies: Vec::new() }
 }
 
 /// A stage other than the default one is the first segment of the path.
@@ -101,7 +119,7 @@ mod tests {
     fn stage_cookies_base64_and_escapes_are_undone() {
         let request = request(include_str!("../tests/events/apigw-callback-stage-base64.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/callback/order/7"));
-        assert_eq!(request.query_value("token").as_deref(), Some("AAAAAAAAAAE-_x"));
+        assert_eq!(crate::http::query_value(&request, "token").as_deref(), Some("AAAAAAAAAAE-_x"));
         assert_eq!(request.header("cookie"), Some("session=abc; theme=dark"));
         assert_eq!(request.header("accept"), Some("text/html,application/json"));
         assert_eq!(request.body, br#"{"decision":"approved"}"#);
@@ -129,15 +147,31 @@ mod tests {
         assert!(decode(event, None).is_err());
     }
 
-    #[test]
-    fn an_answer_is_written() {
-        let response = HttpResponse::new(202, json!({ "status": "suspended" })).header("location", "/invocations/1");
+    #[tokio::test]
+    async fn an_answer_is_written() {
+        let response = Response::json(202, &json!({ "status": "suspended" })).header("location", "/invocations/1");
         let expected = json!({
             "statusCode": 202,
-            "headers": { "location": "/invocations/1" },
+            "headers": { "content-type": "application/json", "location": "/invocations/1" },
             "body": "{\"status\":\"suspended\"}",
             "isBase64Encoded": false,
         });
-        assert_eq!(encode(response), expected);
+        assert_eq!(encode(response).await, expected);
+    }
+
+    #[tokio::test]
+    async fn bytes_go_as_base64_and_streams_whole() {
+        let of = |content| Response { status: 200, headers: Vec::new(), content };
+        let picture = encode(of(Content::Whole(vec![0xff, 0x00]))).await;
+        assert_eq!((&picture["body"], &picture["isBase64Encoded"]), (&json!("/wA="), &json!(true)));
+        let pieces = futures::stream::iter([b"id: 1\n".to_vec(), b"\n".to_vec()]).boxed();
+        assert_eq!(encode(of(Content::Live(pieces))).await["body"], "id: 1\n\n");
+    }
+
+    #[test]
+    fn a_streamed_answer_begins_with_status_and_headers() {
+        let prelude = prelude(&Response::json(404, &json!({})).header("x-request-id", "r").header("no\nname", "1"));
+        assert_eq!((prelude.status_code.as_u16(), prelude.headers["x-request-id"].as_bytes()), (404, b"r".as_slice()));
+        assert_eq!(prelude.headers.len(), 2);
     }
 }

@@ -1,14 +1,14 @@
 //! The edge: decode what AWS delivers, let the harness serve it, encode the answer.
 //!
-//! [`App`] is everything that the functions share, behind plain values: an [`HttpRequest`] in, an [`HttpResponse`] out;
-//! a JSON event in, a JSON summary or a [`TriggerError`] out. It knows no listener and no runtime, so that local mode
-//! serves the very same routes.
+//! [`Server`] is everything that the functions share, behind plain values: an [`HttpRequest`] in, a response out. Its
+//! [`App`] serves turns, and takes a JSON event in and gives a JSON summary or a [`TriggerError`] out. They know no
+//! listener and no runtime, so that local mode serves the very same routes.
 //!
 //! This crate joins ports and adapters; whatever decides something about turns belongs to `dormouse-harness`.
 //!
 //! # Invariants
 //! - Decoding and encoding are pure. Nothing is loaded or written before a request was read in full and allowed.
-//! - Every HTTP answer is JSON and carries `x-request-id`; every failure names its category and what to do.
+//! - Every HTTP answer carries `x-request-id`; every failure names its category or code, and what to do.
 //! - A wrong token and an unknown invocation cannot be told apart.
 //! - An event of unknown shape is an error, so that the service which sent it keeps it in a dead-letter queue.
 //! - Neither payloads, nor state, nor secrets are logged.
@@ -22,10 +22,12 @@ mod config;
 mod encode;
 mod gateway;
 mod http;
+mod offers;
 mod percent;
 mod refusal;
 mod routes;
 mod serve;
+mod server;
 mod status;
 pub mod telemetry;
 mod trigger;
@@ -33,6 +35,8 @@ mod trigger;
 pub use app::{App, Limits, Parts};
 pub use boot::{BootError, boot};
 pub use config::{Config, ConfigError};
-pub use http::{HttpRequest, HttpResponse};
+pub use dormouse_api::Request as HttpRequest;
+pub use http::HttpResponse;
 pub use serve::{Function, serve};
+pub use server::{Server, Wire};
 pub use trigger::TriggerError;

@@ -18,9 +18,8 @@ struct Listed {
     does: &'static str,
 }
 
-const LISTED: [Listed; 8] = [
+const LISTED: [Listed; 7] = [
     Listed { method: "GET", path: "/", does: "this index" },
-    Listed { method: "GET", path: "/health", does: "whether the process answers" },
     Listed { method: "POST", path: "/graphs/{graph}/turns", does: "run a graph until it ends or waits" },
     Listed { method: "POST", path: "/chat/{graph}/sessions/{session_id}/messages", does: "say something in a session" },
     Listed { method: "GET", path: "/invocations/{invocation_id}?token=", does: "what became of an invocation" },
@@ -33,7 +32,6 @@ const LISTED: [Listed; 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Index,
-    Health,
     Turn { graph: String },
     Chat { graph: String, session_id: String },
     Invocation { invocation_id: String },
@@ -63,10 +61,8 @@ impl Route {
     /// that ends like the path of a cancellation.
     fn at(method: &str, path: &str) -> Option<Self> {
         let rest = |prefix| path.strip_prefix(prefix).filter(|rest: &&str| !rest.is_empty()).map(str::to_owned);
-        match path {
-            "/" => return Some(Self::Index),
-            "/health" => return Some(Self::Health),
-            _ => {}
+        if path == "/" {
+            return Some(Self::Index);
         }
         if let Some(rest) = rest("/graphs/") {
             let graph = rest.strip_suffix("/turns").filter(|graph| is_segment(graph))?;
@@ -90,10 +86,9 @@ impl Route {
     }
 
     fn listed(&self) -> &'static Listed {
-        let [index, health, turn, chat, invocation, callback, cancel, signal] = &LISTED;
+        let [index, turn, chat, invocation, callback, cancel, signal] = &LISTED;
         match self {
             Self::Index => index,
-            Self::Health => health,
             Self::Turn { .. } => turn,
             Self::Chat { .. } => chat,
             Self::Invocation { .. } => invocation,
@@ -118,7 +113,6 @@ impl App {
     pub(crate) async fn serve(&self, route: Route, request: HttpRequest) -> Result<HttpResponse, Refusal> {
         match route {
             Route::Index => Ok(HttpResponse::new(200, self.index())),
-            Route::Health => Ok(HttpResponse::new(200, json!({ "status": "ok" }))),
             Route::Turn { graph } => self.post_turn(&graph, &request).await,
             Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, &request).await,
             Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, &request).await,
@@ -135,6 +129,8 @@ impl App {
             "version": env!("CARGO_PKG_VERSION"),
             "graphs": self.graphs().iter().map(|graph| graph.name()).collect::<Vec<_>>(),
             "routes": LISTED.iter().map(line).collect::<Vec<_>>(),
+            "protocol": "/v1",
+            "docs": "/docs",
         })
     }
 }
@@ -165,7 +161,7 @@ mod tests {
         for path in ["", "/nothing", "/graphs/a", "/graphs//turns", "/graphs/a/b/turns", "/callback/", "/signals/"] {
             assert_eq!(route("POST", path).expect_err("no route").status, 404, "{path}");
         }
-        for path in ["/chat/a/sessions//messages", "/chat/a/messages", "/chat//sessions/s/messages", "/health/"] {
+        for path in ["/chat/a/sessions//messages", "/chat/a/messages", "/chat//sessions/s/messages", "/health"] {
             assert_eq!(route("POST", path).expect_err("no route").status, 404, "{path}");
         }
     }

@@ -1,11 +1,16 @@
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
+use dormouse_api::{Content, Response};
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::{self, BoxStream};
+use lambda_runtime::{Diagnostic, LambdaEvent, StreamResponse, service_fn};
 use serde_json::Value;
 
 use crate::boot::boot;
-use crate::{App, TriggerError, gateway, telemetry};
+use crate::{App, Server, TriggerError, gateway, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
 const TO_ANSWER: Duration = Duration::from_millis(500);
@@ -21,7 +26,12 @@ pub enum Function {
     Signal,
     /// The scheduler.
     Wakeup,
+    /// HTTP requests whose responses are streamed.
+    Stream,
 }
+
+/// What a function says piece by piece.
+type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
 /// Boots once, then serves events as `function` until Lambda ends the process.
 pub async fn serve(function: Function) -> ExitCode {
@@ -31,18 +41,30 @@ pub async fn serve(function: Function) -> ExitCode {
         tracing::warn!(%error, "the function goes on without a collector");
         None
     });
-    let app = match boot(exporter) {
-        Ok(app) => app,
+    let server = match boot(function, exporter) {
+        Ok(server) => server,
         Err(error) => {
             tracing::error!(%error, "the function cannot start");
             return ExitCode::FAILURE;
         }
     };
-    let handler = service_fn(|event: LambdaEvent<Value>| {
-        let app = app.clone();
-        async move { handle(&app, function, event).await.map_err(diagnostic) }
-    });
-    match lambda_runtime::run(handler).await {
+    let served = match function {
+        Function::Stream => {
+            let handler = service_fn(|event: LambdaEvent<Value>| {
+                let server = server.clone();
+                async move { stream(&server, event).await.map_err(diagnostic) }
+            });
+            lambda_runtime::run(handler).await
+        }
+        Function::Inbound | Function::Signal | Function::Wakeup => {
+            let handler = service_fn(|event: LambdaEvent<Value>| {
+                let server = server.clone();
+                async move { handle(&server, function, event).await.map_err(diagnostic) }
+            });
+            lambda_runtime::run(handler).await
+        }
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the function cannot go on");
@@ -51,12 +73,12 @@ pub async fn serve(function: Function) -> ExitCode {
     }
 }
 
-async fn handle(app: &App, function: Function, event: LambdaEvent<Value>) -> Result<Value, TriggerError> {
-    let deadline = event.context.deadline;
+async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) -> Result<Value, TriggerError> {
+    let (app, deadline) = (server.app(), event.context.deadline);
     let left = time_left(app, deadline).saturating_sub(TO_DRAIN);
     let answer = match function {
-        Function::Inbound => http(app, event.payload, left).await,
-        Function::Signal if gateway::is_http(&event.payload) => http(app, event.payload, left).await,
+        Function::Inbound | Function::Stream => http(server, event.payload, left).await,
+        Function::Signal if gateway::is_http(&event.payload) => http(server, event.payload, left).await,
         Function::Signal => app.event(event.payload, Some(left)).await,
         Function::Wakeup => app.wakeup(event.payload, Some(left)).await,
     };
@@ -67,8 +89,21 @@ async fn handle(app: &App, function: Function, event: LambdaEvent<Value>) -> Res
     answer
 }
 
-async fn http(app: &App, event: Value, left: Duration) -> Result<Value, TriggerError> {
-    Ok(gateway::encode(app.http(gateway::decode(event, Some(left))?).await))
+async fn http(server: &Server, event: Value, left: Duration) -> Result<Value, TriggerError> {
+    Ok(gateway::encode(server.http(gateway::decode(event, Some(left))?).await).await)
+}
+
+/// Answers piece by piece. Nothing is drained: what streams run no turns.
+async fn stream(server: &Server, event: LambdaEvent<Value>) -> Result<StreamResponse<Pieces>, TriggerError> {
+    let left = time_left(server.app(), event.context.deadline);
+    let response = server.http(gateway::decode(event.payload, Some(left))?).await;
+    let metadata_prelude = gateway::prelude(&response);
+    let Response { content, .. } = response;
+    let pieces = match content {
+        Content::Whole(bytes) => stream::once(ready(bytes)).boxed(),
+        Content::Live(pieces) => pieces,
+    };
+    Ok(StreamResponse { metadata_prelude, stream: pieces.map(Ok).boxed() })
 }
 
 /// What is left until `deadline`, which is in milliseconds since the epoch.

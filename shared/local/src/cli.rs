@@ -15,6 +15,8 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::dev::{DevOptions, dev};
 use crate::inspect::{Ask, inspect};
+use crate::keys::{AskKeys, keys};
+use crate::talk::{Talk, talk};
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
@@ -23,7 +25,8 @@ use crate::inspect::{Ask, inspect};
     name = "dormouse",
     version,
     after_help = "Exit codes: 0 fine; 1 an error; 2 arguments that make no sense; 3 the doctor found something wrong, or \
-        pauses that this version would not continue; 4 there is no such invocation."
+        pauses that this version would not continue; 4 there is no such thing; 5 the task that was followed failed or \
+        was canceled."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -39,6 +42,11 @@ enum Command {
     Dev(Dev),
     #[command(flatten)]
     Ask(Ask),
+    #[command(flatten)]
+    Talk(Talk),
+    /// Make, list and revoke API keys.
+    #[command(subcommand)]
+    Keys(AskKeys),
 }
 
 #[derive(Debug, clap::Args)]
@@ -78,12 +86,23 @@ pub fn main() -> ExitCode {
                 --dry-run` reports what would become of them";
             Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit()
         }
-        Command::Ask(ask) => look(ask),
+        Command::Ask(ask) => quietly(async { inspect(ask).await.map(Into::into).map_err(told) }),
+        Command::Talk(asked) => {
+            quietly(async { talk(asked).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string())) })
+        }
+        Command::Keys(ask) => quietly(async {
+            let done = keys(ask).await.map_err(|error| (error.exit_code(), error.to_string()));
+            done.map(|()| ExitCode::SUCCESS)
+        }),
     }
 }
 
-/// Looks into a store. The log is silent unless `RUST_LOG` asks for it: what there is to say is printed.
-fn look(ask: Ask) -> ExitCode {
+fn told(error: impl std::fmt::Display) -> (ExitCode, String) {
+    (ExitCode::FAILURE, error.to_string())
+}
+
+/// Runs a command. The log is silent unless `RUST_LOG` asks for it: what there is to say is printed.
+fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, String)>>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
     tracing_subscriber::registry().with(filter).with(lines).init();
@@ -91,10 +110,10 @@ fn look(ask: Ask) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
-    match runtime.block_on(inspect(ask)) {
-        Ok(ending) => ending.into(),
-        Err(error) => complain(&error.to_string()),
-    }
+    runtime.block_on(command).unwrap_or_else(|(code, message)| {
+        complain(&message);
+        code
+    })
 }
 
 fn run(arguments: Dev) -> ExitCode {

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use dormouse_api::keys::KeyToken;
+use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
 use dormouse_aws::{
     BearerKey, CallbackSecret, CallbackSigner, DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner,
     ensure_table,
 };
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
-use dormouse_lambda::{App, Limits, Parts, TriggerError};
+use dormouse_lambda::{App, Limits, Parts, Server, TriggerError, Wire};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, StateStore, StoreError};
+use dormouse_ports::{Clock, EventBus, Records, SignalSubscriptions, StateStore, StoreError};
+use dormouse_protocol::cursor::Cursors;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +28,9 @@ use crate::bus::{Deliveries, LocalBus};
 use crate::courier::{Courier, Functions, Raised};
 use crate::folder::{DataFolder, FolderError};
 use crate::gateway::Gateway;
+use crate::keys::{self, KeysError};
 use crate::lifetime::{Lifetime, Running};
+use crate::rung::Rung;
 use crate::scheduler::LocalScheduler;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
@@ -70,6 +76,9 @@ pub enum DevError {
     /// A graph that ships does not compile.
     #[error("a graph cannot be compiled: {0}")]
     Graph(#[from] EngineError),
+    /// The development key cannot be made, or is spoilt.
+    #[error("the development key cannot be used: {0}; remove `api-key` from the data folder for a new one")]
+    Key(String),
 }
 
 /// Runs, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new requests, running turns finished, observers told.
@@ -91,26 +100,40 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
     let scheduler = LocalScheduler::open(folder.path().join("timers"), clock.clone())?;
-    let key = folder.secret("signal-key")?;
+    let (key, secret) = (folder.secret("signal-key")?, CallbackSecret::new(folder.secret("callback-secret")?));
     // The harness claims for the turn's budget and this margin.
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let limits = Limits { turn, ..Limits::default() };
-    let state: Arc<dyn StateStore> = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
+    let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default())), Bell::default());
+    let rung: Arc<dyn StateStore> = Arc::new(Rung::new(table.clone(), bell.clone()));
+    let api_key = development_key(&folder, &*rung, table.clone()).await?;
+    let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let app = App::new(Parts {
-        engine: engine(state, clock.clone()),
+        engine: engine(Arc::new(Chronicle::new(rung, table.clone(), clock.clone())), clock.clone()),
         graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
-        subscriptions: Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone())),
+        subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),
-        callbacks: CallbackSigner::new(CallbackSecret::new(folder.secret("callback-secret")?)),
+        callbacks: CallbackSigner::new(secret.clone()),
         signal_key: BearerKey::new(&key),
         base_url: Some(address.clone()),
         limits: limits.clone(),
         telemetry: telemetry.clone(),
     });
+    let wire = Wire {
+        records: table,
+        subscriptions,
+        cursors: Cursors::new(secret.as_bytes()),
+        base_url: Some(address.clone()),
+        stream_url: None,
+        bell,
+        streams: StreamLimits::default(),
+        reads_only: false,
+    };
+    let server = Server::new(app.clone(), wire);
 
     let lifetime = Lifetime::new();
     let running = lifetime.running();
-    let gateway = Gateway { app: app.clone(), bus, key: BearerKey::new(&key), body_limit: limits.body, running };
+    let gateway = Gateway { server, bus, key: BearerKey::new(&key), body_limit: limits.body, running };
     let serving = tokio::spawn(gateway.serve(listener));
     start_triggers(&app, deliveries, scheduler, &clock, options.lease, &lifetime);
     let store = Arc::new(store);
@@ -118,7 +141,8 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     if telemetry.is_some() {
         tokio::spawn(send_spans(app.clone(), lifetime.running()));
     }
-    announce(&address, &key, options.tour, started)?;
+    folder.note_address(&address)?;
+    announce(&address, (&key, &api_key), options.tour, started)?;
 
     asked_to_end().await?;
     tracing::info!("ending after the running turns; Ctrl-C again ends at once");
@@ -167,11 +191,30 @@ fn start_triggers(
     tokio::spawn(sweeper::run(functions, clock.clone(), lease, lifetime.running()));
 }
 
-fn announce(address: &str, key: &str, with_tour: bool, started: Instant) -> io::Result<()> {
+/// The key of the folder that may do everything: made at the first start, and let in again by a store that forgot it.
+async fn development_key(
+    folder: &DataFolder,
+    store: &dyn StateStore,
+    records: Arc<dyn Records>,
+) -> Result<String, DevError> {
+    let made = keys::generate().map_err(spoilt)?.reveal();
+    let key = folder.development_key(made)?;
+    let token = KeyToken::parse(&key).ok_or_else(|| DevError::Key("it has not the form of a key".to_owned()))?;
+    keys::admit(store, &Keys::new(records), &token, Timestamp::now()).await.map_err(spoilt)?;
+    Ok(key)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
+fn spoilt(error: KeysError) -> DevError {
+    DevError::Key(error.to_string())
+}
+
+fn announce(address: &str, (key, api_key): (&str, &str), with_tour: bool, started: Instant) -> io::Result<()> {
     tracing::info!(%address, elapsed = ?started.elapsed(), "ready");
     let mut out = io::stdout().lock();
     writeln!(out, "dormouse is ready at {address}")?;
     writeln!(out, "signal key: {key}")?;
+    writeln!(out, "api key: {api_key}")?;
     if with_tour {
         write!(out, "{}", tour::text(address, key))?;
     }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 const ENDPOINT: &str = "store-endpoint";
+const ADDRESS: &str = "address";
+const API_KEY: &str = "api-key";
 
 /// A data folder that belongs to this process until it ends, however it ends.
 #[derive(Debug)]
@@ -71,6 +73,22 @@ impl DataFolder {
         noted.map_err(|error| FolderError::Io { path: self.path.clone(), error })
     }
 
+    /// Writes down where this process listens, for commands that speak to it.
+    pub(crate) fn note_address(&self, address: &str) -> Result<(), FolderError> {
+        let noted = fs::write(self.path.join(ADDRESS), address);
+        noted.map_err(|error| FolderError::Io { path: self.path.clone(), error })
+    }
+
+    /// Where the process listens, or listened, that has the folder at `path`.
+    pub(crate) fn address(path: &Path) -> io::Result<String> {
+        fs::read_to_string(path.join(ADDRESS))
+    }
+
+    /// The development key of the folder at `path`, if there is one.
+    pub(crate) fn api_key(path: &Path) -> Option<String> {
+        fs::read_to_string(path.join(API_KEY)).ok().map(|key| key.trim().to_owned())
+    }
+
     /// Where the process that has the folder at `path` serves its store.
     pub(crate) fn endpoint(path: &Path) -> io::Result<String> {
         fs::read_to_string(path.join(ENDPOINT))
@@ -78,10 +96,19 @@ impl DataFolder {
 
     /// The secret called `name`: 64 hexadecimal digits, made once and kept for this user alone.
     pub(crate) fn secret(&self, name: &str) -> Result<String, FolderError> {
+        self.kept(name, || format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()))
+    }
+
+    /// The development key; `made` is kept when there is none.
+    pub(crate) fn development_key(&self, made: String) -> Result<String, FolderError> {
+        self.kept(API_KEY, || made)
+    }
+
+    fn kept(&self, name: &str, make: impl FnOnce() -> String) -> Result<String, FolderError> {
         let file = self.path.join(name);
         let secret = match fs::read_to_string(&file) {
             Ok(secret) => Ok(secret.trim().to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => make_secret(&file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => keep_secret(&file, make()),
             Err(error) => Err(error),
         };
         let secret = secret.and_then(|secret| match secret.len() {
@@ -101,8 +128,7 @@ fn taken(path: &Path, lock: &mut File) -> FolderError {
 }
 
 /// Written aside and renamed: a kill leaves a whole secret or none.
-fn make_secret(file: &Path) -> io::Result<String> {
-    let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+fn keep_secret(file: &Path, secret: String) -> io::Result<String> {
     let unfinished = file.with_extension("unfinished");
     let mut opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     opened.write_all(secret.as_bytes())?;

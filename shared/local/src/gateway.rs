@@ -1,6 +1,7 @@
 //! HTTP on loopback, in place of API Gateway: every route goes to the application as it would on AWS, except
 //! `/_local/events`, which lets a person see and publish events.
 
+use std::convert::Infallible;
 use std::io;
 
 use axum::Router;
@@ -9,9 +10,10 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use dormouse_api::Content;
 use dormouse_aws::BearerKey;
 use dormouse_harness::bucket_of;
-use dormouse_lambda::{App, HttpRequest, HttpResponse};
+use dormouse_lambda::{HttpRequest, Server};
 use dormouse_ports::{Category, Event};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
@@ -27,7 +29,7 @@ const REQUEST_ID: &str = "x-request-id";
 /// What the routes need.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
-    pub(crate) app: App,
+    pub(crate) server: Server,
     pub(crate) bus: LocalBus,
     pub(crate) key: BearerKey,
     /// The largest body, in bytes. More is not read; the application refuses what was.
@@ -52,12 +54,13 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
             return invalid(&format!("no whole request came: {error}"));
         }
     };
+    let running = gateway.running.clone();
     let turn = async move {
         let _running = gateway.running;
-        gateway.app.http(request).await
+        gateway.server.http(request).await
     };
     match tokio::spawn(turn).await {
-        Ok(response) => encode(response),
+        Ok(response) => encode(response, running),
         Err(error) => {
             tracing::error!(%error, "a request ended in a panic");
             let message = "the request could not be served; the log says why";
@@ -94,9 +97,18 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
     Ok(read)
 }
 
-fn encode(response: HttpResponse) -> Response {
+/// The response as it is sent. A stream ends when it is time to end, so that its client comes back.
+fn encode(response: dormouse_api::Response, running: Running) -> Response {
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut encoded = (status, Json(response.body)).into_response();
+    let body = match response.content {
+        Content::Whole(bytes) => Body::from(bytes),
+        Content::Live(pieces) => {
+            let stopping = async move { running.stopping().await };
+            Body::from_stream(pieces.take_until(Box::pin(stopping)).map(Ok::<_, Infallible>))
+        }
+    };
+    let mut encoded = (status, body).into_response();
+    encoded.headers_mut().remove(header::CONTENT_TYPE);
     for (name, value) in response.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             encoded.headers_mut().insert(name, value);

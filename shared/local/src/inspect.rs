@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use crate::store::EmbeddedError;
 use crate::target::{Opened, TargetError};
 pub(crate) use ask::Ask;
-use print::{Printer, Row};
+pub(crate) use print::Printer;
+use print::Row;
 
 /// Said where a wake-up is to be registered and there is nothing to register it with.
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \

@@ -22,14 +22,17 @@ mod dev;
 mod folder;
 mod gateway;
 mod inspect;
+mod keys;
 mod lifetime;
 mod pattern;
 mod rules;
+mod rung;
 mod scheduler;
 mod spool;
 mod store;
 mod subscriptions;
 mod sweeper;
+mod talk;
 mod target;
 mod tour;
 

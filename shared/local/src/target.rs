@@ -8,11 +8,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
+use dormouse_api::Chronicle;
 use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, RandomIds, StoreConfig, SystemClock};
 use dormouse_engine::EngineError;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, SignalSubscriptions, StateStore, Subscription, SubscriptionError,
+    BusError, Clock, Event, EventBus, Records, SignalSubscriptions, StateStore, Subscription, SubscriptionError,
 };
 
 use crate::bus::{Deliveries, LocalBus};
@@ -59,9 +60,12 @@ pub(crate) enum TargetError {
 /// A store with a harness on it.
 pub(crate) struct Opened {
     pub(crate) harness: Harness,
+    records: Arc<dyn Records>,
     /// What has to live as long: the folder's lock, its store, and the receiving end of its bus.
-    held: Option<(EmbeddedDynamoDb, DataFolder, Deliveries)>,
+    held: Option<Held>,
 }
+
+type Held = (EmbeddedDynamoDb, DataFolder, Deliveries);
 
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,9 +83,14 @@ impl Opened {
         self.held.is_some()
     }
 
+    /// What reads the documents of the store.
+    pub(crate) fn records(&self) -> Arc<dyn Records> {
+        self.records.clone()
+    }
+
     /// Closes the store, where it is this process's.
     pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
-        drop(self.harness);
+        drop((self.harness, self.records));
         match self.held {
             Some((store, _folder, _deliveries)) => store.stop().await,
             None => Ok(()),
@@ -101,7 +110,7 @@ impl Target {
                     Err(_) => Arc::new(NoBus),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                Ok(Opened { harness: harness(store, bus, Arc::new(LeftToTheSweep))?, held: None })
+                opened(store, bus, Arc::new(LeftToTheSweep), None)
             }
             None => self.open_folder(config).await,
         }
@@ -117,7 +126,7 @@ impl Target {
                 let endpoint = DataFolder::endpoint(&self.data);
                 let endpoint = endpoint.map_err(|error| TargetError::NoEndpoint { folder: taken, error })?;
                 let store = on(&loopback_client(&endpoint), config);
-                Ok(Opened { harness: harness(store, Arc::new(NoBus), Arc::new(LeftToTheSweep))?, held: None })
+                opened(store, Arc::new(NoBus), Arc::new(LeftToTheSweep), None)
             }
             Err(error @ FolderError::Io { .. }) => Err(error.into()),
         }
@@ -132,22 +141,25 @@ async fn own(folder: DataFolder, config: StoreConfig) -> Result<Opened, TargetEr
     let scheduler = LocalScheduler::open(folder.path().join("timers"), clock)?;
     let store = on(&embedded.client(), config);
     let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
-    Ok(Opened { harness: harness(store, Arc::new(bus), subscriptions)?, held: Some((embedded, folder, deliveries)) })
+    opened(store, Arc::new(bus), subscriptions, Some((embedded, folder, deliveries)))
 }
 
 fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {
     DynamoDbStateStore::new(client, TABLE, config)
 }
 
-fn harness(
+fn opened(
     store: DynamoDbStateStore,
     bus: Arc<dyn EventBus>,
     subscriptions: Arc<dyn SignalSubscriptions>,
-) -> Result<Harness, EngineError> {
+    held: Option<Held>,
+) -> Result<Opened, TargetError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
-    let engine = engine(Arc::new(store), clock);
-    Ok(Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned)))
+    let store = Arc::new(store);
+    let told = Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone()));
+    let harness = Harness::new(engine(told, clock), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
+    Ok(Opened { harness, records: store, held })
 }
 
 fn access(endpoint: Option<String>) -> Result<Access, TargetError> {

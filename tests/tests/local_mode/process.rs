@@ -115,6 +115,18 @@ impl Dormouse {
         &self.data
     }
 
+    /// The command line, asked about this process.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(arguments).arg("--data").arg(&self.data).stderr(Stdio::inherit());
+        command
+    }
+
+    /// The development key that it printed.
+    pub(crate) fn api_key(&self) -> String {
+        self.awaited_line("api key: ")
+    }
+
     /// Everything that it printed for a person, up to the last line of the tour.
     pub(crate) fn tour(&self) -> String {
         self.awaited_line("All routes: ");

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use dormouse_api::{Bell, Chronicle, Content, StreamLimits};
 use dormouse_aws::{
     AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
     StoreConfig, SystemClock, TokioSpawner,
@@ -11,8 +12,11 @@ use dormouse_engine::{
     CompiledGraph, END, Engine, Ports, Reducer, SessionPolicy, TypedGraph, Update, current, suspend,
 };
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, Config, HttpRequest, HttpResponse, Limits, Parts};
-use dormouse_ports::{Clock, Event, EventBus, Map, SignalDescriptor};
+use dormouse_lambda::{App, Config, HttpRequest, HttpResponse, Limits, Parts, Server, Wire};
+use dormouse_ports::{Clock, Event, EventBus, Map, SignalDescriptor, SignalSubscriptions};
+use dormouse_protocol::PROTOCOL_VERSION;
+use dormouse_protocol::cursor::Cursors;
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -22,6 +26,7 @@ use crate::template::Template;
 /// A function behind the gate of its role.
 pub(crate) struct Function {
     pub(crate) app: App,
+    pub(crate) server: Server,
     pub(crate) gate: Gate,
     pub(crate) config: Config,
     key: String,
@@ -43,7 +48,29 @@ impl Function {
         });
         let config = config.expect("the environment of the template is complete");
         let key = environment["DORMOUSE_SIGNAL_KEY"].as_str().expect("a key").to_owned();
-        Self { app: app(&config), gate, config, key }
+        let server = server(&config, name == "Stream");
+        Self { app: server.app().clone(), server, gate, config, key }
+    }
+
+    /// What the protocol answers to whoever holds `key`: status and body, of a stream its first piece.
+    pub(crate) async fn speak(&self, key: &str, method: &str, target: &str, body: &Value) -> (u16, Value) {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let headers = [
+            ("content-type", "application/json".to_owned()),
+            ("authorization", format!("Bearer {key}")),
+            ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let (method, path, query) = (method.to_owned(), path.to_owned(), query.to_owned());
+        let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
+        let response = self.server.http(HttpRequest { method, path, query, headers, body, time_left: None }).await;
+        match response.content {
+            Content::Whole(bytes) => (response.status, serde_json::from_slice(&bytes).expect("JSON")),
+            Content::Live(mut pieces) => {
+                let first = pieces.next().await.expect("a stream says something");
+                (response.status, String::from_utf8(first).expect("text").into())
+            }
+        }
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
@@ -63,8 +90,8 @@ impl Function {
     }
 }
 
-/// The composition of `boot`, with one graph more.
-fn app(config: &Config) -> App {
+/// The composition of `boot`, with two graphs more.
+fn server(config: &Config, reads_only: bool) -> Server {
     let config = config.clone();
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -73,8 +100,9 @@ fn app(config: &Config) -> App {
     let graphs = GraphRegistry::new(
         shipped.iter().cloned().chain([Arc::new(errand(bus.clone(), true)), Arc::new(errand(bus.clone(), false))]),
     );
+    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let ports = Ports {
-        store: Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default())),
+        store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
         clock: clock.clone(),
         ids: Arc::new(RandomIds),
         spawner: Arc::new(TokioSpawner),
@@ -91,17 +119,30 @@ fn app(config: &Config) -> App {
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
     };
-    App::new(Parts {
+    let subscriptions: Arc<dyn SignalSubscriptions> =
+        Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
+    let wire = Wire {
+        records: store,
+        subscriptions: subscriptions.clone(),
+        cursors: Cursors::new(config.callback_secret.as_bytes()),
+        base_url: None,
+        stream_url: None,
+        bell: Bell::default(),
+        streams: StreamLimits::default(),
+        reads_only,
+    };
+    let app = App::new(Parts {
         engine: Engine::new(ports),
         graphs,
-        subscriptions: Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock)),
+        subscriptions,
         bus,
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: None,
         limits: Limits::default(),
         telemetry: None,
-    })
+    });
+    Server::new(app, wire)
 }
 
 /// What the graph `errand` works on.

@@ -12,10 +12,13 @@ mod template;
 
 use std::time::Duration;
 
+use dormouse_api::Keys;
+use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::Transmission;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
+use dormouse_protocol::Scope;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -44,17 +47,18 @@ struct Scene {
     inbound: Function,
     signal: Function,
     wakeup: Function,
+    stream: Function,
 }
 
 impl Scene {
     async fn set() -> Self {
         let (template, store) = (Template::read(), EmbeddedDynamoDb::start(&Place::Memory).await.unwrap());
         ensure_table(&store.client(), "dormouse").await.unwrap();
-        let [inbound, signal, wakeup] = ["Inbound", "Signal", "Wakeup"].map(|name| {
+        let [inbound, signal, wakeup, stream] = ["Inbound", "Signal", "Wakeup", "Stream"].map(|name| {
             let (template, endpoint) = (&template, store.endpoint());
             async move { Function::start(template, name, endpoint).await }
         });
-        Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, store }
+        Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, stream: stream.await, store }
     }
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
@@ -75,8 +79,8 @@ impl Scene {
         answer.body
     }
 
-    fn functions(&self) -> [(&'static str, &Function); 3] {
-        [("inbound", &self.inbound), ("signal", &self.signal), ("wakeup", &self.wakeup)]
+    fn functions(&self) -> [(&'static str, &Function); 4] {
+        [("inbound", &self.inbound), ("signal", &self.signal), ("wakeup", &self.wakeup), ("stream", &self.stream)]
     }
 }
 
@@ -95,6 +99,7 @@ async fn roles_grant_what_is_used_and_what_is_granted_is_used() {
     requests(&scene).await;
     signals(&scene).await;
     times(&scene).await;
+    tasks(&scene).await;
     let mut unused = Vec::new();
     for (name, function) in scene.functions() {
         assert_eq!(function.gate.denied(), [], "{name} asks for what its role does not grant");
@@ -206,14 +211,67 @@ async fn times(scene: &Scene) {
     let (journal, growing) = (Journal::default(), GrowingLists::default());
     let commit = Commit { id: "accept".to_owned(), now, session: None, invocation, journal, growing };
     store.commit(&commit).await.unwrap();
-    let detail = json!({ "invocation_id": "accepted" });
-    let call = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "id": "e", "detail": detail });
-    assert_eq!(scene.wakeup.app.wakeup(call, None).await.unwrap()["status"], "suspended");
+    assert_eq!(scene.wakeup.app.wakeup(work("accepted"), None).await.unwrap()["status"], "suspended");
     let asleep = scene.errand("s8", None, "PT0S").await;
     let due = json!({ "dormouse_wakeup": { "invocation_id": text(&asleep, "invocation_id"), "generation": 1 } });
     scene.wakeup.gate.fail(true);
     assert!(scene.wakeup.app.wakeup(due, None).await.is_err());
     scene.wakeup.gate.fail(false);
+}
+
+/// What all of them do for tasks.
+async fn tasks(scene: &Scene) {
+    let store = DynamoDbStateStore::new(&scene.store.client(), "dormouse", StoreConfig::default());
+    let (token, now) = (KeyToken::generate([7; CHANCE]), Timestamp::now());
+    let scopes = Scope::ALL.iter().copied().collect();
+    let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
+    let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
+    let (id, growing) = ("key".to_owned(), GrowingLists::default());
+    store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
+    let key = token.reveal();
+    let post = async |target: &str, body: Value| {
+        let (status, answer) = scene.inbound.speak(&key, "POST", target, &body).await;
+        assert!(matches!(status, 200..=202), "{target}: {answer}");
+        answer
+    };
+    let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/" })).await;
+    let asked = json!({ "workspace_id": workspace["id"], "persona_id": "persona_errand" });
+    let session = post("/v1/sessions", asked).await;
+    let session = format!("/v1/sessions/{}", text(&session, "id"));
+    let part = json!({ "type": "text", "text": noise() });
+    post(&format!("{session}/messages"), json!({ "message": { "role": "user", "parts": [part] } })).await;
+    let begin = async || {
+        let task = post(&format!("{session}/tasks"), json!({ "input": { "within": "PT1H" } })).await;
+        let id = text(&task, "id").to_owned();
+        scene.wakeup.app.wakeup(work(&id), None).await.unwrap();
+        id
+    };
+    let id = begin().await;
+    let event = json!({ "dormouse_signal": { "signal_id": format!("ask-{id}"), "payload": {}, "event_id": "e" } });
+    assert_eq!(scene.signal.app.event(event, None).await.unwrap()["status"], "suspended");
+    let answer = json!({ "type": "json", "value": { "note": "done" } });
+    let answer = json!({ "kind": "input", "message": { "role": "user", "parts": [answer] } });
+    post(&format!("/v1/tasks/{id}/messages"), answer).await;
+    assert_eq!(scene.wakeup.app.wakeup(work(&id), None).await.unwrap()["status"], "completed");
+    post(&format!("/v1/tasks/{}/cancel", begin().await), json!({})).await;
+    for function in [&scene.inbound, &scene.stream] {
+        let (_, events) = function.speak(&key, "GET", &format!("{session}/events"), &Value::Null).await;
+        let after = format!("{session}/events/stream?after_event_id={}", text(&events["data"][0], "id"));
+        for target in ["/v1/sessions", "/v1/events/stream", &after] {
+            let (status, answer) = function.speak(&key, "GET", target, &Value::Null).await;
+            assert_eq!(status, 200, "{target}: {answer}");
+        }
+    }
+    let (status, refusal) =
+        scene.stream.speak(&key, "POST", "/v1/workspaces", &json!({ "name": "w", "root": "/" })).await;
+    assert_eq!(status, 501, "{refusal}");
+    let (status, refusal) = scene.stream.speak(&key, "POST", "/graphs/errand/turns", &json!({ "state": {} })).await;
+    assert_eq!(status, 404, "{refusal}");
+}
+
+/// The call for a worker that begins or continues the invocation `id`.
+fn work(id: &str) -> Value {
+    json!({ "source": "dormouse", "detail-type": "Dormouse Work", "id": "e", "detail": { "invocation_id": id } })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,8 +302,10 @@ fn the_template_makes_the_table_of_the_store() {
 #[test]
 fn every_call_in_the_code_is_granted_or_made_outside_of_functions() {
     let template = Template::read();
-    let statements: Vec<Value> =
-        ["InboundRole", "SignalRole", "WakeupRole"].iter().flat_map(|role| template.statements(role)).collect();
+    let statements: Vec<Value> = ["InboundRole", "SignalRole", "WakeupRole", "StreamRole"]
+        .iter()
+        .flat_map(|role| template.statements(role))
+        .collect();
     let granted: Vec<String> = policy::grants(&statements).iter().map(|grant| snake(grant.action())).collect();
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/aws/src");
     let mut calls: Vec<String> = files(&source).iter().flat_map(|text| calls(text)).collect();

@@ -79,6 +79,7 @@ impl Template {
 fn attribute(path: &str) -> String {
     match path {
         "Api.ApiEndpoint" => "https://agents.example.com".to_owned(),
+        "StreamUrl.FunctionUrl" => "https://streams.example.com/".to_owned(),
         "StateTable.Arn" => table_arn("dormouse"),
         "Bus.Arn" => format!("arn:aws:events:{PLACE}:event-bus/{STACK}"),
         "SchedulerRole.Arn" => "arn:aws:iam::123456789012:role/scheduler".to_owned(),

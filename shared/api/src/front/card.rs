@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use dormouse_protocol::envelope::{Envelope, Map};
 use dormouse_protocol::id::{AgentCardId, SkillId};
 use dormouse_protocol::resource::{
-    A2aAgentCapabilities, A2aAgentCard, A2aAgentInterface, A2aAgentProvider, A2aAgentSkill, A2aTransport,
+    A2aAgentCapabilities, A2aAgentCard, A2aAgentInterface, A2aAgentProvider, A2aAgentSkill, A2aTransport, AutonomyTier,
     HarnAgentCard, HarnAgentInterface, HarnTransport, Skill,
 };
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
 use super::About;
+use crate::Offer;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
@@ -31,10 +32,10 @@ pub(super) fn harn(about: &About) -> HarnAgentCard {
         description: DESCRIPTION.to_owned(),
         protocol_version: PROTOCOL_VERSION.to_owned(),
         a2a_card: a2a(about),
-        skills: about.graphs.iter().map(|graph| skill(graph, about)).collect(),
+        skills: about.offers.iter().map(|offer| skill(offer, about)).collect(),
         harn_interfaces: interfaces.clone(),
         interfaces,
-        persona_ids: Vec::new(),
+        persona_ids: about.offers.iter().map(Offer::persona_id).collect(),
         capabilities: ["rest", "sse"].map(str::to_owned).to_vec(),
         auth_schemes: vec!["bearer".to_owned()],
         receipt_policy: Some("disabled".to_owned()),
@@ -71,36 +72,32 @@ pub(super) fn a2a(about: &About) -> A2aAgentCard {
         security: vec![BTreeMap::from([("bearerAuth".to_owned(), Vec::new())])],
         default_input_modes: modes(),
         default_output_modes: modes(),
-        skills: about.graphs.iter().map(|graph| a2a_skill(graph)).collect(),
+        skills: about.offers.iter().map(a2a_skill).collect(),
         signatures: Vec::new(),
         icon_url: None,
     }
 }
 
-fn runs(graph: &str) -> String {
-    format!("Runs the graph {graph} as a task of a session.")
-}
-
-fn skill(graph: &str, about: &About) -> Skill {
+fn skill(offer: &Offer, about: &About) -> Skill {
     Skill {
-        envelope: Envelope::new(SkillId::new(format!("skill_{graph}")), about.since),
-        name: graph.to_owned(),
-        description: runs(graph),
+        envelope: Envelope::new(SkillId::new(format!("skill_{}", offer.graph)), about.since),
+        name: offer.graph.clone(),
+        description: offer.description.clone(),
         input_schema: None,
         output_schema: None,
         source: None,
         version: None,
         capabilities: vec![Scope::TasksWrite.as_str().to_owned()],
-        requires_approval: false,
+        requires_approval: offer.autonomy_tier == AutonomyTier::ActWithApproval,
         deprecated: false,
     }
 }
 
-fn a2a_skill(graph: &str) -> A2aAgentSkill {
+fn a2a_skill(offer: &Offer) -> A2aAgentSkill {
     A2aAgentSkill {
-        id: graph.to_owned(),
-        name: graph.to_owned(),
-        description: runs(graph),
+        id: offer.graph.clone(),
+        name: offer.graph.clone(),
+        description: offer.description.clone(),
         tags: vec!["graph".to_owned()],
         examples: Vec::new(),
         input_modes: Vec::new(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Front, card, page};
 use crate::http::Content;
-use crate::{Request, Response};
+use crate::{Offer, Request, Response};
 
 /// Where a person reads about the API.
 const DOCS: &str = "/docs";
@@ -37,8 +37,8 @@ pub struct About {
     pub base_url: String,
     /// Where its streams are served, if elsewhere.
     pub stream_url: Option<String>,
-    /// What can be asked of it: the names of its graphs.
-    pub graphs: Vec<String>,
+    /// Who can be asked to do something.
+    pub offers: Vec<Offer>,
     /// Since when it is as it is.
     pub since: Timestamp,
 }

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
 use dormouse_api::{
-    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Operations, Request, Response, StreamLimits, Streams,
+    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Offer, Operations, Request, Response, StreamLimits,
+    Streams,
 };
 use dormouse_ports::{
     Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
@@ -13,6 +14,7 @@ use dormouse_protocol::event::Place;
 use dormouse_protocol::id::{Identifier, SessionId, TaskId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
+use dormouse_protocol::resource::AutonomyTier;
 use dormouse_protocol::{Draft, Event, EventKind, List, Map, PROTOCOL_VERSION, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock};
 use futures::StreamExt;
@@ -160,7 +162,7 @@ impl World {
                 version: "1.2.3".to_owned(),
                 base_url: "https://agents.example.com".to_owned(),
                 stream_url: None,
-                graphs: vec!["chat".to_owned()],
+                offers: vec![Offer::new("chat", "Talks.", AutonomyTier::ActAuto)],
                 since: clock.now(),
             },
             clock: clock.clone(),

@@ -19,6 +19,11 @@ impl CallbackSecret {
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
+
+    /// The bytes, for whatever else is signed with them and keeps its domain apart.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for CallbackSecret {

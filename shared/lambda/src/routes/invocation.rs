@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::encode::Holder;
+use crate::http::query_value;
 use crate::refusal::Refusal;
 use crate::{App, HttpRequest, HttpResponse, body};
 
@@ -70,7 +71,7 @@ impl App {
 
     /// Who asks. Nothing is loaded before the token is known to be right.
     fn holder(&self, id: &str, request: &HttpRequest) -> Result<(InvocationId, Holder), Refusal> {
-        let token = request.query_value("token").ok_or_else(Refusal::no_invocation)?;
+        let token = query_value(request, "token").ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
         let generation = self.callbacks().verify(&id, &token).ok_or_else(Refusal::no_invocation)?;
         Ok((id, Holder::Token { token, generation }))

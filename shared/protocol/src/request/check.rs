@@ -33,7 +33,6 @@ impl Request for CreatePersonaRequest {}
 impl Request for CreateVaultRequest {}
 impl Request for CreateWorkspaceRequest {}
 impl Request for ForkSessionRequest {}
-impl Request for RegisterArtifactRequest {}
 impl Request for SubmitTaskRequest {}
 impl Request for TruncateSessionRequest {}
 impl Request for UpdatePersonaRequest {}
@@ -41,6 +40,32 @@ impl Request for UpdateSessionRequest {}
 impl Request for UpdateWorkspaceRequest {}
 impl Request for VerifyReceiptRequest {}
 impl Request for WriteWorkspaceFileRequest {}
+
+impl Request for RegisterArtifactRequest {
+    fn check(&self) -> Result<(), ProtocolError> {
+        let wrong = || ProtocolError::invalid("uri", "expected a URI or a relative reference");
+        if self.uri.as_deref().is_none_or(is_uri_reference) { Ok(()) } else { Err(wrong()) }
+    }
+}
+
+/// Whether `text` is a URI reference as RFC 3986 spells them: its characters, whole escapes, and a scheme where the
+/// first segment has a colon.
+fn is_uri_reference(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_escape = |at: usize| bytes.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    let is_allowed = |(at, byte): (usize, &u8)| match byte {
+        b'%' => is_escape(at),
+        b'#' => !bytes.get(at + 1..).unwrap_or_default().contains(&b'#'),
+        other => other.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=".contains(other),
+    };
+    let first = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    let has_scheme = first.split_once(':').is_none_or(|(scheme, _)| is_scheme(scheme));
+    has_scheme && bytes.iter().enumerate().all(is_allowed)
+}
 
 impl Request for CreateSessionRequest {
     fn check(&self) -> Result<(), ProtocolError> {
@@ -72,6 +97,21 @@ impl Request for ReplayTaskRequest {
                 Err(ProtocolError::invalid("override", "an exact replay replaces nothing"))
             }
             ReplayMode::Exact | ReplayMode::WithOverrides | ReplayMode::FromCheckpoint => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uri_references_are_those_of_the_rfc() {
+        for good in ["", "https://a.example/b%20c?d=e#f", "s3:bucket/key", "/a:b", "a/b:c", "?x:y", "data:,x"] {
+            assert!(is_uri_reference(good), "{good}");
+        }
+        for bad in [":x", "1a:x", "a b", "%zz", "%2", "\u{e9}", "a#b#c", "a\nb", "<x>"] {
+            assert!(!is_uri_reference(bad), "{bad}");
         }
     }
 }

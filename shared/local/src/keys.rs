@@ -1,0 +1,263 @@
+//! `dormouse keys`: makes, lists and revokes API keys, in the store itself.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use dormouse_api::Keys;
+use dormouse_api::keys::{CHANCE, Grant, KeyInfo, KeyToken};
+use dormouse_ports::{Commit, CommitError, GrowingLists, Journal, StateStore, StoreError};
+use dormouse_protocol::Scope;
+use jiff::{SignedDuration, Timestamp};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::inspect::Printer;
+use crate::store::EmbeddedError;
+use crate::target::{Target, TargetError};
+
+/// The tenant of local mode, and of keys that name none.
+pub(crate) const TENANT: &str = "default";
+/// How many keys are listed at once.
+const PAGE: usize = 100;
+
+/// What can be done with keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AskKeys {
+    /// Make a key and print it: it is shown this once, and only its hash is kept.
+    #[command(after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read\n  \
+        dormouse keys create --actor grace --workspace workspace_01J… --expires-in 30d --table dormouse\n\n\
+        JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\"}")]
+    Create(Create),
+    /// List the keys, without what is secret of them.
+    #[command(
+        after_help = "JSON: {\"keys\": [{\"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \
+        \"expires_at\"}], \"next\"}"
+    )]
+    List(List),
+    /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
+    #[command(after_help = "JSON: {\"revoked\"}\nExit code 4: there is no such key.")]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Create {
+    /// The name that resources and events give whoever holds the key.
+    #[arg(long, value_name = "NAME")]
+    actor: String,
+    /// Whose resources it can see at all.
+    #[arg(long, default_value = TENANT, value_name = "NAME")]
+    tenant: String,
+    /// Only this workspace; may be given again. All of the tenant's without it.
+    #[arg(long, value_name = "WORKSPACE_ID")]
+    workspace: Vec<String>,
+    /// What it may do, `tasks:read` for example; may be given again. Everything without it.
+    #[arg(long, value_name = "SCOPE", value_parser = scope)]
+    scope: Vec<Scope>,
+    /// After which time it is refused, `30d` or `12h` for example. Never without it.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    expires_in: Option<SignedDuration>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// The id of the key behind which the list goes on.
+    #[arg(long, value_name = "KEY_ID")]
+    after: Option<String>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Revoke {
+    /// Which key: the digits behind `dm_`, without the secret.
+    #[arg(value_name = "KEY_ID")]
+    id: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Why nothing became of it. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeysError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    #[error("this machine gives no random numbers: {0}")]
+    NoChance(String),
+    #[error("there is no key {0}")]
+    NoKey(String),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl KeysError {
+    /// With which code the process ends.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NoKey(_) => ExitCode::from(4),
+            Self::Target(_)
+            | Self::Store(_)
+            | Self::Commit(_)
+            | Self::Embedded(_)
+            | Self::NoChance(_)
+            | Self::Io(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Does what `ask` says.
+pub(crate) async fn keys(ask: AskKeys) -> Result<(), KeysError> {
+    match ask {
+        AskKeys::Create(ask) => create(ask).await,
+        AskKeys::List(ask) => list(ask).await,
+        AskKeys::Revoke(ask) => revoke(ask).await,
+    }
+}
+
+async fn create(ask: Create) -> Result<(), KeysError> {
+    let now = Timestamp::now();
+    let all = || Scope::ALL.iter().copied().collect();
+    let grant = Grant {
+        actor: ask.actor,
+        tenant: ask.tenant,
+        workspaces: (!ask.workspace.is_empty()).then(|| ask.workspace.into_iter().map(Into::into).collect()),
+        scopes: if ask.scope.is_empty() { all() } else { ask.scope.into_iter().collect() },
+        expires_at: ask.expires_in.map(|duration| now + duration),
+    };
+    let token = generate()?;
+    let opened = ask.target.open(1).await?;
+    let kept = keep(&*opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
+    opened.close().await?;
+    kept?;
+    let mut told = json!(KeyInfo { id: token.id().to_owned(), created_at: now, grant });
+    told["key"] = token.reveal().into();
+    Ok(Printer::new(ask.json).fields(&told)?)
+}
+
+async fn list(ask: List) -> Result<(), KeysError> {
+    let opened = ask.target.open(1).await?;
+    let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
+    opened.close().await?;
+    let (page, printer) = (page?, Printer::new(ask.json));
+    if ask.json {
+        return Ok(printer.json(&json!({ "keys": page.items, "next": page.next }))?);
+    }
+    if page.items.is_empty() {
+        printer.line("there are no keys")?;
+    }
+    for key in &page.items {
+        let grant = &key.grant;
+        let until = grant.expires_at.map_or_else(String::new, |end| format!(", until {end}"));
+        let scopes = grant.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
+        printer.line(&format!(
+            "{}  {} of {}, since {}{until}: {scopes}",
+            key.id, grant.actor, grant.tenant, key.created_at
+        ))?;
+    }
+    match page.next {
+        Some(next) => Ok(printer.line(&format!("more follows: --after {next}"))?),
+        None => Ok(()),
+    }
+}
+
+async fn revoke(ask: Revoke) -> Result<(), KeysError> {
+    let (now, opened) = (Timestamp::now(), ask.target.open(1).await?);
+    let revoked = take_away(&*opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
+    opened.close().await?;
+    if !revoked? {
+        return Err(KeysError::NoKey(ask.id));
+    }
+    Ok(Printer::new(ask.json).fields(&json!({ "revoked": ask.id }))?)
+}
+
+async fn take_away(store: &dyn StateStore, keys: &Keys, id: &str, now: Timestamp) -> Result<bool, KeysError> {
+    match keys.revocation(id, now).await? {
+        Some(revocation) => keep(store, revocation, now).await.map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Sees to it that `key` is a key of everything in local mode.
+pub(crate) async fn admit(
+    store: &dyn StateStore,
+    keys: &Keys,
+    key: &KeyToken,
+    now: Timestamp,
+) -> Result<(), KeysError> {
+    let grant = Grant {
+        actor: "developer".to_owned(),
+        tenant: TENANT.to_owned(),
+        workspaces: None,
+        scopes: Scope::ALL.iter().copied().collect(),
+        expires_at: None,
+    };
+    match keys.revocation(key.id(), now).await? {
+        Some(_) => Ok(()),
+        None => keep(store, Keys::creation(key, grant, now), now).await,
+    }
+}
+
+/// A new key, by the random source of the operating system.
+pub(crate) fn generate() -> Result<KeyToken, KeysError> {
+    let mut chance = [0; CHANCE];
+    OsRng.try_fill_bytes(&mut chance).map_err(|error| KeysError::NoChance(error.to_string()))?;
+    Ok(KeyToken::generate(chance))
+}
+
+async fn keep(store: &dyn StateStore, journal: Journal, now: Timestamp) -> Result<(), KeysError> {
+    let (id, growing) = (Uuid::new_v4().to_string(), GrowingLists::default());
+    Ok(store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await?)
+}
+
+fn scope(word: &str) -> Result<Scope, String> {
+    let known = || Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ");
+    Scope::parse(word).ok_or_else(|| format!("there are: {}", known()))
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let day = |days: &str| days.parse::<i64>().ok().and_then(|days| days.checked_mul(24));
+    let duration = match text.strip_suffix('d').and_then(day) {
+        Some(hours) => Some(SignedDuration::from_hours(hours)),
+        None => text.parse().ok(),
+    };
+    duration.filter(SignedDuration::is_positive).ok_or_else(|| "expected a duration, 30d or 12h for example".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_days_too() {
+        assert_eq!(duration("30d"), Ok(SignedDuration::from_hours(720)));
+        assert_eq!(duration("12h"), Ok(SignedDuration::from_hours(12)));
+        assert_eq!(duration("PT5M"), Ok(SignedDuration::from_mins(5)));
+        for wrong in ["", "d", "0d", "-1d", "soon", "99999999999999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn two_keys_are_never_the_same() {
+        assert_ne!(generate().expect("chance").reveal(), generate().expect("chance").reveal());
+    }
+}

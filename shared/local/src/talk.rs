@@ -1,0 +1,197 @@
+//! The commands that speak the protocol with a server: send work, watch it, answer what it waits for.
+
+mod ask;
+mod client;
+mod follow;
+mod show;
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+
+use dormouse_protocol::resource::{
+    AppendTaskMessageRequest, CreateSessionRequest, CreateWorkspaceRequest, MessageInput, Part, Role, SubmitInput,
+    SubmitTaskRequest, Task, TaskMessageKind, TaskStatus, Workspace,
+};
+use dormouse_protocol::{List, Map};
+use serde_json::{Value, json};
+
+pub(crate) use ask::Talk;
+use ask::{Answering, Place, Send, Tail};
+use client::Client;
+pub(crate) use client::TalkError;
+use show::Show;
+
+/// How a command ended that did what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As one hopes.
+    Fine,
+    /// The task that was watched failed or was canceled.
+    Failed,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Fine => Self::SUCCESS,
+            Ending::Failed => Self::from(5),
+        }
+    }
+}
+
+/// Does what `talk` says.
+pub(crate) async fn talk(talk: Talk) -> Result<Ending, TalkError> {
+    match talk {
+        Talk::Send(asked) => send(asked).await,
+        Talk::Tail(asked) => tail(asked).await,
+        Talk::Approve(asked) => answer(asked, true).await,
+        Talk::Deny(asked) => answer(asked, false).await,
+    }
+}
+
+async fn send(asked: Send) -> Result<Ending, TalkError> {
+    let client = Client::open(&asked.server)?;
+    let input = input(read(&asked.input)?);
+    let session_id = match asked.session {
+        Some(session_id) => session_id,
+        None => open_session(&client, asked.workspace, asked.persona.as_deref()).await?,
+    };
+    let body = json!(SubmitTaskRequest {
+        session_id: None,
+        workspace_id: None,
+        persona_id: asked.persona.as_deref().map(|name| persona(name).into()),
+        branch_id: None,
+        parent_task_id: None,
+        input,
+        metadata: Map::new(),
+    });
+    let task: Task = client.write(&format!("/v1/sessions/{session_id}/tasks"), &body).await?;
+    let show = Show::new(asked.json);
+    if !asked.follow {
+        show.task(&task)?;
+        return Ok(Ending::Fine);
+    }
+    if !asked.json {
+        show.task(&task)?;
+    }
+    watch(&client, task.envelope.id.as_str(), None, &show).await
+}
+
+/// An object is a structured payload; everything else is what a user says.
+fn input(text: String) -> SubmitInput {
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(payload)) => SubmitInput::Payload(payload),
+        Ok(_) | Err(_) => SubmitInput::Message(MessageInput::user(text)),
+    }
+}
+
+fn persona(name: &str) -> String {
+    if name.starts_with("persona_") { name.to_owned() } else { format!("persona_{name}") }
+}
+
+async fn open_session(
+    client: &Client,
+    workspace: Option<String>,
+    persona_name: Option<&str>,
+) -> Result<String, TalkError> {
+    let workspace_id = match workspace {
+        Some(workspace) => workspace,
+        None => any_workspace(client).await?,
+    };
+    let body = json!(CreateSessionRequest {
+        workspace_id: workspace_id.into(),
+        persona_id: persona_name.map(|name| persona(name).into()),
+        vault_ids: Vec::new(),
+        memory_ids: Vec::new(),
+        skill_ids: Vec::new(),
+        initial_messages: Vec::new(),
+        metadata: Map::new(),
+    });
+    let session: Value = client.write("/v1/sessions", &body).await?;
+    Ok(session["id"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The first workspace that there is; a new one where there is none.
+async fn any_workspace(client: &Client) -> Result<String, TalkError> {
+    let first: List<Workspace> = client.read("/v1/workspaces?limit=1").await?;
+    if let Some(workspace) = first.data.into_iter().next() {
+        return Ok(workspace.envelope.id.as_str().to_owned());
+    }
+    let body = json!(CreateWorkspaceRequest {
+        name: "default".to_owned(),
+        root: "/".to_owned(),
+        image: None,
+        packages: Vec::new(),
+        network_policy: Map::new(),
+        sandbox_backend: None,
+        metadata: Map::new(),
+    });
+    let workspace: Workspace = client.write("/v1/workspaces", &body).await?;
+    Ok(workspace.envelope.id.as_str().to_owned())
+}
+
+async fn tail(asked: Tail) -> Result<Ending, TalkError> {
+    let client = Client::open(&asked.server)?;
+    let show = Show::new(asked.json);
+    match asked.place {
+        Place { task: Some(task), .. } => watch(&client, &task, asked.after, &show).await,
+        Place { session: Some(session), .. } => {
+            follow_all(&client, &format!("/v1/sessions/{session}/events/stream"), asked.after, &show).await
+        }
+        Place { task: None, session: None } => follow_all(&client, "/v1/events/stream", asked.after, &show).await,
+    }
+}
+
+/// Shows events until somebody stops the command.
+async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &Show) -> Result<Ending, TalkError> {
+    follow::follow(client, path, after, |event| show.event(event).map(|()| false)).await?;
+    Ok(Ending::Fine)
+}
+
+/// Shows what happens to a task until it has ended.
+async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<Ending, TalkError> {
+    let path = format!("/v1/tasks/{task_id}/stream");
+    follow::follow(client, &path, after, |event| {
+        show.event(event)?;
+        Ok(show::ends_its_task(event))
+    })
+    .await?;
+    let task: Task = client.read(&format!("/v1/tasks/{task_id}")).await?;
+    show.task(&task)?;
+    Ok(if task.status == TaskStatus::Completed { Ending::Fine } else { Ending::Failed })
+}
+
+/// Answers what a task waits for with yes or no, and with the fields of the payload.
+async fn answer(asked: Answering, approved: bool) -> Result<Ending, TalkError> {
+    let client = Client::open(&asked.server)?;
+    let mut payload = Map::from_iter([("approved".to_owned(), approved.into())]);
+    if let Some(more) = asked.payload {
+        let more: Map = serde_json::from_str(&read(&more)?).map_err(|error| TalkError::Payload(error.to_string()))?;
+        payload.extend(more);
+    }
+    let path = format!("/v1/tasks/{}", asked.task);
+    let task: Task = client.read(&path).await?;
+    if !task.status.is_suspended() {
+        return Err(TalkError::WaitsForNothing { task: asked.task, status: task.status.as_str() });
+    }
+    let message =
+        MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(payload))], metadata: Map::new() };
+    let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::ToolConfirmation, message });
+    let _: Value = client.write(&format!("{path}/messages"), &body).await?;
+    let show = Show::new(asked.json);
+    if asked.follow {
+        return watch(&client, &asked.task, None, &show).await;
+    }
+    show.task(&client.read(&path).await?)?;
+    Ok(Ending::Fine)
+}
+
+/// The text itself, or what the standard input holds for `-`.
+fn read(text: &str) -> Result<String, io::Error> {
+    if text != "-" {
+        return Ok(text.to_owned());
+    }
+    let mut read = String::new();
+    io::stdin().read_to_string(&mut read)?;
+    Ok(read)
+}

@@ -1,0 +1,115 @@
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// What can be said to a server.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Talk {
+    /// Submit a task, in a new session unless one is named.
+    #[command(after_help = "Examples:\n  dormouse send --persona chat 'Hello, who are you?'\n  \
+        dormouse send --persona expense-approval --follow '{\"employee\": \"Ada\", \"amount_cents\": 12000}'\n  \
+        echo '{\"text\": \"stretch\", \"after\": \"PT20S\"}' | dormouse send --persona reminder -\n\n\
+        JSON: the task; with --follow its events before it, one document a line.\n\
+        Exit code 5: the task that was followed failed or was canceled.")]
+    Send(Send),
+    /// Watch what happens, live: everything, a session, or a task until it ends.
+    ///
+    /// What happened before comes first. When the connection is lost it is taken up where it was.
+    #[command(after_help = "Examples:\n  dormouse tail\n  dormouse tail --session session_01J… --json\n  \
+        dormouse tail --task task_01J…\n\n\
+        JSON: events, one document a line; after the last one of a task the task.\n\
+        Exit code 4: there is no such session or task; 5: the task failed or was canceled.")]
+    Tail(Tail),
+    /// Say yes to what a task waits for.
+    #[command(
+        after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n\n\
+        Who answers is whoever the key belongs to.\n\
+        JSON: the task. Exit code 4: there is no such task."
+    )]
+    Approve(Answering),
+    /// Say no to what a task waits for.
+    #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"note\": \"not this month\"}'\n\n\
+        Who answers is whoever the key belongs to.\n\
+        JSON: the task. Exit code 4: there is no such task.")]
+    Deny(Answering),
+}
+
+/// Which server, and as whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Server {
+    /// Address of the server; without it that of the `dormouse dev` which runs on the data folder.
+    #[arg(long, env = "DORMOUSE_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// API key; without it the development key in the data folder. Better in the environment than on the command line.
+    #[arg(long, env = "DORMOUSE_KEY", value_name = "KEY", hide_env_values = true)]
+    pub(crate) key: Option<String>,
+    /// Data folder of local mode.
+    #[arg(long, default_value = ".dormouse", value_name = "FOLDER")]
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Send {
+    /// A JSON object, or text that a user says; `-` reads it from the standard input.
+    pub(crate) input: String,
+    /// Session to work in; a new one without it.
+    #[arg(long, value_name = "SESSION_ID")]
+    pub(crate) session: Option<String>,
+    /// Workspace of a new session; the first that there is without it.
+    #[arg(long, value_name = "WORKSPACE_ID", conflicts_with = "session")]
+    pub(crate) workspace: Option<String>,
+    /// Who shall do the work: the name of a graph.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) persona: Option<String>,
+    /// Watch the task until it ends.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Tail {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Begin behind this event.
+    #[arg(long, value_name = "EVENT_ID")]
+    pub(crate) after: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What is watched; everything when nothing is named.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Place {
+    /// Only this session.
+    #[arg(long, value_name = "SESSION_ID")]
+    pub(crate) session: Option<String>,
+    /// Only this task.
+    #[arg(long, value_name = "TASK_ID")]
+    pub(crate) task: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Answering {
+    /// Which task.
+    #[arg(value_name = "TASK_ID")]
+    pub(crate) task: String,
+    /// A JSON object with what else to answer; `-` reads it from the standard input.
+    pub(crate) payload: Option<String>,
+    /// Watch the task until it ends.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}

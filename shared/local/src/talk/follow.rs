@@ -1,0 +1,77 @@
+use std::io;
+use std::time::Duration;
+
+use dormouse_protocol::sse::{ERROR, Reader};
+use dormouse_protocol::{ErrorResponse, Event};
+use reqwest::Response;
+use tokio::time::{sleep, timeout};
+
+use super::client::{Client, TalkError, refusal};
+
+/// How long a stream may be silent that has begun: heartbeats come more often than every 30 seconds.
+const SILENCE: Duration = Duration::from_secs(65);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How a connection ended.
+enum Cut {
+    /// Whoever is told of events has heard enough.
+    Enough,
+    /// It is to be taken up again.
+    Again,
+}
+
+/// Tells of every event of the stream at `path` behind `after`, once and in order, until `tell` says that it is enough.
+/// Takes the stream up again whenever it ends.
+pub(super) async fn follow(
+    client: &Client,
+    path: &str,
+    mut after: Option<String>,
+    mut tell: impl FnMut(&Event) -> io::Result<bool>,
+) -> Result<(), TalkError> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let cursor = after.clone();
+        let cut = match client.stream(path, after.as_deref()).await {
+            Ok(response) => read(response, &mut after, &mut tell).await,
+            Err(error) => Err(error),
+        };
+        match cut {
+            Ok(Cut::Enough) => return Ok(()),
+            Ok(Cut::Again) => {}
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error),
+        }
+        pause = if after == cursor { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+        sleep(pause).await;
+    }
+}
+
+async fn read(
+    mut response: Response,
+    after: &mut Option<String>,
+    tell: &mut impl FnMut(&Event) -> io::Result<bool>,
+) -> Result<Cut, TalkError> {
+    let (mut reader, mut has_begun) = (Reader::new(), false);
+    loop {
+        let chunk = match has_begun {
+            true => timeout(SILENCE, response.chunk()).await,
+            // Nothing has to come before the first event.
+            false => Ok(response.chunk().await),
+        };
+        let Ok(Ok(Some(bytes))) = chunk else { return Ok(Cut::Again) };
+        for block in reader.push(&bytes) {
+            has_begun = true;
+            if block.event == ERROR {
+                let body: Option<ErrorResponse> = serde_json::from_str(&block.data).ok();
+                let status = body.as_ref().map_or(500, |body| body.error.code.status());
+                return Err(refusal(status, body));
+            }
+            let event: Event = serde_json::from_str(&block.data).map_err(|_| TalkError::Unreadable { status: 200 })?;
+            *after = Some(block.id);
+            if tell(&event)? {
+                return Ok(Cut::Enough);
+            }
+        }
+    }
+}

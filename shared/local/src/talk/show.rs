@@ -1,0 +1,71 @@
+use std::io;
+
+use dormouse_protocol::resource::{Task, TaskStatus};
+use dormouse_protocol::{Event, EventKind};
+use serde_json::{Value, json};
+
+use crate::inspect::Printer;
+
+/// Shows events and tasks: to people in lines, to scripts one JSON document a line.
+#[derive(Debug)]
+pub(super) struct Show {
+    json: bool,
+    printer: Printer,
+}
+
+impl Show {
+    pub(super) fn new(json: bool) -> Self {
+        Self { json, printer: Printer::new(json) }
+    }
+
+    pub(super) fn event(&self, event: &Event) -> io::Result<()> {
+        if self.json {
+            return self.printer.line(&json!(event).to_string());
+        }
+        let at = event.envelope.created_at.strftime("%H:%M:%S");
+        let (kind, about) = (event.event.as_str(), about(event));
+        self.printer.line(format!("{at}  {kind:<24}  {about}").trim_end())
+    }
+
+    pub(super) fn task(&self, task: &Task) -> io::Result<()> {
+        if self.json {
+            return self.printer.line(&json!(task).to_string());
+        }
+        let told = json!({
+            "task": task.envelope.id, "session": task.session_id, "status": task.status,
+            "failure": task.failure.as_ref().map(|failure| &failure.message), "outcome": task.outcome_id,
+        });
+        self.printer.fields(&told)?;
+        match task.status {
+            TaskStatus::InputRequired | TaskStatus::AuthRequired => self
+                .printer
+                .line(&format!("it waits for an answer: dormouse approve {0}, or deny {0}", task.envelope.id)),
+            TaskStatus::Submitted
+            | TaskStatus::Working
+            | TaskStatus::Completed
+            | TaskStatus::Failed
+            | TaskStatus::Canceled => Ok(()),
+        }
+    }
+}
+
+/// Whether nothing comes behind `event` in the stream of its task that anybody waits for.
+pub(super) fn ends_its_task(event: &Event) -> bool {
+    matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled)
+}
+
+/// What an event says, in a line: the text of a message, the fields of anything else that are not empty.
+fn about(event: &Event) -> String {
+    if let Some(parts) = event.payload.get("parts").and_then(Value::as_array) {
+        let part = |part: &Value| match part["text"].as_str() {
+            Some(text) => text.to_owned(),
+            None if part["value"].is_null() => part["type"].as_str().unwrap_or_default().to_owned(),
+            None => part["value"].to_string(),
+        };
+        return parts.iter().map(part).collect::<Vec<_>>().join(" ");
+    }
+    let told = event.payload.iter().filter(|(_, value)| !value.is_null());
+    let fields =
+        told.map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    std::iter::once(event.resource.id.clone()).chain(fields).collect::<Vec<_>>().join(" ")
+}
