@@ -243,7 +243,7 @@ fn any_of(value: Value) -> Value {
             .map(|(name, value)| (if name == "oneOf" { "anyOf".to_owned() } else { name }, any_of(value)))
             .collect(),
         Value::Array(items) => items.into_iter().map(any_of).collect(),
-        other => other,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
     }
 }
 
