@@ -236,7 +236,9 @@ async fn tasks(scene: &Scene) {
         answer
     };
     let workspace = post("/v1/workspaces", json!({ "name": "w", "root": "/" })).await;
-    let asked = json!({ "workspace_id": workspace["id"], "persona_id": "persona_errand" });
+    // Large enough for a blob.
+    let (persona, metadata) = ("persona_errand", json!({ "note": noise() }));
+    let asked = json!({ "workspace_id": workspace["id"], "persona_id": persona, "metadata": metadata });
     let session = post("/v1/sessions", asked).await;
     let session = format!("/v1/sessions/{}", text(&session, "id"));
     let part = json!({ "type": "text", "text": noise() });
@@ -248,12 +250,20 @@ async fn tasks(scene: &Scene) {
         id
     };
     let id = begin().await;
-    let event = json!({ "dormouse_signal": { "signal_id": format!("ask-{id}"), "payload": {}, "event_id": "e" } });
-    assert_eq!(scene.signal.app.event(event, None).await.unwrap()["status"], "suspended");
+    let signalled = async |what: &str, id: &str| {
+        let signal = json!({ "signal_id": format!("{what}-{id}"), "payload": {}, "event_id": "e" });
+        scene.signal.app.event(json!({ "dormouse_signal": signal }), None).await.unwrap()["status"].clone()
+    };
+    assert_eq!(signalled("ask", &id).await, "suspended");
     let answer = json!({ "type": "json", "value": { "note": "done" } });
     let answer = json!({ "kind": "input", "message": { "role": "user", "parts": [answer] } });
     post(&format!("/v1/tasks/{id}/messages"), answer).await;
     assert_eq!(scene.wakeup.app.wakeup(work(&id), None).await.unwrap()["status"], "completed");
+    let other = begin().await;
+    assert_eq!(
+        (signalled("ask", &other).await, signalled("parcel", &other).await),
+        ("suspended".into(), "completed".into())
+    );
     post(&format!("/v1/tasks/{}/cancel", begin().await), json!({})).await;
     for function in [&scene.inbound, &scene.stream] {
         let (_, events) = function.speak(&key, "GET", &format!("{session}/events"), &Value::Null).await;
