@@ -113,7 +113,7 @@ impl Bench {
         let graphs = GraphRegistry::new([Arc::new(graph())]);
         let (subscriptions, bus) = (Arc::new(MemorySubscriptions::default()), Arc::new(MemoryBus::default()));
         let harness = Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Stateless));
-        let bench = Self { embedded: embedded, harness, meter };
+        let bench = Self { embedded, harness, meter };
         bench.suspend(MODEL).await;
         bench.sweep(SweepScope::Everything).await;
         bench.fill(count - 1).await;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
+use aws_smithy_types::base64;
 use serde_json::{Map, Value, json};
 
 /// Every item of `table`, in the order of their keys; attributes in the order of their names.
@@ -25,11 +26,10 @@ fn item(item: &HashMap<String, AttributeValue>) -> Value {
 }
 
 fn attribute(value: &AttributeValue) -> Value {
-    match value {
-        AttributeValue::S(text) => json!({ "S": text }),
-        AttributeValue::N(digits) => json!({ "N": digits }),
-        AttributeValue::Bool(is) => json!({ "BOOL": is }),
-        AttributeValue::B(bytes) => json!({ "B": aws_smithy_types::base64::encode(bytes) }),
-        other => panic!("the store never writes {other:?}"),
-    }
+    let text = || value.as_s().map(|text| json!({ "S": text }));
+    let number = || value.as_n().map(|digits| json!({ "N": digits }));
+    let truth = || value.as_bool().map(|is| json!({ "BOOL": is }));
+    let bytes = || value.as_b().map(|bytes| json!({ "B": base64::encode(bytes) }));
+    let known = text().or_else(|_| number()).or_else(|_| truth()).or_else(|_| bytes());
+    known.unwrap_or_else(|other| panic!("the store never writes {other:?}"))
 }

@@ -11,7 +11,8 @@ use dormouse_engine::{
 use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_ports::{
-    BufferedSignal, Category, ClaimRequest, Map, PendingRow, SignalDescriptor, SignalState, StateStore, Upkeep,
+    BufferedSignal, Category, ClaimRequest, Commit, GrowingLists, InvocationId, InvocationWrite, LeaseRequest, Map,
+    PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
@@ -185,6 +186,37 @@ async fn a_signal_that_leads_elsewhere_has_no_remedy() {
     assert_eq!(scene.findings().await, [Finding::SignalTaken]);
     assert!(scene.sentence().await.contains("other"));
     assert_eq!(Finding::SignalTaken.remedy(), None);
+}
+
+#[tokio::test]
+async fn the_lease_of_its_session_is_told() {
+    let scene = asleep().await;
+    let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
+    let (id, session) = (InvocationId::from("j"), SessionId::from("session"));
+    let descriptor = SignalDescriptor::new("t");
+    let paused = PausedInvocation { invocation_id: id, session_id: Some(session.clone()), descriptor, ..record.paused };
+    let write = InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None };
+    let now = scene.harness.engine().ports().clock.now();
+    let growing = GrowingLists::default();
+    let commit = Commit { id: "c".to_owned(), now, session: None, invocation: Some(write), growing };
+    scene.stage.store.commit(&commit).await.unwrap();
+    let told = async || {
+        let diagnosis = scene.harness.diagnose(&"j".into()).await.unwrap();
+        let lease = diagnosis.remarks.into_iter().find(|remark| remark.sentence.contains("its session"));
+        lease.map(|remark| (remark.finding, remark.finding.is_trouble(), remark.sentence))
+    };
+    assert_eq!(told().await, None);
+    let lease = async |owner: &str, seconds: u64| {
+        let now = scene.harness.engine().ports().clock.now();
+        let request = LeaseRequest { owner: owner.into(), now, until: now + Duration::from_secs(seconds) };
+        scene.stage.store.load_session(&session, Some(&request)).await.unwrap();
+    };
+    lease("worker", 30).await;
+    assert!(matches!(told().await, Some((Finding::SessionLeased, false, sentence)) if sentence.contains("runs now")));
+    scene.stage.outlive_leases();
+    assert!(matches!(told().await, Some((Finding::SessionLeased, false, sentence)) if sentence.contains("died")));
+    lease("worker whose clock is wrong", 7200).await;
+    assert!(matches!(told().await, Some((Finding::LeaseStuck, true, _))));
 }
 
 #[tokio::test]

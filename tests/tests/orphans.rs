@@ -60,7 +60,7 @@ impl Scene {
             let collected = store.collect(self.harness.engine().ports().clock.now(), cursor.as_deref()).await.unwrap();
             removed += collected.removed;
             cursor = collected.next;
-            if cursor.is_none() {
+            if collected.done {
                 return removed;
             }
         }
@@ -123,14 +123,39 @@ async fn a_session_and_its_pause_share_a_blob_until_both_have_moved_on() {
     scene.stage.clock.advance(2 * DAY);
     assert_eq!(scene.collected().await, 0);
     assert!(scene.loads("talk").await);
-    let pieces = async || scene.apart().await.into_iter().filter(|(pk, _)| pk == "SESSION#s").count();
-    let before = pieces().await;
-    assert!(before > 0, "what was said is a piece of the session");
-    let store = store(&scene.embedded.client());
-    store.delete_session(&"s".into()).await.unwrap();
-    scene.collected().await;
-    assert_eq!(pieces().await, before, "the invocation sleeps on them");
+}
+
+#[tokio::test]
+async fn what_was_said_in_a_deleted_session_goes_with_the_last_who_sleeps_on_it() {
+    let scene = Scene::new().await;
+    scene.sleeps("talk", Some("s")).await;
+    scene.sleeps("other", Some("another")).await;
+    let said = async |session: &str| {
+        let home = format!("SESSION#{session}");
+        scene.apart().await.into_iter().filter(|(pk, _)| *pk == home).count()
+    };
+    let (before, of_another) = (said("s").await, said("another").await);
+    assert!(before > 0 && of_another > 0, "what was said is a piece of the session");
+    store(&scene.embedded.client()).delete_session(&"s".into()).await.unwrap();
+    let mut place = None;
+    // Rounds are one stretch here; one is made each day.
+    let mut rounds = async |count: usize| {
+        for _ in 0..count {
+            scene.stage.clock.advance(DAY);
+            let now = scene.harness.engine().ports().clock.now();
+            let collected = store(&scene.embedded.client()).collect(now, place.as_deref()).await.unwrap();
+            assert!(collected.done);
+            place = collected.next;
+        }
+    };
+    rounds(5).await;
+    assert_eq!(said("s").await, before, "an invocation sleeps on it");
     assert!(scene.loads("talk").await);
+    scene.expires("talk").await;
+    rounds(1).await;
+    assert_eq!(said("s").await, before, "it was seen in the round before");
+    rounds(1).await;
+    assert_eq!((said("s").await, said("another").await), (0, of_another));
 }
 
 #[tokio::test]

@@ -16,6 +16,9 @@ use crate::{Harness, Transmission, TurnError, TurnOutcome};
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
 const LATE: Duration = Duration::from_secs(120);
 
+/// Longer than a turn can have a session: Lambda ends it after 15 minutes.
+const LONGEST_LEASE: Duration = Duration::from_secs(20 * 60);
+
 /// What can be the matter with an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,6 +47,10 @@ pub enum Finding {
     SignalParked,
     /// The signal id leads to another invocation.
     SignalTaken,
+    /// A turn of its session runs, or died a moment ago.
+    SessionLeased,
+    /// Its session is leased for longer than any turn may take: no turn of it begins.
+    LeaseStuck,
     /// No worker of this version knows the graph.
     GraphUnknown,
     /// The graph is not the one that went to sleep.
@@ -56,9 +63,13 @@ impl Finding {
     /// Whether somebody or something has to act; the others only explain.
     pub fn is_trouble(self) -> bool {
         match self {
-            Self::Completed | Self::Failed | Self::Canceled | Self::Waiting | Self::ClaimHeld | Self::GraphChanged => {
-                false
-            }
+            Self::Completed
+            | Self::Failed
+            | Self::Canceled
+            | Self::Waiting
+            | Self::ClaimHeld
+            | Self::SessionLeased
+            | Self::GraphChanged => false,
             Self::ClaimExpired
             | Self::Overdue
             | Self::Unregistered
@@ -66,6 +77,7 @@ impl Finding {
             | Self::SignalMissing
             | Self::SignalParked
             | Self::SignalTaken
+            | Self::LeaseStuck
             | Self::GraphUnknown
             | Self::NoMigration => true,
         }
@@ -86,6 +98,8 @@ impl Finding {
             | Self::Waiting
             | Self::ClaimHeld
             | Self::SignalTaken
+            | Self::SessionLeased
+            | Self::LeaseStuck
             | Self::GraphUnknown
             | Self::GraphChanged
             | Self::NoMigration => None,
@@ -148,6 +162,7 @@ impl Harness {
                 self.look_at_graph(&record.paused, &mut remarks);
                 self.look_at_indexes(&record.paused, &mut remarks).await?;
                 self.look_at_signal(&record.paused, &mut remarks).await?;
+                self.look_at_lease(&record.paused, &mut remarks).await?;
                 if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
                     remarks.insert(0, remark(Finding::Waiting, waiting(&record.paused, self.now())));
                 }
@@ -209,6 +224,30 @@ impl Harness {
         Ok(())
     }
 
+    /// A pause needs no lease to go on. Its session's next turn does, and a lease tells of a turn that runs or died.
+    async fn look_at_lease(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
+        let Some(session) = &paused.session_id else { return Ok(()) };
+        let loaded = self.engine().ports().store.load_session(session, None).await.map_err(store_failed)?;
+        let Some(until) = loaded.leased_until else { return Ok(()) };
+        remarks.push(if since(self.now(), until) > LONGEST_LEASE {
+            let sentence = format!(
+                "its session `{session}` is leased until {until}, longer than any turn may take: no \
+                turn of it begins until then; look for a machine whose clock is wrong"
+            );
+            remark(Finding::LeaseStuck, sentence)
+        } else if until > self.now() {
+            let sentence = format!("a turn of its session `{session}` runs now; if it dies, its lease ends at {until}");
+            remark(Finding::SessionLeased, sentence)
+        } else {
+            let sentence = format!(
+                "a turn of its session `{session}` died; its lease ended at {until}, and the next \
+                turn takes it over"
+            );
+            remark(Finding::SessionLeased, sentence)
+        });
+        Ok(())
+    }
+
     async fn look_at_signal(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
         for id in paused.awaited() {
             remarks.extend(self.look_at_one_signal(paused, id).await?);
@@ -267,6 +306,8 @@ impl Harness {
             | Finding::Waiting
             | Finding::ClaimHeld
             | Finding::SignalTaken
+            | Finding::SessionLeased
+            | Finding::LeaseStuck
             | Finding::GraphUnknown
             | Finding::GraphChanged
             | Finding::NoMigration => Ok(None),

@@ -71,6 +71,8 @@ pub struct LoadedSession {
     pub record: Option<SessionRecord>,
     /// The lease, when one was asked for.
     pub lease: Option<Lease>,
+    /// When the lease ends by itself that a turn has, or died with; `None` when no turn has one.
+    pub leased_until: Option<Timestamp>,
     /// The lists of the record that the store keeps in pieces; goes into [`GrowingLists`](crate::GrowingLists).
     pub stored: Vec<StoredList>,
 }

@@ -220,8 +220,10 @@ pub struct ParkedRow {
 pub struct Collected {
     /// How many items were removed.
     pub removed: usize,
-    /// Where the next stretch begins; `None` when everything has been looked at.
+    /// Where the next stretch begins.
     pub next: Option<String>,
+    /// Whether everything has been looked at, and the next stretch begins another round.
+    pub done: bool,
 }
 
 /// A small change that keeps the indexes true to what they index.

@@ -19,6 +19,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use crate::lock;
+use session::SessionRow;
 use tables::Tables;
 
 /// A [`StateStore`] that forgets everything when it is dropped. One lock makes every call atomic.
@@ -62,8 +63,9 @@ impl StateStore for MemoryStore {
         let mut tables = lock(&self.tables);
         let lease =
             lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
-        let record = tables.sessions.get(id.as_str()).and_then(|row| row.record.clone());
-        Ok(LoadedSession { record, lease, stored: Vec::new() })
+        let row = tables.sessions.get(id.as_str());
+        let (record, leased_until) = (row.and_then(|row| row.record.clone()), row.and_then(SessionRow::leased_until));
+        Ok(LoadedSession { record, lease, leased_until, stored: Vec::new() })
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
@@ -143,7 +145,7 @@ impl StateStore for MemoryStore {
 
     /// States are whole here, so that only waits can outlive their invocation.
     async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
-        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None })
+        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

@@ -1,6 +1,8 @@
 //! Writes the records of this version as they are in the table. Run with `make record-fixtures`, before a release and
 //! never behind it: what was released stays as it is.
 
+#![expect(clippy::print_stdout, reason = "it says what it wrote")]
+
 use dormouse_aws::ensure_table;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_tests::released::{TABLE, VERSION, folder, record};
@@ -20,6 +22,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let items = raw::items(&embedded.client(), TABLE).await;
     std::fs::create_dir_all(folder())?;
     std::fs::write(&path, serde_json::to_string_pretty(&items)? + "\n")?;
-    eprintln!("{} items in {}", items.len(), path.display());
+    println!("{} items in {}", items.len(), path.display());
     Ok(())
 }

@@ -178,18 +178,24 @@ async fn times(scene: &Scene) {
         answered: None,
     };
     assert!(matches!(store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
-    // What crashes and lifetimes leave behind of an invocation.
-    let old = json!({ "N": (now - Duration::from_secs(2 * 86_400)).as_nanosecond().to_string() });
+    // What crashes, lifetimes and deletions leave behind. The round before this one began yesterday, and the deleted
+    // session was noted before that.
+    let days_ago = |days: u64| now - Duration::from_secs(days * 86_400);
+    let old = json!({ "N": days_ago(3).as_nanosecond().to_string() });
+    let place = json!([days_ago(1), null, null]).to_string();
     let owners = json!({ "S": json!([["INVOCATION#gone", "PAUSED"]]).to_string() });
     let orphans = [
         json!({ "pk": { "S": "BLOB#b" }, "sk": { "S": "00000" }, "owners": owners, "written_at": old }),
         json!({ "pk": { "S": "INVOCATION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
         json!({ "pk": { "S": "SIGNAL#lost" }, "sk": { "S": "SIGNAL" }, "phase": { "S": "waiting" },
             "invocation_id": { "S": "gone" }, "generation": { "N": "1" } }),
+        json!({ "pk": { "S": "SESSION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
+        json!({ "pk": { "S": "PENDING#headless" }, "sk": { "S": "gone" }, "written_at": old }),
+        json!({ "pk": { "S": "PENDING#position" }, "sk": { "S": "ground" }, "sweep_position": { "S": place } }),
     ];
     scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
-    assert_eq!((&swept["woken"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(3)));
+    assert_eq!((&swept["woken"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(4)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
     let asleep = scene.errand("s8", None, "PT0S").await;
     let due = json!({ "dormouse_wakeup": { "invocation_id": text(&asleep, "invocation_id"), "generation": 1 } });

@@ -3,13 +3,18 @@
 //! A sweep looks at [`STRETCH`] items of the table, in no order, and goes on behind them the next time. What it finds:
 //!
 //! - a chunk of a blob (`blobs`) that none of its owners refers to;
-//! - a piece of a list (`segments`) of an invocation that is gone. The pieces of a session stay: an invocation may sleep
-//!   on them, also when the session was deleted;
+//! - a piece of a list (`segments`) of an invocation that is gone;
+//! - a piece of a list of a session that was deleted, when no invocation refers to the session's pieces any more. A round
+//!   notes each deleted session that has pieces, and each one to whose pieces an invocation refers; a piece goes when
+//!   its session was noted a day before the round before this one began, and no such invocation was seen since;
 //! - a signal that waits for an invocation that ended, or is gone.
 //!
 //! # Invariants
 //! - Nothing younger than [`YOUNG`] is removed: whoever wrote it may be about to refer to it. A writer puts what it will
 //!   refer to once more, which makes it young again, and a removal demands that its item is as old as it was found.
+//! - An invocation refers to pieces that it did not write only from its first pause on, and had loaded the session
+//!   before: a day after a session was deleted no new ones come. Those that there are stand in the table during all of
+//!   a round, and are seen in it.
 //! - What the first versions wrote names neither owners nor its age, and stays.
 //!
 //! # What it costs
@@ -19,16 +24,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use dormouse_ports::{Collected, InvocationId, StoreError};
+use dormouse_ports::{Collected, InvocationId, PausedInvocation, SessionId, Standing, StoreError};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 
 use super::DynamoDbStateStore;
 use super::blobs::BlobRef;
 use super::fault::{Fault, fault};
-use super::item::{Item, number, number_value, optional_time, text, text_value, time_value};
-use super::keys::{self, GENERATION, INVOCATION_ID, Key, OWNERS, PIECE, PK, SK, WRITTEN_AT};
-use super::scan::{cursor_of, key_of, parse_cursor};
+use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value, ttl_value};
+use super::keys::{self, GENERATION, INVOCATION_ID, Key, LIST_REFS, OWNERS, PAUSE, PIECE, PK, SK, TTL, WRITTEN_AT};
+use super::scan::key_of;
 use super::signal::WAITING;
 use super::write::{Write, key_item};
 
@@ -38,64 +43,122 @@ const STRETCH: i32 = 250;
 const YOUNG: SignedDuration = SignedDuration::from_hours(24);
 /// How many owners are asked at a time.
 const CONCURRENT: usize = 8;
-const FILTER: &str = "attribute_exists(owners) OR (begins_with(pk, :invocation) AND begins_with(sk, :piece)) \
-    OR (attribute_exists(invocation_id) AND phase = :waiting)";
+/// How long is remembered what was noted of a deleted session, if it is not noted again.
+const NOTED: SignedDuration = SignedDuration::from_hours(90 * 24);
+const FILTER: &str = "attribute_exists(owners) OR begins_with(sk, :piece) \
+    OR (sk = :paused AND attribute_exists(list_refs)) OR (attribute_exists(invocation_id) AND phase = :waiting)";
+
+/// When the round before this one began, and this one; behind which item it goes on. A round that has not begun has no
+/// beginning.
+type Place = (Option<Timestamp>, Option<Timestamp>, Option<(String, String)>);
 
 /// An item that may be of no use, and who could tell.
 enum Found {
     /// A chunk of the blob of that address.
-    Chunk {
-        key: Key,
-        written_at: Timestamp,
-        address: String,
-        owners: Vec<Key>,
-    },
-    /// A piece of a list of that invocation.
-    Piece {
-        key: Key,
-        written_at: Timestamp,
-        owner: Key,
-    },
-    Wait {
-        key: Key,
-        invocation_id: InvocationId,
-        generation: u64,
-    },
+    Chunk { key: Key, written_at: Timestamp, address: String, owners: Vec<Key> },
+    /// A piece of a list of that invocation or session.
+    Piece { key: Key, written_at: Timestamp, owner: Key },
+    /// An invocation that refers to the pieces of a session.
+    Root { session: SessionId, head: Key },
+    /// A signal that leads to that pause.
+    Wait { key: Key, invocation_id: InvocationId, generation: u64 },
 }
 
 impl DynamoDbStateStore {
     pub(super) async fn collect_stretch(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        let start = cursor.map(parse_cursor).transpose()?;
+        let (before, began, start) = cursor.map_or(Ok((None, None, None)), parse_place)?;
+        let began = began.unwrap_or(now);
+        let start = start.map(|(pk, sk)| Key { pk, sk });
         let (items, last) = self.config.retry.run(|| self.stretch(start.as_ref())).await?;
-        let old = now - YOUNG;
-        let found: Vec<Found> =
-            items.iter().map(|item| found(item, old)).filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        let mut found = Vec::new();
+        for item in &items {
+            match self.found(item, now - YOUNG).await {
+                Ok(one) => found.extend(one),
+                Err(error @ StoreError::Corrupt(_)) => tracing::warn!(%error, "an item stays that cannot be read"),
+                Err(error) => return Err(error),
+            }
+        }
         let owners = self.owners(&found).await?;
         let waits = self.waits(&found).await?;
+        let deleted = self.deleted_sessions(&found, &owners, (before, now)).await?;
         let useless = found.iter().filter(|found| match found {
             Found::Chunk { address, owners: keys, .. } => {
                 !keys.iter().any(|key| owners.get(key).is_some_and(|owner| refers_to(owner, address)))
             }
-            Found::Piece { owner, .. } => !owners.contains_key(owner),
+            Found::Piece { owner, .. } => match keys::session_id(&owner.pk) {
+                Some(session) => deleted.contains(&session),
+                None => !owners.contains_key(owner),
+            },
             Found::Wait { key, .. } => waits.contains(key),
+            Found::Root { .. } => false,
         });
-        let removals: Vec<Write> = useless.map(removal).collect();
+        let removals: Vec<Write> = useless.filter_map(removal).collect();
         let removed = removals.len();
         self.put_all(removals).await?;
-        Ok(Collected { removed, next: last.as_ref().map(cursor_of) })
+        let next = match &last {
+            Some(key) => (before, Some(began), Some((key.pk.clone(), key.sk.clone()))),
+            None => (Some(began), None, None),
+        };
+        Ok(Collected { removed, next: Some(serde_json::json!(next).to_string()), done: last.is_none() })
+    }
+
+    /// Notes what was found of deleted sessions. Gives those of them to whose pieces nothing refers any more.
+    async fn deleted_sessions(
+        &self,
+        found: &[Found],
+        owners: &HashMap<Key, Item>,
+        (before, now): (Option<Timestamp>, Timestamp),
+    ) -> Result<BTreeSet<SessionId>, StoreError> {
+        let (mut roots, mut pieces) = (BTreeSet::new(), BTreeSet::new());
+        for found in found {
+            match found {
+                Found::Root { session, head } if !owners.contains_key(head) => roots.extend([session.clone()]),
+                Found::Piece { owner, .. } if !owners.contains_key(owner) => pieces.extend(keys::session_id(&owner.pk)),
+                Found::Root { .. } | Found::Piece { .. } | Found::Chunk { .. } | Found::Wait { .. } => {}
+            }
+        }
+        self.put_all(roots.iter().map(|session| note(&Key::root(session), now)).collect()).await?;
+        let mut over = BTreeSet::new();
+        for session in &pieces {
+            let Some(headless) = self.get_item(Key::headless(session)).await? else {
+                self.put_plainly(note(&Key::headless(session), now)).await?;
+                continue;
+            };
+            let since = time(&headless, WRITTEN_AT)?;
+            let root = self.get_item(Key::root(session)).await?;
+            let seen = root.as_ref().map(|root| time(root, WRITTEN_AT)).transpose()?;
+            if before.is_some_and(|before| since <= before - YOUNG && seen.is_none_or(|seen| seen < before)) {
+                over.insert(session.clone());
+            }
+        }
+        Ok(over)
     }
 
     async fn stretch(&self, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
-        let attributes = [PK, SK, OWNERS, WRITTEN_AT, INVOCATION_ID, GENERATION].join(", ");
+        let attributes = [PK, SK, OWNERS, WRITTEN_AT, INVOCATION_ID, GENERATION, LIST_REFS, PAUSE].join(", ");
         let request = self.client.scan().table_name(&self.table).limit(STRETCH).projection_expression(attributes);
         let request = request.filter_expression(FILTER);
-        let request = request.expression_attribute_values(":invocation", text_value(keys::invocation_prefix()));
+        let request = request.expression_attribute_values(":paused", text_value(keys::PAUSED));
         let request = request.expression_attribute_values(":piece", text_value(PIECE));
         let request = request.expression_attribute_values(":waiting", text_value(WAITING));
         let answer = request.set_exclusive_start_key(start.map(key_item)).send().await;
         let answer = answer.map_err(|error| fault("Scan", &self.table, &error))?;
         let last = answer.last_evaluated_key.as_ref().map(key_of).transpose().map_err(Fault::Lasting)?;
         Ok((answer.items.unwrap_or_default(), last))
+    }
+
+    async fn found(&self, item: &Item, old: Timestamp) -> Result<Option<Found>, StoreError> {
+        let key = key_of(item)?;
+        if item.contains_key(INVOCATION_ID) {
+            let invocation_id = text(item, INVOCATION_ID)?.into();
+            return Ok(Some(Found::Wait { key, invocation_id, generation: number(item, GENERATION)? }));
+        }
+        if item.contains_key(LIST_REFS) {
+            let paused: PausedInvocation = self.body(item, PAUSE).await?;
+            let root = paused.session_id.map(|session| Found::Root { head: Key::session(&session), session });
+            return Ok(root);
+        }
+        found_apart(item, key, old)
     }
 
     /// The owners of what was found, as far as they exist.
@@ -113,9 +176,10 @@ impl DynamoDbStateStore {
         for some in waits.chunks(100) {
             let ids: Vec<InvocationId> = some.iter().map(|(_, id)| (*id).clone()).collect();
             let glances = self.glance_at(&ids).await?;
-            let ended = some.iter().zip(glances).filter(|(_, glance)| {
-                glance.as_ref().is_none_or(|glance| glance.standing == dormouse_ports::Standing::Ended)
-            });
+            let ended = some
+                .iter()
+                .zip(glances)
+                .filter(|(_, glance)| glance.as_ref().is_none_or(|glance| glance.standing == Standing::Ended));
             over.extend(ended.map(|((key, _), _)| (*key).clone()));
         }
         Ok(over)
@@ -126,7 +190,7 @@ impl Found {
     fn owners(&self) -> &[Key] {
         match self {
             Self::Chunk { owners, .. } => owners,
-            Self::Piece { owner, .. } => std::slice::from_ref(owner),
+            Self::Piece { owner, .. } | Self::Root { head: owner, .. } => std::slice::from_ref(owner),
             Self::Wait { .. } => &[],
         }
     }
@@ -134,29 +198,23 @@ impl Found {
     fn waiter(&self) -> Option<(&Key, &InvocationId)> {
         match self {
             Self::Wait { key, invocation_id, .. } => Some((key, invocation_id)),
-            Self::Chunk { .. } | Self::Piece { .. } => None,
+            Self::Chunk { .. } | Self::Piece { .. } | Self::Root { .. } => None,
         }
     }
 }
 
-/// What `item` is; nothing when it is too young, or does not say how old it is.
-fn found(item: &Item, old: Timestamp) -> Result<Option<Found>, StoreError> {
-    let key = key_of(item)?;
-    if item.contains_key(INVOCATION_ID) {
-        let invocation_id = text(item, INVOCATION_ID)?.into();
-        return Ok(Some(Found::Wait { key, invocation_id, generation: number(item, GENERATION)? }));
-    }
+/// What `item` is; nothing when it was written after `old`, or does not say when.
+fn found_apart(item: &Item, key: Key, old: Timestamp) -> Result<Option<Found>, StoreError> {
     let Some(written_at) = optional_time(item, WRITTEN_AT)?.filter(|at| *at <= old) else { return Ok(None) };
-    match (keys::blob_of(&key.pk), keys::invocation_id(&key.pk)) {
-        (Some(address), _) => {
-            let owners: Vec<(String, String)> = serde_json::from_str(text(item, OWNERS)?)
-                .map_err(|error| StoreError::Corrupt(format!("{OWNERS}: {error}")))?;
-            let owners = owners.into_iter().map(|(pk, sk)| Key { pk, sk }).collect();
-            Ok(Some(Found::Chunk { address: address.to_owned(), key, written_at, owners }))
-        }
-        (None, Some(id)) => Ok(Some(Found::Piece { key, written_at, owner: Key::invocation(&id) })),
-        (None, None) => Ok(None),
+    if let Some(address) = keys::blob_of(&key.pk) {
+        let owners: Vec<(String, String)> = serde_json::from_str(text(item, OWNERS)?)
+            .map_err(|error| StoreError::Corrupt(format!("{OWNERS}: {error}")))?;
+        let owners = owners.into_iter().map(|(pk, sk)| Key { pk, sk }).collect();
+        return Ok(Some(Found::Chunk { address: address.to_owned(), key, written_at, owners }));
     }
+    let invocation = keys::invocation_id(&key.pk).map(|id| Key::invocation(&id));
+    let owner = invocation.or_else(|| keys::session_id(&key.pk).map(|id| Key::session(&id)));
+    Ok(owner.map(|owner| Found::Piece { key, written_at, owner }))
 }
 
 /// Whether an attribute of `owner` refers to the blob of that address.
@@ -166,15 +224,32 @@ fn refers_to(owner: &Item, address: &str) -> bool {
 }
 
 /// Removes an item that is still as it was found.
-fn removal(found: &Found) -> Write {
+fn removal(found: &Found) -> Option<Write> {
     match found {
         Found::Chunk { key, written_at, .. } | Found::Piece { key, written_at, .. } => {
-            Write::delete(key).when("written_at = :written").with(":written", time_value(*written_at))
+            Some(Write::delete(key).when("written_at = :written").with(":written", time_value(*written_at)))
         }
-        Found::Wait { key, invocation_id, generation } => Write::delete(key)
-            .when("phase = :waiting AND invocation_id = :waiter AND generation = :generation")
-            .with(":waiting", text_value(WAITING))
-            .with(":waiter", text_value(invocation_id.as_str()))
-            .with(":generation", number_value(*generation)),
+        Found::Wait { key, invocation_id, generation } => {
+            let removal = Write::delete(key)
+                .when("phase = :waiting AND invocation_id = :waiter AND generation = :generation")
+                .with(":waiting", text_value(WAITING))
+                .with(":waiter", text_value(invocation_id.as_str()))
+                .with(":generation", number_value(*generation));
+            Some(removal)
+        }
+        Found::Root { .. } => None,
     }
+}
+
+/// Notes `now` at `key`.
+fn note(key: &Key, now: Timestamp) -> Write {
+    let item = Item::from([
+        (WRITTEN_AT.to_owned(), time_value(now)),
+        (TTL.to_owned(), ttl_value(now.saturating_add(NOTED).unwrap_or(Timestamp::MAX))),
+    ]);
+    Write::put(key, item)
+}
+
+fn parse_place(cursor: &str) -> Result<Place, StoreError> {
+    serde_json::from_str(cursor).map_err(|_| StoreError::Invalid(format!("{cursor:?} is no place of this listing")))
 }

@@ -67,6 +67,7 @@ pub(super) const HEAD: &str = "HEAD";
 pub(super) const PIECE: &str = "SEGMENT#";
 const INVOCATION: &str = "INVOCATION#";
 const BLOB: &str = "BLOB#";
+pub(super) const PAUSED: &str = "PAUSED";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
 /// The primary key of an item.
@@ -82,7 +83,7 @@ impl Key {
     }
 
     pub(super) fn invocation(id: &InvocationId) -> Self {
-        Self { pk: format!("{INVOCATION}{id}"), sk: "PAUSED".to_owned() }
+        Self { pk: format!("{INVOCATION}{id}"), sk: PAUSED.to_owned() }
     }
 
     /// The checkpoint of an invocation lies beside its pause: neither touches the other.
@@ -113,6 +114,16 @@ impl Key {
     /// The row of a signal in the index of what was parked.
     pub(super) fn parked(id: &SignalId, received_at: Timestamp) -> Self {
         Self { pk: parked_shard(shard_of(id.as_str())), sk: format!("{}#{id}", instant(received_at)) }
+    }
+
+    /// Says since when a session with pieces has no head.
+    pub(super) fn headless(session: &SessionId) -> Self {
+        Self { pk: "PENDING#headless".to_owned(), sk: session.to_string() }
+    }
+
+    /// Says when an invocation was seen last that refers to the pieces of a session without a head.
+    pub(super) fn root(session: &SessionId) -> Self {
+        Self { pk: "PENDING#root".to_owned(), sk: session.to_string() }
     }
 
     /// Where the sweep called `lane` keeps its position.

@@ -51,11 +51,11 @@ pub(super) fn key_of(item: &Item) -> Result<Key, StoreError> {
     Ok(Key { pk: text(item, PK)?.to_owned(), sk: text(item, SK)?.to_owned() })
 }
 
-pub(super) fn cursor_of(key: &Key) -> String {
+fn cursor_of(key: &Key) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::json!([key.pk, key.sk]).to_string())
 }
 
-pub(super) fn parse_cursor(cursor: &str) -> Result<Key, StoreError> {
+fn parse_cursor(cursor: &str) -> Result<Key, StoreError> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
     let parts: Option<(String, String)> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let (pk, sk) = parts.ok_or_else(|| StoreError::Invalid(format!("{cursor:?} is not a cursor of this listing")))?;

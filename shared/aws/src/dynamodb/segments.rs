@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //! - A key contains the digest of all content up to the end of its piece, and where the piece begins: what is written
-//!   twice is the same, and nothing is ever changed or removed. A piece from which no reference is reached by going
-//!   back, left by a crash or replaced by a block, is for a sweep to collect.
+//!   twice is the same, and nothing is ever changed. A piece from which no reference is reached by going back, left by
+//!   a crash or replaced by a block, stays for as long as its session or invocation (`collect`).
 //! - Pieces are written before, or together with, the first item that refers to them.
 //! - That a list begins with what is stored is never believed: digests are compared before only a tail is written,
 //!   and again after loading.

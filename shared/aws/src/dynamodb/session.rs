@@ -8,7 +8,9 @@ use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
 use super::encode::Encoder;
-use super::item::{Item, number, number_value, optional_number, optional_text, text, text_value, time, time_value};
+use super::item::{
+    Item, number, number_value, optional_number, optional_text, optional_time, text, text_value, time, time_value,
+};
 use super::keys::{
     self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, LIST_REFS, PK, SCHEMA_VERSION, SESSION_STATE,
     UPDATED_AT, VERSION,
@@ -21,7 +23,7 @@ impl DynamoDbStateStore {
     pub(super) async fn read_session(&self, id: &SessionId) -> Result<LoadedSession, StoreError> {
         match self.get_item(Key::session(id)).await? {
             Some(item) => self.loaded(id, &item, None).await,
-            None => Ok(LoadedSession { record: None, lease: None, stored: Vec::new() }),
+            None => Ok(LoadedSession { record: None, lease: None, leased_until: None, stored: Vec::new() }),
         }
     }
 
@@ -55,16 +57,19 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists stay: a sleeping
-    /// invocation may refer to them.
+    /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists are left to the sweep
+    /// (`collect`): a sleeping invocation may refer to them.
     pub(super) async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        // What is known of an earlier time without a head does not count for this one.
+        self.write_alone(&Write::delete(&Key::headless(id))).await?;
         self.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
     }
 
     /// The session whose head is `item`; one that was born by a lease has no record yet.
     async fn loaded(&self, id: &SessionId, item: &Item, lease: Option<Lease>) -> Result<LoadedSession, StoreError> {
         let stored = segments::referred(&Key::session(id).pk, item)?;
-        Ok(LoadedSession { record: self.session_record(id, item, &stored).await?, lease, stored })
+        let (record, leased_until) = (self.session_record(id, item, &stored).await?, optional_time(item, LEASE_UNTIL)?);
+        Ok(LoadedSession { record, lease, leased_until, stored })
     }
 
     async fn session_record(

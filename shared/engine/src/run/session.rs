@@ -48,7 +48,7 @@ impl SessionRun {
         let now = engine.ports().clock.now();
         let request = terms.map(|terms| LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration });
         let loaded = engine.ports().store.load_session(session_id, request.as_ref()).await.map_err(load_failed)?;
-        let LoadedSession { record, lease, stored } = loaded;
+        let LoadedSession { record, lease, stored, .. } = loaded;
         let session = Self {
             engine: engine.clone(),
             graph: graph.clone(),

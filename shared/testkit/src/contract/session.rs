@@ -26,7 +26,7 @@ fn under(lease: &Lease, release: bool) -> SessionWrite {
 
 pub(super) async fn an_unknown_session_has_no_record(store: Store) {
     let loaded = store.load_session(&SessionId::from("nobody"), None).await.expect("the store answers");
-    assert_eq!(loaded, LoadedSession { record: None, lease: None, stored: Vec::new() });
+    assert_eq!(loaded, LoadedSession { record: None, lease: None, leased_until: None, stored: Vec::new() });
 }
 
 pub(super) async fn a_save_can_be_loaded_with_every_detail(store: Store) {

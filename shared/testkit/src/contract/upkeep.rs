@@ -114,7 +114,7 @@ pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
         let collected = store.collect(at(0), cursor.as_deref()).await.expect("the store answers");
         removed += collected.removed;
         cursor = collected.next;
-        if cursor.is_none() {
+        if collected.done {
             break;
         }
     }

@@ -25,6 +25,10 @@ impl SessionRow {
         Ok(Lease { owner: request.owner.clone(), fence: self.fence })
     }
 
+    pub(super) fn leased_until(&self) -> Option<Timestamp> {
+        self.holder.as_ref().map(|(_, until)| *until)
+    }
+
     fn is_held_by(&self, lease: &Lease) -> bool {
         self.fence == lease.fence && self.holder.as_ref().is_some_and(|(owner, _)| *owner == lease.owner)
     }
