@@ -195,7 +195,8 @@ async fn the_lease_of_its_session_is_told() {
     let (id, session) = (InvocationId::from("j"), SessionId::from("session"));
     let descriptor = SignalDescriptor::new("t");
     let paused = PausedInvocation { invocation_id: id, session_id: Some(session.clone()), descriptor, ..record.paused };
-    let write = InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None };
+    let write =
+        InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
     let now = scene.harness.engine().ports().clock.now();
     let growing = GrowingLists::default();
     let commit = Commit {

@@ -201,12 +201,20 @@ fn events_are_delivered(rest: &Rest<'_>) -> Result<(), String> {
     }
 }
 
-/// Whoever waited for the signal of an event went on; if nobody did, the signal is kept.
+/// Whoever waited for the signal of an event went on, or has noted it and waits for others; if nobody did, the signal is
+/// kept.
 fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
     rest.services.carried.iter().try_for_each(|carried| {
         let id = &carried.signal_id;
         let state = rest.witness.signals.get(id);
-        let fine = matches!(state, Some(SignalState::Buffered(_) | SignalState::Delivered { .. }));
+        let fine = match state {
+            Some(SignalState::Buffered(_) | SignalState::Delivered { .. }) => true,
+            Some(SignalState::Waiting { invocation_id, .. }) => {
+                let fan_in = rest.witness.invocations.get(invocation_id).and_then(|it| it.paused.fan_in.as_ref());
+                fan_in.is_some_and(|all| all.part_of(id).is_some_and(|part| all.has_answered(part)))
+            }
+            None => false,
+        };
         if fine { Ok(()) } else { Err(format!("the event for signal {id} was delivered, and the signal is {state:?}")) }
     })
 }
