@@ -78,7 +78,7 @@ impl App {
     fn holder(&self, id: &str, request: &HttpRequest) -> Result<(InvocationId, Holder), Refusal> {
         let token = query_value(request, "token").ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
-        let part = request.query_value("part");
+        let part = query_value(request, "part");
         let generation = self.callbacks().verify(&id, part.as_deref(), &token).ok_or_else(Refusal::no_invocation)?;
         Ok((id, Holder::Token { token, generation, part }))
     }
