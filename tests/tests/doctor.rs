@@ -11,8 +11,8 @@ use dormouse_engine::{
 use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_ports::{
-    BufferedSignal, Category, ClaimRequest, Commit, GrowingLists, InvocationId, InvocationWrite, LeaseRequest, Map,
-    PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
+    BufferedSignal, Category, ClaimRequest, Commit, GrowingLists, InvocationId, InvocationWrite, Journal, LeaseRequest,
+    Map, PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
@@ -197,7 +197,14 @@ async fn the_lease_of_its_session_is_told() {
     let write = InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None };
     let now = scene.harness.engine().ports().clock.now();
     let growing = GrowingLists::default();
-    let commit = Commit { id: "c".to_owned(), now, session: None, invocation: Some(write), growing };
+    let commit = Commit {
+        id: "c".to_owned(),
+        now,
+        session: None,
+        invocation: Some(write),
+        journal: Journal::default(),
+        growing,
+    };
     scene.stage.store.commit(&commit).await.unwrap();
     let told = async || {
         let diagnosis = scene.harness.diagnose(&"j".into()).await.unwrap();

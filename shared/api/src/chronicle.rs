@@ -280,14 +280,6 @@ impl StateStore for Chronicle {
         self.store.glance(ids).await
     }
 
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.store.dead_claims(now).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.store.collect(now, cursor).await
-    }
-
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         self.store.pending_row(paused).await
     }

@@ -13,8 +13,8 @@ use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, Due, DueAction, GrowingLists, InvocationWrite, PausedInvocation, PendingRow, SignalDescriptor, StateStore,
-    SuspendFrom, Upkeep, WakePlan,
+    Commit, Due, DueAction, GrowingLists, InvocationWrite, Journal, PausedInvocation, PendingRow, SignalDescriptor,
+    StateStore, SuspendFrom, Upkeep, WakePlan,
 };
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::{Value, json};
@@ -71,7 +71,8 @@ async fn sleep_in(store: &DynamoDbStateStore, graph: &str, id: &str) {
     };
     let write = InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None };
     let growing = GrowingLists::default();
-    let commit = Commit { id: id.to_owned(), now: suspended_at, session: None, invocation: Some(write), growing };
+    let (invocation, journal) = (Some(write), Journal::default());
+    let commit = Commit { id: id.to_owned(), now: suspended_at, session: None, invocation, journal, growing };
     store.commit(&commit).await.unwrap();
 }
 

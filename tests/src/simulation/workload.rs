@@ -60,10 +60,10 @@ impl std::fmt::Display for Wish {
 impl Wish {
     /// The message that asks for it; `None` for what goes over the bus.
     pub(crate) fn message(&self) -> Option<Message> {
-        match self {
-            Self::Task(ask) => Some(Message::Ask(ask.clone())),
-            other => other.request().map(|request| Message::Http(Box::new(request))),
+        if let Self::Task(ask) = self {
+            return Some(Message::Ask(ask.clone()));
         }
+        self.request().map(|request| Message::Http(Box::new(request)))
     }
 
     /// The request that asks for it; `None` for what does not go over HTTP.

@@ -135,7 +135,7 @@ impl DynamoDbStateStore {
             let more = rows.len() > wanted;
             rows.truncate(wanted);
             items.extend(self.documents_at(&rows, request.now).await?);
-            after = rows.last().map(|row| order(row)).transpose()?;
+            after = rows.last().map(order).transpose()?;
             if !more || items.len() >= request.limit {
                 return Ok(Page { items, next: after.filter(|_| more) });
             }

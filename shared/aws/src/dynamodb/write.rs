@@ -157,10 +157,9 @@ fn malformed(error: aws_sdk_dynamodb::error::BuildError) -> StoreError {
 }
 
 fn bytes_of(item: &Item) -> usize {
-    let value = |value: &AttributeValue| match value {
-        AttributeValue::B(bytes) => bytes.as_ref().len(),
-        AttributeValue::S(text) | AttributeValue::N(text) => text.len(),
-        _ => 1,
+    let value = |value: &AttributeValue| {
+        let bytes = value.as_b().map(|bytes| bytes.as_ref().len());
+        bytes.or_else(|_| value.as_s().or_else(|_| value.as_n()).map(String::len)).unwrap_or(1)
     };
     item.iter().map(|(name, attribute)| name.len() + value(attribute)).sum()
 }
