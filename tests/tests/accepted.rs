@@ -125,8 +125,15 @@ impl Scene {
     async fn die_at_it(&self) {
         let now = self.stage.clock.now();
         let until = now + Duration::from_secs(30);
-        let request =
-            ClaimRequest { invocation_id: id(), generation: None, owner: "dead".into(), now, until, payload: None };
+        let request = ClaimRequest {
+            invocation_id: id(),
+            generation: None,
+            owner: "dead".into(),
+            now,
+            until,
+            payload: None,
+            answered: None,
+        };
         assert!(matches!(self.stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
     }
 

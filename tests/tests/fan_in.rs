@@ -12,8 +12,8 @@ use dormouse_engine::{
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Tally, Transmission, TurnOutcome};
 use dormouse_ports::{
-    Category, Commit, GrowingLists, InvocationStatus, InvocationWrite, Map, PartAnswer, Resolution, SignalDescriptor,
-    SignalState, StateStore,
+    Category, Commit, GrowingLists, InvocationStatus, InvocationWrite, Journal, Map, PartAnswer, Resolution,
+    SignalDescriptor, SignalState, StateStore,
 };
 use dormouse_tests::{Stage, map};
 use futures::future::join_all;
@@ -182,7 +182,12 @@ async fn answers_that_were_given_back_are_taken_up_by_a_duplicate() {
     let answer = PartAnswer { part: "b".to_owned(), payload: map(json!({ "vote": "yes" })), at: scene.worker_now() };
     let write = InvocationWrite::Answer { paused: Box::new(paused), answer };
     let (id, now, growing) = ("given-back".to_owned(), scene.worker_now(), GrowingLists::default());
-    scene.stage.store.commit(&Commit { id, now, session: None, invocation: Some(write), growing }).await.unwrap();
+    scene
+        .stage
+        .store
+        .commit(&Commit { id, now, session: None, invocation: Some(write), journal: Journal::default(), growing })
+        .await
+        .unwrap();
     let (votes, decided) = completed(scene.answer("a", "yes").await);
     assert_eq!((&votes["decided_by"], &votes["missing"], decided), (&json!("b"), &json!(["c"]), true));
 }

@@ -175,6 +175,7 @@ pub(crate) async fn telling(desk: &Desk, commit: &Commit) -> Result<Option<Commi
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Release { .. }
         | InvocationWrite::Advance { .. }
+        | InvocationWrite::Answer { .. }
         | InvocationWrite::Forestall { .. }
         | InvocationWrite::Unstored { .. } => return Ok(None),
     };
