@@ -305,12 +305,4 @@ impl StateStore for Chronicle {
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.store.upkeep(upkeep).await
     }
-
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.store.dead_claims(now).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.store.collect(now, cursor).await
-    }
 }
