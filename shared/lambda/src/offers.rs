@@ -1,14 +1,15 @@
 //! What clients of the protocol can have done: the graphs that ship, in their words.
 
 use dormouse_api::Offer;
-use dormouse_app::{CHAT, EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
+use dormouse_app::{CHAT, EXPENSE_APPROVAL, EXPORT_JOB, PURCHASE, REMINDER};
 use dormouse_harness::GraphRegistry;
 use dormouse_protocol::resource::AutonomyTier;
 
 /// Graphs with what they are responsible for. The first works where nobody names a persona.
-const DESCRIBED: [(&str, &str, AutonomyTier); 4] = [
+const DESCRIBED: [(&str, &str, AutonomyTier); 5] = [
     (CHAT, "Answers what a user says in a session, and asks before it does something.", AutonomyTier::ActWithApproval),
     (EXPENSE_APPROVAL, "Has an expense approved by a person, with reminders.", AutonomyTier::ActWithApproval),
+    (PURCHASE, "Asks several people about a purchase, until enough agree or one says no.", AutonomyTier::ActWithApproval),
     (REMINDER, "Says something at a later time.", AutonomyTier::ActAuto),
     (EXPORT_JOB, "Starts an export and waits for the job to finish.", AutonomyTier::ActAuto),
 ];
