@@ -30,7 +30,7 @@ can_target() {
 
 # build ARCH FOLDER PACKAGE...: packages of one call share what they compile, and the features of it.
 build() {
-    local arch="$1" folder="$2" out zip name
+    local arch="$1" folder="$2" out zip name package
     shift 2
     out="$(mktemp -d)"
     # The profile says everything: cargo-lambda's own choices, panic=abort among them, stay out of it.
@@ -39,6 +39,10 @@ build() {
     mkdir -p "$folder"
     for zip in "$out"/*/bootstrap.zip; do
         name="$(basename "$(dirname "$zip")")"
+        # Zips are made of whatever earlier builds left there as well.
+        package="$name"
+        [[ "$name" != hello* ]] || package=dormouse-hello
+        [[ " $* " == *" $package "* ]] || continue
         mv "$zip" "$folder/${name#dormouse-}.zip"
     done
     rm -rf "$out"

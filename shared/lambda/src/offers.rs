@@ -9,7 +9,11 @@ use dormouse_protocol::resource::AutonomyTier;
 const DESCRIBED: [(&str, &str, AutonomyTier); 5] = [
     (CHAT, "Answers what a user says in a session, and asks before it does something.", AutonomyTier::ActWithApproval),
     (EXPENSE_APPROVAL, "Has an expense approved by a person, with reminders.", AutonomyTier::ActWithApproval),
-    (PURCHASE, "Asks several people about a purchase, until enough agree or one says no.", AutonomyTier::ActWithApproval),
+    (
+        PURCHASE,
+        "Asks several people about a purchase, until enough agree or one says no.",
+        AutonomyTier::ActWithApproval,
+    ),
     (REMINDER, "Says something at a later time.", AutonomyTier::ActAuto),
     (EXPORT_JOB, "Starts an export and waits for the job to finish.", AutonomyTier::ActAuto),
 ];
