@@ -19,6 +19,7 @@ use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::Bell;
 use crate::answers::{question_of, request_of, status_of};
 use crate::conversation::shown;
 use crate::documents::Stored;
@@ -46,6 +47,7 @@ pub struct Chronicle {
     store: Arc<dyn StateStore>,
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
+    bell: Bell,
 }
 
 impl fmt::Debug for Chronicle {
@@ -57,7 +59,19 @@ impl fmt::Debug for Chronicle {
 impl Chronicle {
     /// Tells of what is committed to `store`, whose journals `records` reads.
     pub fn new(store: Arc<dyn StateStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, records, clock }
+        Self { store, records, clock, bell: Bell::default() }
+    }
+
+    /// The same, which rings `bell` for each stream that a commit appended to.
+    #[must_use]
+    pub fn ringing(self, bell: Bell) -> Self {
+        Self { bell, ..self }
+    }
+
+    async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.store.commit(commit).await?;
+        commit.journal.appends.iter().for_each(|append| self.bell.ring(&append.stream));
+        Ok(())
     }
 
     /// The task, and a ledger of its session that nobody has written to; `None` for what is no task, or has ended.
@@ -131,7 +145,7 @@ impl Chronicle {
             journal,
             growing: dormouse_ports::GrowingLists::default(),
         };
-        self.store.commit(&commit).await
+        self.write(&commit).await
     }
 }
 
@@ -209,17 +223,17 @@ fn said_since(
 #[async_trait]
 impl StateStore for Chronicle {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let Some(task) = task_of(commit) else { return self.store.commit(commit).await };
+        let Some(task) = task_of(commit) else { return self.write(commit).await };
         let mut told = commit.clone();
         for attempt in 0..ATTEMPTS {
             if attempt >= HASTY_ATTEMPTS {
                 self.clock.sleep(PAUSE).await;
             }
-            let Some(journal) = self.tell(&task, commit).await? else { return self.store.commit(commit).await };
+            let Some(journal) = self.tell(&task, commit).await? else { return self.write(commit).await };
             told.journal = journal;
             // Another content is another commit: a store may answer a known id with what it said before.
             told.id = format!("{}-{attempt}", commit.id);
-            match self.store.commit(&told).await {
+            match self.write(&told).await {
                 Err(CommitError::Journal(_)) => {}
                 done => return done,
             }

@@ -30,7 +30,6 @@ use crate::folder::{DataFolder, FolderError};
 use crate::gateway::Gateway;
 use crate::keys::{self, KeysError};
 use crate::lifetime::{Lifetime, Running};
-use crate::rung::Rung;
 use crate::scheduler::LocalScheduler;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
@@ -105,11 +104,11 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let limits = Limits { turn, ..Limits::default() };
     let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default())), Bell::default());
-    let rung: Arc<dyn StateStore> = Arc::new(Rung::new(table.clone(), bell.clone()));
-    let api_key = development_key(&folder, &*rung, table.clone()).await?;
+    let api_key = development_key(&folder, &*table, table.clone()).await?;
+    let chronicle = Chronicle::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let app = App::new(Parts {
-        engine: engine(Arc::new(Chronicle::new(rung, table.clone(), clock.clone())), clock.clone()),
+        engine: engine(Arc::new(chronicle), clock.clone()),
         graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),

@@ -26,7 +26,6 @@ mod keys;
 mod lifetime;
 mod pattern;
 mod rules;
-mod rung;
 mod scheduler;
 mod spool;
 mod store;
