@@ -9,7 +9,7 @@ use dormouse_aws::{
     StoreConfig, SystemClock, TokioSpawner,
 };
 use dormouse_engine::{Engine, EngineError, Ports};
-use dormouse_harness::DescriptorWakes;
+use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions, limits};
 use dormouse_protocol::cursor::Cursors;
@@ -41,11 +41,24 @@ pub enum BootError {
 /// # Errors
 /// [`BootError`], before anything was asked of AWS.
 pub fn boot(function: Function, telemetry: Option<Telemetry>) -> Result<Server, BootError> {
-    let config = Config::from_env()?;
+    Ok(compose(function, Config::from_env()?, telemetry, dormouse_app::registry)?)
+}
+
+/// What `function` serves on AWS with `config` and the graphs that `graphs` makes, given the bus and the clock that they
+/// run on.
+///
+/// # Errors
+/// What `graphs` refuses.
+pub fn compose(
+    function: Function,
+    config: Config,
+    telemetry: Option<Telemetry>,
+    graphs: impl FnOnce(Arc<dyn EventBus>, Arc<dyn Clock>) -> Result<GraphRegistry, EngineError>,
+) -> Result<Server, EngineError> {
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
-    let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
+    let graphs = graphs(bus.clone(), clock.clone())?;
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let ports = Ports {
         store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),

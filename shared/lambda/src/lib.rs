@@ -33,7 +33,7 @@ pub mod telemetry;
 mod trigger;
 
 pub use app::{App, Limits, Parts};
-pub use boot::{BootError, boot};
+pub use boot::{BootError, boot, compose};
 pub use config::{Config, ConfigError};
 pub use dormouse_api::Request as HttpRequest;
 pub use http::HttpResponse;

@@ -3,19 +3,12 @@
 
 use std::sync::Arc;
 
-use dormouse_api::{Bell, Chronicle, Content, StreamLimits};
-use dormouse_aws::{
-    AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
-    StoreConfig, SystemClock, TokioSpawner,
-};
-use dormouse_engine::{
-    CompiledGraph, END, Engine, Ports, Reducer, SessionPolicy, TypedGraph, Update, current, suspend,
-};
-use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, Config, HttpRequest, HttpResponse, Limits, Parts, Server, Wire};
-use dormouse_ports::{Clock, Event, EventBus, Map, SignalDescriptor, SignalSubscriptions};
+use dormouse_api::Content;
+use dormouse_engine::{CompiledGraph, END, Reducer, SessionPolicy, TypedGraph, Update, current, suspend};
+use dormouse_harness::GraphRegistry;
+use dormouse_lambda::{App, Config, Function as Trigger, HttpRequest, HttpResponse, Server, compose};
+use dormouse_ports::{Event, EventBus, Map, SignalDescriptor};
 use dormouse_protocol::PROTOCOL_VERSION;
-use dormouse_protocol::cursor::Cursors;
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -48,7 +41,14 @@ impl Function {
         });
         let config = config.expect("the environment of the template is complete");
         let key = environment["DORMOUSE_SIGNAL_KEY"].as_str().expect("a key").to_owned();
-        let server = server(&config, name == "Stream");
+        let function = match name {
+            "Inbound" => Trigger::Inbound,
+            "Signal" => Trigger::Signal,
+            "Wakeup" => Trigger::Wakeup,
+            "Stream" => Trigger::Stream,
+            other => panic!("there is no function {other}"),
+        };
+        let server = server(function, &config);
         Self { app: server.app().clone(), server, gate, config, key }
     }
 
@@ -90,60 +90,14 @@ impl Function {
     }
 }
 
-/// The composition of `boot`, with two graphs more.
-fn server(config: &Config, reads_only: bool) -> Server {
-    let config = config.clone();
-    let clients = config.access.clients();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
-    let shipped = dormouse_app::registry(bus.clone(), clock.clone()).expect("graphs");
-    let graphs = GraphRegistry::new(
-        shipped.iter().cloned().chain([Arc::new(errand(bus.clone(), true)), Arc::new(errand(bus.clone(), false))]),
-    );
-    let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
-    let ports = Ports {
-        store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
-        clock: clock.clone(),
-        ids: Arc::new(RandomIds),
-        spawner: Arc::new(TokioSpawner),
-        planner: Arc::new(DescriptorWakes),
-    };
-    let schedules = SchedulerConfig {
-        group_name: config.scheduler_group,
-        role_arn: config.scheduler_role_arn,
-        wakeup_function_arn: config.wakeup_arn,
-        dead_letter_arn: config.dead_letter_arn.clone(),
-    };
-    let rules = RuleConfig {
-        bus_name: config.bus,
-        signal_function_arn: config.signal_arn,
-        dead_letter_arn: config.dead_letter_arn,
-        most_rules: dormouse_ports::limits::PATTERN_RULES,
-    };
-    let subscriptions: Arc<dyn SignalSubscriptions> =
-        Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
-    let wire = Wire {
-        records: store,
-        subscriptions: subscriptions.clone(),
-        cursors: Cursors::new(config.callback_secret.as_bytes()),
-        base_url: None,
-        stream_url: None,
-        bell: Bell::default(),
-        streams: StreamLimits::default(),
-        reads_only,
-    };
-    let app = App::new(Parts {
-        engine: Engine::new(ports),
-        graphs,
-        subscriptions,
-        bus,
-        callbacks: CallbackSigner::new(config.callback_secret),
-        signal_key: config.signal_key,
-        base_url: None,
-        limits: Limits::default(),
-        telemetry: None,
+/// What the function serves, with two graphs more. Addresses begin with `/`.
+fn server(function: Trigger, config: &Config) -> Server {
+    let config = Config { base_url: None, stream_url: None, ..config.clone() };
+    let composed = compose(function, config, None, |bus, clock| {
+        let errands = [true, false].map(|keeps_sessions| Arc::new(errand(bus.clone(), keeps_sessions)));
+        Ok(GraphRegistry::new(dormouse_app::registry(bus, clock)?.iter().cloned().chain(errands)))
     });
-    Server::new(app, wire)
+    composed.expect("graphs")
 }
 
 /// What the graph `errand` works on.
