@@ -15,7 +15,7 @@ use dormouse_ports::{
 use crate::chat::carry_of;
 use crate::harness::Budget;
 use crate::signal::{Accepted, store_failed};
-use crate::{Bucket, DispatchPath, Harness, Transmission, Turn, TurnError, TurnOutcome};
+use crate::{DispatchPath, Harness, Transmission, Turn, TurnError, TurnOutcome};
 
 /// What kind of event calls for a worker; its source is `dormouse`, its detail `{"invocation_id"}`.
 pub const WORK: &str = "Dormouse Work";
@@ -131,11 +131,11 @@ impl Harness {
         budget: Budget,
         patience: Patience,
     ) -> Result<TurnOutcome, TurnError> {
-        let graph = match self.graphs().get(&record.paused.graph) {
+        let graph = match self.graph_of(&record.paused) {
             Ok(graph) => graph.clone(),
             Err(error) => {
                 self.give_back(&record).await;
-                return Err(TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) });
+                return Err(error);
             }
         };
         let outcome = self.begin_alone(&graph, &record, budget, patience).await?;

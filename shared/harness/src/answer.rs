@@ -9,7 +9,7 @@ use dormouse_ports::{
 };
 
 use crate::signal::{Delivery, sleeping, store_failed};
-use crate::{Bucket, Harness, Tally, Trigger, TurnError, TurnOutcome};
+use crate::{Harness, Tally, Trigger, TurnError, TurnOutcome};
 
 /// Which of several expected signals a delivery is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,10 +86,7 @@ impl Harness {
 
     /// Refuses what would be found unfit only once another answer decides: it would keep that one from deciding.
     fn check_fit(&self, paused: &PausedInvocation, payload: Map) -> Result<(), TurnError> {
-        let graph = self.graphs().get(&paused.graph);
-        let graph =
-            graph.map_err(|error| TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) })?;
-        graph.takes(paused, &payload).map_err(TurnError::from)
+        self.graph_of(paused)?.takes(paused, &payload).map_err(TurnError::from)
     }
 }
 

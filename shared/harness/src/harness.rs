@@ -63,6 +63,12 @@ impl Harness {
         &self.0.engine
     }
 
+    /// The graph of a pause. A worker that does not know it leaves it to one that does.
+    pub(crate) fn graph_of(&self, paused: &PausedInvocation) -> Result<&Arc<CompiledGraph>, TurnError> {
+        let known = self.graphs().get(&paused.graph);
+        known.map_err(|error| TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) })
+    }
+
     pub(crate) fn listeners(&self) -> &Listeners {
         &self.0.listeners
     }

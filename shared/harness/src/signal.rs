@@ -164,14 +164,14 @@ impl Harness {
         budget: Budget,
         accepted: Accepted,
     ) -> Result<TurnOutcome, TurnError> {
-        let graph = match self.graphs().get(&record.paused.graph) {
+        let graph = match self.graph_of(&record.paused) {
             Ok(graph) => graph.clone(),
             Err(error) => {
                 // What was acknowledged stays with the claim.
                 if accepted == Accepted::Now {
                     self.give_back(&record).await;
                 }
-                return Err(TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) });
+                return Err(error);
             }
         };
         let woken = subscription_of(&record);
