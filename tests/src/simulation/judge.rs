@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_lambda::HttpResponse;
-use dormouse_ports::{InvocationId, InvocationRecord, InvocationStatus};
+use dormouse_ports::{InvocationId, InvocationRecord, InvocationStatus, Map};
 use serde_json::Value;
 
 use super::clerk::{Ask, Task, is_terminal};
@@ -47,7 +47,7 @@ impl Judge<'_> {
                 self.callback(invocation, *generation, *fits, answer)
             }
             Wish::Answer { invocation, generation, part, .. } => self.part(invocation, *generation, part, answer),
-            Wish::Signal { signal_id, .. } => self.signal(signal_id, answer),
+            Wish::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
             Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
             Wish::Status { .. } => answer.status == 200,
             Wish::Event { .. } | Wish::Task(_) => false,
@@ -142,7 +142,7 @@ impl Judge<'_> {
         }
     }
 
-    fn signal(&mut self, signal_id: &str, answer: &HttpResponse) -> bool {
+    fn signal(&mut self, signal_id: &str, payload: &Map, answer: &HttpResponse) -> bool {
         match answer.status {
             202 if text(&answer.body, "status") == "buffered" => self.witness.parked.contains_key(&signal_id.into()),
             200 | 202 => {
@@ -154,7 +154,8 @@ impl Judge<'_> {
             }
             // Another payload was first: that of another client, or of an event.
             400 => {
-                let in_an_event = self.carried.iter().any(|carried| carried.signal_id.as_str() == signal_id);
+                let other = |carried: &Carried| carried.signal_id.as_str() == signal_id && carried.payload != *payload;
+                let in_an_event = self.carried.iter().any(other);
                 in_an_event || self.clients.compete_for(signal_id)
             }
             _ => {
