@@ -18,6 +18,7 @@ use dormouse_ports::{
 };
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 /// `work -> wait -> END`: counts how often it works, waits for an answer unless it was given one, and does in `work`
 /// what `how` says.
@@ -139,6 +140,17 @@ impl Scene {
 
     fn runs(&self) -> usize {
         self.runs.load(Ordering::Relaxed)
+    }
+
+    /// Takes up what never ends, and waits until it runs.
+    async fn endless_run(&self) -> JoinHandle<TurnOutcome> {
+        self.accepted(json!({ "how": "forever" })).await;
+        let worker = self.harness.clone();
+        let turn = tokio::spawn(async move { worker.take_up(&id(), None).await.outcome });
+        while self.runs() == 0 {
+            tokio::task::yield_now().await;
+        }
+        turn
     }
 
     async fn nothing_is_pending(&self) {
@@ -286,12 +298,7 @@ async fn what_is_accepted_can_be_canceled_before_and_while_it_runs() {
 #[tokio::test]
 async fn a_run_that_is_canceled_leaves_nothing() {
     let scene = scene();
-    scene.accepted(json!({ "how": "forever" })).await;
-    let worker = scene.harness.clone();
-    let turn = tokio::spawn(async move { worker.take_up(&id(), None).await.outcome });
-    while scene.runs() == 0 {
-        tokio::task::yield_now().await;
-    }
+    let turn = scene.endless_run().await;
     scene.harness.cancel(&id(), None, None).await.unwrap();
     scene.stage.outlive_leases();
     assert_eq!(error(turn.await.unwrap()).category, Category::TurnDeadlineExceeded);
@@ -314,12 +321,7 @@ async fn what_fails_is_over_and_is_not_tried_again() {
 #[tokio::test]
 async fn what_takes_longer_than_a_turn_may_is_over() {
     let scene = scene();
-    scene.accepted(json!({ "how": "forever" })).await;
-    let worker = scene.harness.clone();
-    let turn = tokio::spawn(async move { worker.take_up(&id(), None).await.outcome });
-    while scene.runs() == 0 {
-        tokio::task::yield_now().await;
-    }
+    let turn = scene.endless_run().await;
     scene.stage.clock.advance(scene.harness.config().turn_budget);
     assert_eq!(error(turn.await.unwrap()).category, Category::TurnDeadlineExceeded);
     let status = scene.record().await.status;
