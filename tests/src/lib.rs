@@ -7,4 +7,4 @@ pub mod released;
 pub mod simulation;
 mod stage;
 
-pub use stage::{Stage, map};
+pub use stage::{Stage, Swallows, map};
