@@ -124,7 +124,7 @@ impl Clerk {
         let body = with_status(&document, "working");
         let journal = told(&self.desk, &body, document.version, &["answered"]).await?;
         let generation = record.paused.generation;
-        let deliver = InvocationWrite::Deliver { invocation_id: id, generation, payload };
+        let deliver = InvocationWrite::Deliver { invocation_id: id, generation, answered: None, payload };
         self.desk.commit(&self.commit(deliver, journal, self.desk.now())).await?;
         self.call(task).await;
         Ok(Task { id: task.to_owned(), status: "working".to_owned() })
