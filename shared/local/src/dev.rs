@@ -216,7 +216,7 @@ fn announce(address: &str, (key, api_key): (&str, &str), with_tour: bool, starte
     writeln!(out, "signal key: {key}")?;
     writeln!(out, "api key: {api_key}")?;
     if with_tour {
-        write!(out, "{}", tour::text(address, key))?;
+        write!(out, "{}", tour::text(address, key, api_key))?;
     }
     out.flush()
 }

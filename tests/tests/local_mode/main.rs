@@ -4,6 +4,7 @@
 
 mod process;
 mod protocol;
+mod streams;
 mod tour;
 
 use std::collections::BTreeMap;
