@@ -271,8 +271,11 @@ impl History {
             9 => InvocationWrite::Unstored { invocation_id: paused.invocation_id },
             10 | 11 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)) },
             12 => {
+                // Sometimes one more than it knows of, which may be right by chance.
+                let known = |fan_in: &FanIn| fan_in.answers.len() + usize::from(self.dice.one_in(2));
+                let answered = paused.fan_in.as_ref().map(known);
                 let (invocation_id, payload) = (paused.invocation_id, self.payload());
-                InvocationWrite::Deliver { invocation_id, generation: generation.max(1), payload }
+                InvocationWrite::Deliver { invocation_id, generation: generation.max(1), answered, payload }
             }
             _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
         }
