@@ -44,7 +44,7 @@ record-fixtures: ## Keep the records that this version writes, so that later ver
 conformance: ## Run the conformance fixtures in SUITE=folder (without it: our own)
 	@$(CARGO) run --quiet --package dormouse-conformance --bin conformance -- $(SUITE)
 
-bench: ## Measure the engine (time and allocations per step), and round trips and capacity units of every state change
+bench: ## Measure the engine (time and allocations per step), and round trips and capacity units of changes and streams
 	@$(CARGO) bench --package dormouse-engine --bench engine
 	@echo 'counting, not timing: an unoptimised build will do'
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench round_trips

@@ -40,6 +40,7 @@ mod growing;
 mod identity;
 mod invocation;
 mod journal;
+mod layer;
 pub mod limits;
 mod runtime;
 mod session;
@@ -64,6 +65,7 @@ pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
     StreamEntry,
 };
+pub use layer::StoreLayer;
 pub use limits::InvocationLimits;
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};

@@ -225,6 +225,7 @@ checks! {
         a_repeated_answer_is_noted_once,
         of_answers_at_once_one_is_noted,
         only_who_knows_all_answers_claims,
+        only_who_knows_all_answers_delivers,
         a_pause_that_expects_one_signal_knows_no_answers,
         while_it_is_claimed_no_answer_is_noted,
         a_released_claim_keeps_the_answers,

@@ -12,11 +12,18 @@ use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
-use super::clerk;
+use super::dynamodb::{Body, Said, throttled};
+use super::intent::{Intent, Within};
 use super::outside::{Outside, at_once};
-use super::ticket::{Call, Phase, Ticket};
+use super::ticket::{Call, Phase, REFUSED, Ticket};
 use super::weather::Fault;
 use super::world::{ProcessId, World};
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("process", &self.process).finish_non_exhaustive()
+    }
+}
 
 /// All ports of one process, or of whichever process runs. Every call becomes a ticket, and the simulator decides what
 /// comes of it.
@@ -54,12 +61,43 @@ impl Desk {
         Duration::from_millis(world.chance.u64(..longest))
     }
 
+    /// The bug that is put in.
+    pub(crate) fn planted(&self) -> Option<PlantedBug> {
+        self.planted
+    }
+
+    /// Ends when `duration` is over.
+    pub(crate) fn nap(&self, duration: Duration) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let woken = self.world.lock().sleep(duration);
+        async move {
+            if woken.await.is_err() {
+                // The simulation is over.
+                future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Does `work`, whose requests are for `intent`.
+    pub(crate) fn within<F: Future>(&self, intent: Intent, work: F) -> Within<F> {
+        Within::new(self.world.clone(), intent, work)
+    }
+
+    /// Sends a request to the database.
+    pub(crate) async fn ask_dynamodb(&self, operation: &'static str, body: Body) -> Said {
+        let intent = self.world.lock().intent.clone();
+        let about = intent.as_deref().map(about_intent).unwrap_or_default();
+        let refusal = throttled(operation, &body);
+        let effect = move |outside: &mut Outside| Ok(outside.ask_dynamodb(operation, &body, intent.as_deref()));
+        let lost = move |why| if why == REFUSED { Ok(refusal.clone()) } else { Err(why) };
+        self.call(operation, about, effect, lost).await
+    }
+
     async fn call<T: Send + 'static>(
         &self,
         operation: &'static str,
         about: String,
         effect: impl FnOnce(&mut Outside) -> T + Send + 'static,
-        lost: fn(&'static str) -> T,
+        lost: impl Fn(&'static str) -> T + Send + 'static,
     ) -> T {
         let (call, answered) = Call::new(effect, lost);
         {
@@ -88,30 +126,20 @@ impl Desk {
         }
     }
 
-    async fn commit_whole(&self, commit: &Commit) -> Result<(), CommitError> {
-        match super::planted::torn(self.planted, commit) {
-            None => self.commit_once(commit.clone()).await,
-            Some((first, second)) => {
-                self.commit_once(first).await?;
-                self.commit_once(second).await
-            }
-        }
-    }
-
     async fn commit_once(&self, commit: Commit) -> Result<(), CommitError> {
         let about = about_commit(&commit);
         self.call("commit", about, move |outside| outside.commit(&commit), |why| Err(unavailable(why).into())).await
     }
 }
 
-/// How often something is told anew because others told something meanwhile.
-const TELLINGS: usize = 16;
-
 #[async_trait]
 impl Records for Desk {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         let (about, key) = (key.to_string(), key.clone());
-        let effect = move |outside: &mut Outside| at_once(outside.store.document(&key, now));
+        let effect = move |outside: &mut Outside| {
+            let document = at_once(outside.store.document(&key, now))?;
+            Ok(document.map(|document| outside.store.misread(document)))
+        };
         self.call("document", about, effect, |why| Err(unavailable(why))).await
     }
 
@@ -182,16 +210,14 @@ impl StateStore for Desk {
         self.call("claim", about, effect, |why| Err(unavailable(why))).await
     }
 
-    /// What is done to a task is told with it.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        for _ in 0..TELLINGS {
-            let Some(told) = clerk::telling(self, commit).await? else { return self.commit_whole(commit).await };
-            match self.commit_whole(&told).await {
-                Err(CommitError::Journal(_)) => {}
-                done => return done,
+        match super::planted::torn(self.planted, commit) {
+            None => self.commit_once(commit.clone()).await,
+            Some((first, second)) => {
+                self.commit_once(first).await?;
+                self.commit_once(second).await
             }
         }
-        Err(unavailable("others write to the stream all the time").into())
     }
 
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
@@ -269,13 +295,8 @@ impl Clock for Desk {
     }
 
     async fn sleep(&self, duration: Duration) {
-        if duration.is_zero() {
-            return;
-        }
-        let woken = self.world.lock().sleep(duration);
-        if woken.await.is_err() {
-            // The simulation is over.
-            future::pending::<()>().await;
+        if !duration.is_zero() {
+            self.nap(duration).await;
         }
     }
 }
@@ -330,6 +351,15 @@ fn unavailable(why: &'static str) -> StoreError {
 
 fn about_subscription(subscription: &Subscription) -> String {
     format!("{}#{}", subscription.invocation_id, subscription.generation)
+}
+
+fn about_intent(intent: &Intent) -> String {
+    match intent {
+        Intent::Lease { session, request } => format!("to lease {session} to {}", request.owner),
+        Intent::Claim { request } => format!("to claim {} for {}", request.invocation_id, request.owner),
+        Intent::Commit { commit } => format!("to commit: {}", about_commit(commit)),
+        Intent::Buffer { id, .. } => format!("to park {id}"),
+    }
 }
 
 fn about_commit(commit: &Commit) -> String {

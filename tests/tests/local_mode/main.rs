@@ -5,6 +5,7 @@
 mod process;
 mod protocol;
 mod storm;
+mod streams;
 mod tour;
 
 use std::collections::BTreeMap;
