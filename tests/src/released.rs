@@ -14,7 +14,10 @@ use dormouse_engine::{
     StateSchema, Update, suspend,
 };
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
-use dormouse_ports::{CheckpointRecord, Checkpointer, ClaimRequest, Map, SaveSource, SignalDescriptor, StateStore};
+use dormouse_ports::{
+    CheckpointRecord, Checkpointer, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, SaveSource,
+    SignalDescriptor, StateStore,
+};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -43,7 +46,7 @@ pub const WRITTEN: Duration = Duration::from_secs(25 * 3600 + 60);
 /// # Errors
 /// When a graph does not compile.
 pub fn worker(stage: &Stage, client: &Client, mode: Mode) -> Result<Harness, EngineError> {
-    Ok(stage.harness_on(Arc::new(store(client)), mode, [Arc::new(ask()?), Arc::new(nested()?)]))
+    Ok(stage.harness_on(Arc::new(store(client)), mode, [Arc::new(ask()?), Arc::new(nested()?), Arc::new(poll()?)]))
 }
 
 /// The store of the records.
@@ -92,10 +95,27 @@ pub async fn record(stage: &Stage, client: &Client) {
         start("ask", name).await;
     }
     start("nested", "asleep-nested").await;
+    start("poll", "asleep-poll").await;
+    let ada = Transmission::callback("asleep-poll", None, map(json!({ "vote": "yes" })));
+    let heard = alone.turn(Transmission { part: Some("ada".to_owned()), ..ada }).await.outcome;
+    assert!(matches!(heard, TurnOutcome::Suspended(_)), "{heard:?}");
     let sessioned = worker(stage, client, Mode::Sessioned).expect("graphs that compile");
     let session =
         Transmission { session_id: Some("session".into()), ..Transmission::start("ask", given("asleep-session")) };
     sleep(&sessioned, session, "asleep-session").await;
+
+    let accepted =
+        Transmission { invocation_id: Some("accepted".into()), ..Transmission::start("ask", given("accepted")) };
+    let accepted = Box::new(alone.accept(accepted).await.expect("it may begin"));
+    let commit = Commit {
+        id: stage.fresh_id(),
+        now: accepted.suspended_at,
+        session: None,
+        invocation: Some(InvocationWrite::Accept { paused: accepted }),
+        journal: Journal::default(),
+        growing: GrowingLists::default(),
+    };
+    store(client).commit(&commit).await.expect("it is accepted");
 
     let now = alone.engine().ports().clock.now();
     let claim = ClaimRequest {
@@ -166,6 +186,18 @@ fn ask() -> Result<CompiledGraph, EngineError> {
         .edge("wait", "settle")
         .edge("settle", END)
         .compile()
+}
+
+/// Waits for two of three answers.
+fn poll() -> Result<CompiledGraph, EngineError> {
+    let votes = Field::new(FieldType::Mapping(Box::new(FieldType::Any)), json!({}));
+    let graph = GraphBuilder::new("poll", schema().field("votes", votes)).entry("wait");
+    let graph = graph.function("wait", async |state: State| {
+        let parts = json!({ "ada": {}, "grace": {}, "linus": {} });
+        let expects = json!({ "parts": parts, "until": { "at_least": 2 }, "into": "votes" });
+        Err(suspend(SignalDescriptor::new(name_of(&state)).with("expects", expects)).await)
+    });
+    graph.edge("wait", END).compile()
 }
 
 /// Waits for a day inside of another graph.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{
-    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
+    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, UpgradePolicy, suspend,
 };
 use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
@@ -18,19 +18,27 @@ use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
 use serde_json::json;
 
-/// Waits for signal `s`, for a day at most, and then for nothing any more.
-fn waiting(version: &str, nodes: &[&str]) -> Arc<CompiledGraph> {
+/// Waits for signal `s` at `node`, for a day at most, and then for nothing any more.
+fn waiting_in(node: &str, version: &str, nodes: &[&str]) -> GraphBuilder {
     let schema = StateSchema::new().with_version(version).field("answer", Field::new(FieldType::Int, 0));
     let wait = || SignalDescriptor::new("s").with("timeout", json!({ "after": "P1D", "then": "fail" }));
     let mut graph = GraphBuilder::new("waiting", schema)
-        .entry("wait")
-        .function("wait", move |_: State| async move { Err(suspend(wait()).await) });
-    let mut last = "wait";
+        .entry(node)
+        .function(node, move |_: State| async move { Err(suspend(wait()).await) });
+    let mut last = node;
     for node in nodes {
         graph = graph.function(*node, |_: State| async { Ok::<_, NodeError>(Update::none()) }).edge(last, *node);
         last = node;
     }
-    Arc::new(graph.edge(last, END).compile().unwrap())
+    graph.edge(last, END)
+}
+
+fn built(graph: GraphBuilder) -> Arc<CompiledGraph> {
+    Arc::new(graph.compile().unwrap())
+}
+
+fn waiting(version: &str, nodes: &[&str]) -> Arc<CompiledGraph> {
+    built(waiting_in("wait", version, nodes))
 }
 
 struct Scene {
@@ -237,6 +245,41 @@ async fn a_graph_that_nobody_has_is_told() {
 async fn a_graph_that_was_changed_is_told_and_no_trouble() {
     let scene = asleep().await.under([waiting("1", &["more"])]);
     assert_eq!(scene.findings().await, [Finding::Waiting, Finding::GraphChanged]);
+}
+
+#[tokio::test]
+async fn a_graph_that_was_changed_and_does_not_take_its_pauses_is_told() {
+    for (policy, finding, says) in [
+        (UpgradePolicy::Pin, Finding::GraphPinned, "one of them must run"),
+        (UpgradePolicy::Refuse, Finding::GraphRefuses, "or cancel it"),
+    ] {
+        let scene = asleep().await.under([built(waiting_in("wait", "1", &["more"]).upgrade(policy))]);
+        assert_eq!(scene.findings().await, [finding]);
+        assert!(finding.is_trouble() && scene.sentence().await.contains(says), "{}", scene.sentence().await);
+    }
+    let scene = asleep().await.under([built(waiting_in("elsewhere", "1", &[]))]);
+    assert_eq!(scene.findings().await, [Finding::GraphRefuses]);
+    assert!(scene.sentence().await.contains("`wait`"), "{}", scene.sentence().await);
+}
+
+#[tokio::test]
+async fn accepted_work_whose_session_is_busy_says_so() {
+    let scene = asleep().await;
+    let start = Transmission { invocation_id: Some("task".into()), ..Transmission::start("waiting", Map::new()) };
+    let mut paused = scene.harness.accept(start).await.unwrap();
+    paused.session_id = Some("session".into());
+    let write = InvocationWrite::Accept { paused: Box::new(paused) };
+    let (now, growing, journal) =
+        (scene.harness.engine().ports().clock.now(), GrowingLists::default(), Journal::default());
+    let commit = Commit { id: "c".to_owned(), now, session: None, invocation: Some(write), journal, growing };
+    scene.stage.store.commit(&commit).await.unwrap();
+    let lease = LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30) };
+    scene.stage.store.load_session(&"session".into(), Some(&lease)).await.unwrap();
+    let remarks = scene.harness.diagnose(&"task".into()).await.unwrap().remarks;
+    assert_eq!(
+        remarks.iter().map(|it| it.finding).collect::<Vec<_>>(),
+        [Finding::ClaimExpired, Finding::SessionLeased]
+    );
 }
 
 #[tokio::test]

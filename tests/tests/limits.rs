@@ -7,7 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
+use dormouse_engine::{
+    CompiledGraph, END, Field, FieldType, GraphBuilder, SessionPolicy, State, StateSchema, Update, augment_metadata,
+    suspend,
+};
 use dormouse_harness::{Bucket, GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_ports::{Category, InvocationLimits, Map, SignalDescriptor, StateStore, limits};
 use dormouse_tests::{Stage, map};
@@ -96,6 +99,59 @@ async fn metadata_of_an_invocation_is_bounded() {
     let sentence = "the metadata has 65547 bytes of JSON; the limit is 65536 bytes";
     refused(scene.begin(large).await, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
     assert_eq!(scene.written(), before);
+}
+
+#[tokio::test]
+async fn what_a_node_adds_to_the_metadata_is_bounded_with_the_rest() {
+    let graph = GraphBuilder::new("adds", StateSchema::new().field("note", Field::new(FieldType::Str, "")))
+        .entry("add")
+        .function("add", async |_: State| {
+            let add = |name: &str, size| augment_metadata(map(json!({ name: "x".repeat(size) })));
+            let half = limits::METADATA / 2;
+            assert_eq!(add("first", half), Ok(()));
+            let refused = add("second", half).expect_err("both are too many");
+            assert_eq!(add("first", half + 1), Ok(()), "what is replaced does not count");
+            Ok(Update::none().with("note", refused.to_string()))
+        })
+        .edge("add", END);
+    let stage = Stage::default();
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [Arc::new(graph.compile().unwrap())]);
+    let outcome = worker.turn(Transmission::start("adds", Map::new())).await.outcome;
+    let TurnOutcome::Completed(turn) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(turn.state["note"], "the metadata has 65560 bytes of JSON; the limit is 65536 bytes");
+}
+
+/// Of a pause, of a session and of an end; on any store.
+#[tokio::test]
+async fn a_state_is_bounded_whatever_the_store_would_take() {
+    let most = InvocationLimits { state: 100, ..InvocationLimits::default() };
+    let scene = Scene::of(SignalDescriptor::new("s"), most, HarnessConfig::new(Mode::Stateless));
+    let before = scene.written();
+    let large = map(json!({ "note": "x".repeat(100) }));
+    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("restless", large) };
+    let outcome = scene.worker.turn(start.clone()).await.outcome;
+    let sentence = "the paused state has 111 bytes; the limit is 100";
+    refused(outcome, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
+    assert_eq!(scene.written(), before);
+
+    let graph = GraphBuilder::new("notes", StateSchema::new().field("note", Field::new(FieldType::Str, "")))
+        .sessions(SessionPolicy::projected(["note"]))
+        .entry("note")
+        .function("note", async |_: State| Ok(Update::none().with("note", "x".repeat(100))))
+        .edge("note", END);
+    let (engine, registry) =
+        (scene.stage.engine().limited(most), GraphRegistry::new([Arc::new(graph.compile().unwrap())]));
+    let (subscriptions, bus) = (scene.stage.subscriptions.clone(), scene.stage.bus.clone());
+    let worker = Harness::new(engine, registry, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
+    let start = Transmission { session_id: Some("session".into()), ..Transmission::start("notes", Map::new()) };
+    let outcome = worker.turn(start).await.outcome;
+    let sentence = "the session state has 111 bytes; the limit is 100";
+    refused(outcome, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
+    let session = scene.stage.store.load_session(&"session".into(), None).await.unwrap();
+    assert!(
+        session.record.is_none() && session.leased_until.is_none(),
+        "nothing is saved, and the lease is given back"
+    );
 }
 
 #[tokio::test]

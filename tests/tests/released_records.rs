@@ -65,7 +65,16 @@ impl Past {
             }
         }
         fates.sort();
-        let asleep = ["advanced", "asleep-large", "asleep-nested", "asleep-session", "asleep-small", "claimed"];
+        let asleep = [
+            "accepted",
+            "advanced",
+            "asleep-large",
+            "asleep-nested",
+            "asleep-poll",
+            "asleep-session",
+            "asleep-small",
+            "claimed",
+        ];
         assert_eq!(fates, asleep.map(|id| (InvocationId::from(id), Fate::Same)));
     }
 
@@ -78,6 +87,17 @@ impl Past {
             let said = state["messages"].as_array().unwrap().len();
             assert_eq!(said, if *id == "asleep-nested" { 0 } else { 2 }, "{id}");
         }
+    }
+
+    async fn a_poll_that_was_half_answered_is_decided(&self) {
+        let grace = Transmission::callback("asleep-poll", None, map(json!({ "vote": "no" })));
+        let state = self.completes(Transmission { part: Some("grace".to_owned()), ..grace }).await;
+        assert_eq!(state["votes"], json!({ "ada": { "vote": "yes" }, "grace": { "vote": "no" } }));
+    }
+
+    async fn what_was_accepted_is_begun(&self) {
+        let state = self.completes(Transmission::callback("accepted", None, map(json!({ "answer": 3 })))).await;
+        assert_eq!((&state["answer"], &state["text"]), (&json!(3), &json!(text("accepted"))));
     }
 
     async fn the_dead_are_taken_over(&self) {
@@ -132,7 +152,9 @@ async fn what_a_released_version_wrote_goes_on() {
         let past = Past::of(&records).await;
         past.reports_that_all_go_on().await;
         past.sleepers_go_on().await;
+        past.a_poll_that_was_half_answered_is_decided().await;
         past.the_dead_are_taken_over().await;
+        past.what_was_accepted_is_begun().await;
         past.ends_are_told().await;
         past.what_was_parked_is_taken().await;
         past.the_session_goes_on().await;

@@ -50,6 +50,7 @@ pub mod middleware;
 mod node;
 mod observe;
 mod run;
+mod size;
 mod state;
 
 pub use ambient::{Identity, Position, current, in_trace, origin, position, surrounding_trace};

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::EngineError;
 use crate::ambient::{self, Identity};
+use crate::size::json_size;
 
 /// Prefixes that belong to the framework.
 const RESERVED_PREFIXES: [&str; 2] = ["openarmature.", "gen_ai."];
@@ -54,6 +55,19 @@ pub enum MetadataError {
     /// The value is no string, number or boolean, and no list of one of these.
     #[error("the metadata key `{0}` must hold a string, a number, a boolean or a list of one of these")]
     Unsuitable(String),
+    /// All of the metadata, with what would be added, is more than there may be.
+    #[error("the metadata has {0} bytes of JSON; the limit is {METADATA} bytes")]
+    TooLarge(usize),
+}
+
+impl From<MetadataError> for EngineError {
+    fn from(refused: MetadataError) -> Self {
+        let category = match refused {
+            MetadataError::Reserved(_) | MetadataError::Unsuitable(_) => Category::RequestInvalid,
+            MetadataError::TooLarge(_) => Category::RequestTooLarge,
+        };
+        Self::new(category, refused.to_string())
+    }
 }
 
 /// Adds `entries` to the metadata of the present invocation, over those of the same name.
@@ -72,25 +86,27 @@ pub fn augment_metadata(entries: Map) -> Result<(), MetadataError> {
     ambient::look(|scope| {
         let before = scope.view.identity();
         let metadata = before.metadata.iter().map(|(name, value)| (name.clone(), value.clone()));
-        let metadata = metadata.chain(entries.clone()).collect();
+        let metadata: Map = metadata.chain(entries.clone()).collect();
+        check_size(&metadata)?;
         scope.view.show(Arc::new(Identity { metadata, ..(*before).clone() }));
         if let Some(attempts) = &scope.attempts {
             attempts.augmented(entries, scope.attempt_index);
         }
-    });
-    Ok(())
+        Ok(())
+    })
+    .unwrap_or(Ok(()))
 }
 
 /// Refuses a call whose metadata may not be, before it begins.
 pub(crate) fn accept(given: &Map) -> Result<(), EngineError> {
-    check(given).map_err(|refused| EngineError::new(Category::RequestInvalid, refused.to_string()))?;
-    let size = serde_json::to_vec(given).map(|json| json.len());
-    let size = size.map_err(|error| EngineError::new(Category::RequestInvalid, error.to_string()))?;
-    if size <= METADATA {
-        return Ok(());
-    }
-    let message = format!("the metadata has {size} bytes of JSON; the limit is {METADATA} bytes");
-    Err(EngineError::new(Category::RequestTooLarge, message))
+    check(given)?;
+    Ok(check_size(given)?)
+}
+
+fn check_size(metadata: &Map) -> Result<(), MetadataError> {
+    // Scalars and lists of them always have a JSON form.
+    let size = json_size(metadata).unwrap_or(usize::MAX);
+    if size > METADATA { Err(MetadataError::TooLarge(size)) } else { Ok(()) }
 }
 
 fn check(entries: &Map) -> Result<(), MetadataError> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
-use crate::{Harness, Transmission, TurnError, TurnOutcome};
+use crate::{Fate, Harness, Transmission, TurnError, TurnOutcome};
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
 const LATE: Duration = Duration::from_secs(120);
@@ -50,8 +50,12 @@ pub enum Finding {
     LeaseStuck,
     /// No worker of this version knows the graph.
     GraphUnknown,
-    /// The graph is not the one that went to sleep.
+    /// The graph is not the one that went to sleep; it goes on all the same.
     GraphChanged,
+    /// The graph is not the one that went to sleep, and leaves the pause to workers that still have that one.
+    GraphPinned,
+    /// The graph is not the one that went to sleep, and does not take the pause.
+    GraphRefuses,
     /// The state has a schema version from which nothing leads to the present one.
     NoMigration,
 }
@@ -76,6 +80,8 @@ impl Finding {
             | Self::SignalTaken
             | Self::LeaseStuck
             | Self::GraphUnknown
+            | Self::GraphPinned
+            | Self::GraphRefuses
             | Self::NoMigration => true,
         }
     }
@@ -99,6 +105,8 @@ impl Finding {
             | Self::LeaseStuck
             | Self::GraphUnknown
             | Self::GraphChanged
+            | Self::GraphPinned
+            | Self::GraphRefuses
             | Self::NoMigration => None,
         }
     }
@@ -153,6 +161,9 @@ impl Harness {
                 remarks.push(self.of_claim(claim));
                 self.look_at_graph(&record.paused, &mut remarks);
                 self.look_at_indexes(&record.paused, &mut remarks).await?;
+                if record.paused.generation == 0 {
+                    self.look_at_lease(&record.paused, &mut remarks).await?;
+                }
             }
             InvocationStatus::Suspended => {
                 self.look_at_due(&record.paused, &mut remarks);
@@ -188,25 +199,53 @@ impl Harness {
         let Some(due) = &paused.wake.due else { return };
         if since(due.at, self.now()) >= LATE {
             let ago = in_words(self.now().duration_since(due.at));
-            let sentence = format!("it fell due at {}, {ago} ago: its timer was lost and no sweep has come", due.at);
+            let why = match due.action {
+                DueAction::Resume(_) | DueAction::Fail => "its timer was lost and no sweep has come",
+                DueAction::Announce(_) => {
+                    "its timer was lost and no sweep has come, or the event bus does not take what is to be told"
+                }
+            };
+            let sentence = format!("it fell due at {}, {ago} ago: {why}", due.at);
             remarks.push(remark(Finding::Overdue, sentence));
         }
     }
 
     fn look_at_graph(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
-        let Ok(graph) = self.graphs().get(&paused.graph) else {
-            let sentence = format!("no graph `{}` is registered here: a worker that has it must run", paused.graph);
-            remarks.push(remark(Finding::GraphUnknown, sentence));
+        let graph = &paused.graph;
+        if paused.generation == 0 && self.graphs().get(graph).is_ok() {
+            // It has not begun: any shape will do.
             return;
+        }
+        let upgrade = self.upgrade_of(paused.clone());
+        let reason = upgrade.outcome.map_err(|error| error.message).err().unwrap_or_default();
+        let (finding, sentence) = match upgrade.fate {
+            Fate::Same => return,
+            Fate::Reshaped | Fate::Migrated => {
+                (Finding::GraphChanged, format!("graph `{graph}` was changed after it went to sleep"))
+            }
+            Fate::GraphUnknown => {
+                let sentence = format!("no graph `{graph}` is registered here: a worker that has it must run");
+                (Finding::GraphUnknown, sentence)
+            }
+            Fate::NeedsMigration => {
+                (Finding::NoMigration, format!("its state cannot be brought to the present schema: {reason}"))
+            }
+            Fate::Pinned => {
+                let sentence = format!(
+                    "graph `{graph}` was changed after it went to sleep, and leaves it to workers of the shape that wrote \
+                    it: one of them must run"
+                );
+                (Finding::GraphPinned, sentence)
+            }
+            Fate::Refused | Fate::Unreadable => {
+                let sentence = format!(
+                    "graph `{graph}` was changed after it went to sleep and does not take it: {reason}; bring back what it \
+                    needs, or cancel it"
+                );
+                (Finding::GraphRefuses, sentence)
+            }
         };
-        if let Err(error) = graph.takes_pauses_of(&paused.schema_version) {
-            let sentence = format!("its state cannot be brought to the present schema: {}", error.message());
-            remarks.push(remark(Finding::NoMigration, sentence));
-        }
-        if graph.digest() != paused.graph_digest {
-            let sentence = format!("graph `{}` was changed after it went to sleep", paused.graph);
-            remarks.push(remark(Finding::GraphChanged, sentence));
-        }
+        remarks.push(remark(finding, sentence));
     }
 
     async fn look_at_indexes(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
@@ -225,7 +264,7 @@ impl Harness {
         Ok(())
     }
 
-    /// A pause needs no lease to go on. Its session's next turn does, and a lease tells of a turn that runs or died.
+    /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn that runs or died.
     async fn look_at_lease(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
         let Some(session) = &paused.session_id else { return Ok(()) };
         let loaded = self.engine().ports().store.load_session(session, None).await.map_err(store_failed)?;
@@ -311,6 +350,8 @@ impl Harness {
             | Finding::LeaseStuck
             | Finding::GraphUnknown
             | Finding::GraphChanged
+            | Finding::GraphPinned
+            | Finding::GraphRefuses
             | Finding::NoMigration => Ok(None),
         }
     }

@@ -101,7 +101,7 @@ impl Harness {
         Ok(MigrationReport { pauses, next: page.next })
     }
 
-    fn upgrade_of(&self, paused: PausedInvocation) -> PauseUpgrade {
+    pub(crate) fn upgrade_of(&self, paused: PausedInvocation) -> PauseUpgrade {
         let graph = self.graphs().get(&paused.graph);
         let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());
         let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);

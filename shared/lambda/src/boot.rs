@@ -11,11 +11,11 @@ use dormouse_aws::{
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, SignalSubscriptions, limits};
+use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
 
 use crate::config::{Config, ConfigError};
-use crate::{App, Function, Limits, Parts, Server, Wire};
+use crate::{App, Function, Parts, Server, Wire};
 
 /// How long a stream lives that is sent as it comes: it is paid for to its end, also when the client has left.
 const STREAM_LIFE: Duration = Duration::from_secs(300);
@@ -77,7 +77,7 @@ pub fn compose(
         bus_name: config.bus,
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
-        most_rules: limits::PATTERN_RULES,
+        most_rules: config.quotas.pattern_rules,
     };
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
@@ -93,14 +93,14 @@ pub fn compose(
         reads_only: function == Function::Stream,
     };
     let app = App::new(Parts {
-        engine: Engine::new(ports),
+        engine: Engine::new(ports).limited(config.quotas.invocation),
         graphs,
         subscriptions,
         bus,
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: config.base_url,
-        limits: Limits::default(),
+        limits: config.quotas.limits,
         telemetry,
     });
     Ok(Server::new(app, wire))

@@ -1,8 +1,14 @@
+mod quotas;
+
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::Origins;
 use dormouse_aws::{Access, BearerKey, CallbackSecret, Endpoints};
+
+pub use quotas::Quotas;
 
 /// Fewest bytes of a secret that signs.
 const SECRET: usize = 32;
@@ -30,7 +36,7 @@ const KEY: usize = 16;
 /// | `AWS_ENDPOINT_URL` | where the services are instead; optional, also with `_DYNAMODB`, `_EVENTBRIDGE` or `_SCHEDULER` behind it |
 /// | `AWS_LAMBDA_RUNTIME_API`, `AWS_LAMBDA_FUNCTION_NAME`, `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | read by the runtime, checked here; Lambda sets them |
 ///
-/// Nothing else is looked at: no profile, no metadata service. `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans,
+/// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service. `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans,
 /// are read by [`telemetry`](crate::telemetry). Secrets are not shown when a configuration is printed.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -60,6 +66,8 @@ pub struct Config {
     pub dead_letter_arn: Option<String>,
     /// Where AWS is and as whom it is called.
     pub access: Access,
+    /// Limits that are not the usual ones.
+    pub quotas: Quotas,
 }
 
 /// Everything that is wrong with the environment, in one line and without values.
@@ -103,6 +111,7 @@ impl Config {
             signal_arn: reader.arn("DORMOUSE_SIGNAL_ARN"),
             dead_letter_arn: reader.optional_arn("DORMOUSE_DEAD_LETTER_ARN"),
             access: reader.access(),
+            quotas: reader.quotas(),
         };
         reader.runtime();
         if reader.faults.is_empty() { Ok(config) } else { Err(ConfigError(reader.faults)) }
@@ -173,6 +182,20 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         Some(url)
     }
 
+    fn number<T>(&mut self, name: &str, usual: T, range: RangeInclusive<T>) -> T
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(text) = self.optional(name) else { return usual };
+        match text.parse() {
+            Ok(number) if range.contains(&number) => number,
+            Ok(_) | Err(_) => {
+                self.faults.push(format!("{name} must be a number from {} to {}", range.start(), range.end()));
+                usual
+            }
+        }
+    }
+
     fn access(&mut self) -> Access {
         let region = match self.optional("AWS_REGION").or_else(|| self.optional("AWS_DEFAULT_REGION")) {
             Some(region) => region,
@@ -203,7 +226,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::InvocationLimits;
+
     use super::*;
+    use crate::Limits;
 
     fn variables(name: &str) -> Option<String> {
         let value = match name {
@@ -242,6 +268,8 @@ mod tests {
             "AWS_SECRET_ACCESS_KEY" | "AWS_LAMBDA_RUNTIME_API" => None,
             "AWS_ENDPOINT_URL_DYNAMODB" => Some("http://:8000".to_owned()),
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE" => Some("256 MB".to_owned()),
+            "DORMOUSE_LIMIT_STATE" => Some("1 MB".to_owned()),
+            "DORMOUSE_LIMIT_PAUSES" => Some("0".to_owned()),
             _ => variables(name),
         });
         let line = error.expect_err("faults").to_string();
@@ -250,9 +278,27 @@ mod tests {
             "the environment is not complete: DORMOUSE_TABLE is missing; DORMOUSE_CALLBACK_SECRET needs at least 32 \
              bytes; DORMOUSE_BASE_URL must begin with https:// and a host; DORMOUSE_BUS is missing; DORMOUSE_WAKEUP_ARN \
              must be an ARN; DORMOUSE_DEAD_LETTER_ARN must be an ARN; AWS_REGION is missing; AWS_SECRET_ACCESS_KEY is \
-             missing; AWS_ENDPOINT_URL_DYNAMODB must begin with https:// and a host; AWS_LAMBDA_RUNTIME_API is \
-             missing; AWS_LAMBDA_FUNCTION_MEMORY_SIZE must be a number"
+             missing; AWS_ENDPOINT_URL_DYNAMODB must begin with https:// and a host; DORMOUSE_LIMIT_STATE must be \
+             a number from 1 to 67108864; DORMOUSE_LIMIT_PAUSES must be a number from 1 to 1000000; \
+             AWS_LAMBDA_RUNTIME_API is missing; AWS_LAMBDA_FUNCTION_MEMORY_SIZE must be a number"
         );
+    }
+
+    #[test]
+    fn limits_may_be_others_than_the_usual_ones() {
+        let quotas = |name: &'static str, value: &'static str| {
+            let given = move |asked: &str| if asked == name { Some(value.to_owned()) } else { variables(asked) };
+            Config::from_variables(given).expect("a configuration").quotas
+        };
+        let usual = quotas("", "");
+        assert_eq!(usual.limits, Limits::default());
+        assert_eq!(quotas("DORMOUSE_LIMIT_EARLY_SIGNALS", "0").limits.early_signals, None);
+        assert_eq!(
+            quotas("DORMOUSE_LIMIT_STATE", "1000").invocation,
+            InvocationLimits { state: 1000, ..usual.invocation }
+        );
+        assert_eq!(quotas("DORMOUSE_LIMIT_BODY", " 7 ").limits.body, 7);
+        assert_eq!(quotas("DORMOUSE_LIMIT_PATTERN_RULES", "2000").pattern_rules, 2000);
     }
 
     #[test]

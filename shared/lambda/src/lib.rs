@@ -34,7 +34,7 @@ mod trigger;
 
 pub use app::{App, Limits, Parts};
 pub use boot::{BootError, boot, compose};
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, Quotas};
 pub use dormouse_api::Request as HttpRequest;
 pub use http::HttpResponse;
 pub use serve::{Function, serve};

@@ -14,7 +14,7 @@ use dormouse_aws::{
 };
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
-use dormouse_lambda::{App, Limits, Parts, Server, TriggerError, Wire};
+use dormouse_lambda::{App, ConfigError, Limits, Parts, Quotas, Server, TriggerError, Wire};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, Records, SignalSubscriptions, StateStore, StoreError};
 use dormouse_protocol::cursor::Cursors;
@@ -78,6 +78,9 @@ pub enum DevError {
     /// The development key cannot be made, or is spoilt.
     #[error("the development key cannot be used: {0}; remove `api-key` from the data folder for a new one")]
     Key(String),
+    /// A limit in the environment is malformed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 /// Runs, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new requests, running turns finished, observers told.
@@ -102,13 +105,14 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let (key, secret) = (folder.secret("signal-key")?, CallbackSecret::new(folder.secret("callback-secret")?));
     // The harness claims for the turn's budget and this margin.
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
-    let limits = Limits { turn, ..Limits::default() };
+    let quotas = Quotas::from_env()?;
+    let limits = Limits { turn, ..quotas.limits };
     let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default())), Bell::default());
     let api_key = development_key(&folder, &*table, table.clone()).await?;
     let chronicle = Chronicle::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let app = App::new(Parts {
-        engine: engine(Arc::new(chronicle), clock.clone()),
+        engine: engine(Arc::new(chronicle), clock.clone()).limited(quotas.invocation),
         graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),

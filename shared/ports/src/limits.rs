@@ -1,4 +1,6 @@
 //! How much is taken in, kept and allowed, in one place. Whatever is beyond a limit is refused before anything is written.
+//! An operator changes some of them by the environment of a function or of local mode: `Quotas` of `dormouse-lambda`
+//! lists the variables.
 //!
 //! | what | default | beyond it | to change it |
 //! |---|---|---|---|
@@ -7,7 +9,8 @@
 //! | parked signals of one id | 1 | `request_invalid` (400): the first stands; the same payload again is no second one | fixed |
 //! | life of a parked signal | [`EARLY_SIGNALS`] | forgotten; a wait that begins later sleeps | `Limits::early_signals`; `None` parks nothing |
 //! | state, payload or answers of a pause, encoded and compressed | [`STATE`] bytes | `request_too_large` (413): keep the data elsewhere and a reference in the state | `StoreConfig::state_limit` of `dormouse-aws` |
-//! | metadata of an invocation; of a signal descriptor | [`METADATA`] bytes of JSON each | `request_too_large` (413); `harness_signal_subscription_failed` (422) | fixed |
+//! | state as a graph sees it: of a pause, with those of its subgraphs, of a session, of an end | [`InvocationLimits::state`], [`STATE_JSON`] bytes of JSON | `request_too_large` (413) | `Engine::limited` |
+//! | metadata of an invocation, with what nodes add to it; of a signal descriptor | [`METADATA`] bytes of JSON each | `request_too_large` (413); `harness_signal_subscription_failed` (422) | fixed |
 //! | an id that a caller or a graph chooses | [`ID`] bytes | `request_invalid` (400); of a signal descriptor `harness_signal_subscription_failed` (422) | fixed |
 //! | signals that one pause expects | [`PARTS`] | `harness_signal_subscription_failed` (422): wait for groups, one after the other | fixed: all are written in one transaction |
 //! | steps of a ladder of deadlines | [`RUNGS`] | `harness_signal_subscription_failed` (422) | fixed |
@@ -26,6 +29,8 @@ pub const SIGNAL_PAYLOAD: usize = 256 * 1024;
 pub const EARLY_SIGNALS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The largest state, in bytes as it is stored.
 pub const STATE: usize = 4 * 1024 * 1024;
+/// The largest state, in bytes of JSON, whatever a store makes of it: what a function holds in memory several times.
+pub const STATE_JSON: usize = 16 * 1024 * 1024;
 /// The largest metadata of an invocation or a signal descriptor, in bytes of JSON.
 pub const METADATA: usize = 64 * 1024;
 /// The longest id, in bytes.
@@ -42,17 +47,19 @@ pub const PATTERN_RULES: usize = 200;
 /// A pause that wakes by itself sooner than this wakes at once.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// How often one invocation may sleep.
+/// How often one invocation may sleep, and on how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvocationLimits {
     /// The most pauses from its beginning to its end.
     pub pauses: u64,
     /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop that nobody from outside is part of.
     pub self_wakes: u32,
+    /// The most bytes of JSON that one state may have when it is written.
+    pub state: usize,
 }
 
 impl Default for InvocationLimits {
     fn default() -> Self {
-        Self { pauses: 10_000, self_wakes: 100 }
+        Self { pauses: 10_000, self_wakes: 100, state: STATE_JSON }
     }
 }

@@ -195,7 +195,7 @@ impl Engine {
         Self { limits, ..self }
     }
 
-    /// How often one invocation may sleep.
+    /// How often one invocation may sleep, and on how much.
     pub fn limits(&self) -> InvocationLimits {
         self.limits
     }

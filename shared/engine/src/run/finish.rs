@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Commit, GrowingLists, InvocationWrite, Journal, Map, Resolution, SessionWrite};
+use dormouse_ports::{
+    Commit, CommitError, GrowingLists, InvocationWrite, Journal, Map, Resolution, SessionWrite, StoreError,
+};
 
 use super::engine::{Completed, Engine, Outcome};
 use super::pause::{self, Before};
 use super::record::Run;
 use super::session::save_failed;
 use super::walk::End;
+use crate::size::json_size;
 use crate::{CompiledGraph, EngineError, State};
 
 impl Engine {
@@ -21,6 +24,31 @@ impl Engine {
         let (id, now) = (self.ports().ids.fresh(), self.ports().clock.now());
         Commit { id, now, session, invocation, journal: Journal::default(), growing }
     }
+
+    /// Writes `commit`, unless a state in it is larger than any may be, whatever the store would make of it.
+    pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
+        let limit = self.limits().state;
+        for (what, state) in states(commit) {
+            let size = json_size(state).map_err(|error| StoreError::Invalid(error.to_string()))?;
+            if size > limit {
+                return Err(StoreError::TooLarge { what, size, limit }.into());
+            }
+        }
+        self.ports().store.commit(commit).await
+    }
+}
+
+/// The states that `commit` writes.
+fn states(commit: &Commit) -> impl Iterator<Item = (&'static str, &Map)> {
+    let saved = commit.session.iter().filter_map(|session| session.save.as_ref());
+    let (paused, ended) = match &commit.invocation {
+        Some(InvocationWrite::Suspend { paused, .. }) => (Some(paused), None),
+        Some(InvocationWrite::Complete { state, .. }) => (None, Some(state)),
+        Some(_) | None => (None, None),
+    };
+    let paused = paused.into_iter().flat_map(|paused| paused.parent_states.iter().chain([&paused.state]));
+    let saved = saved.map(|(state, _)| ("the session state", state));
+    saved.chain(paused.map(|state| ("the paused state", state))).chain(ended.map(|state| ("the final state", state)))
 }
 
 pub(super) async fn fresh(
@@ -54,9 +82,7 @@ async fn save_at_end(engine: &Engine, run: &Run, state: &State, cancelable: bool
     let written = match &run.session {
         Some(session) if session.auto_saves() => session.commit(Some(state), true, |_| unstored()).await.map(|_| ()),
         Some(session) if session.holds_lease() => session.commit(None, true, |_| unstored()).await.map(|_| ()),
-        Some(_) | None if cancelable => {
-            engine.ports().store.commit(&engine.commit(None, unstored(), GrowingLists::default())).await
-        }
+        Some(_) | None if cancelable => engine.write(&engine.commit(None, unstored(), GrowingLists::default())).await,
         Some(_) | None => Ok(()),
     };
     match written {

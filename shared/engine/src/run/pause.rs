@@ -175,7 +175,7 @@ async fn write(
         }
         None => {
             let commit = engine.commit(None, Some(suspend(None)), run.growing());
-            engine.ports().store.commit(&commit).await.map(|()| None)
+            engine.write(&commit).await.map(|()| None)
         }
     }
 }

@@ -201,7 +201,7 @@ pub(super) async fn complete(
             let saved = session.auto_saves().then_some(&state);
             session.commit(saved, true, |_| Some(write())).await.map(|_| ())
         }
-        Some(_) | None => engine.ports().store.commit(&engine.commit(None, Some(write()), run.growing())).await,
+        Some(_) | None => engine.write(&engine.commit(None, Some(write()), run.growing())).await,
     };
     if let Err(error) = written {
         return Err(run.watch.explain(error, |error| not_finished(run, error)).await);
@@ -253,7 +253,7 @@ fn release(paused: &PausedInvocation, claim: &Claim) -> InvocationWrite {
 
 async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) -> Result<(), CommitError> {
     let commit = engine.commit(None, Some(write), GrowingLists::default());
-    let written = engine.ports().store.commit(&commit).await;
+    let written = engine.write(&commit).await;
     if let Err(error) = &written {
         tracing::warn!(%error, invocation_id = %paused.invocation_id, "a claim was not ended; it ends by itself");
     }

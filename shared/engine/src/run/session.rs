@@ -147,7 +147,7 @@ impl SessionRun {
             let write = self.write(saved.clone(), release);
             let version = if saved == mine { self.next_version() } else { self.lock().version };
             let commit = self.engine.commit(Some(write), invocation(version), self.growing());
-            match self.engine.ports().store.commit(&commit).await {
+            match self.engine.write(&commit).await {
                 Ok(()) => {
                     if let Some(state) = saved {
                         let mut known = self.lock();
@@ -293,6 +293,7 @@ pub(super) fn save_failed(error: CommitError) -> EngineError {
 pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineError {
     let category = match &error {
         CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
+        CommitError::Store(StoreError::TooLarge { .. }) => Category::RequestTooLarge,
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
         | CommitError::SignalTaken(_)

@@ -1,0 +1,65 @@
+use std::time::Duration;
+
+use dormouse_ports::{InvocationLimits, limits};
+
+use super::{ConfigError, Reader};
+use crate::Limits;
+
+/// What an operator may change of the limits that [`dormouse_ports::limits`] lists, in the environment of a function or
+/// of local mode. What is not set keeps its default.
+///
+/// | variable | limit | at most |
+/// |---|---|---|
+/// | `DORMOUSE_LIMIT_BODY` | bytes of the body of a turn or a message | 6 MiB, which Lambda takes |
+/// | `DORMOUSE_LIMIT_SIGNAL_PAYLOAD` | bytes of JSON of the payload of a signal | 256 KiB, which EventBridge carries |
+/// | `DORMOUSE_LIMIT_EARLY_SIGNALS` | seconds for which a signal is kept that nobody waits for; 0 refuses it | a year |
+/// | `DORMOUSE_LIMIT_STATE` | bytes of JSON of a state that is written | 64 MiB |
+/// | `DORMOUSE_LIMIT_PAUSES` | pauses of one invocation | 1,000,000 |
+/// | `DORMOUSE_LIMIT_SELF_WAKES` | pauses in a row that wake by themselves at once | 10,000 |
+/// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's own quota is 300 unless it was raised |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// What is taken in.
+    pub limits: Limits,
+    /// How often one invocation may sleep, and on how much.
+    pub invocation: InvocationLimits,
+    /// How many rules for events the bus may have.
+    pub pattern_rules: usize,
+}
+
+impl Quotas {
+    /// Reads the environment of the process.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names all variables that are malformed.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        let mut reader = Reader { look_up: |name: &str| std::env::var(name).ok(), faults: Vec::new() };
+        let quotas = reader.quotas();
+        if reader.faults.is_empty() { Ok(quotas) } else { Err(ConfigError(reader.faults)) }
+    }
+}
+
+impl<F: Fn(&str) -> Option<String>> Reader<F> {
+    pub(super) fn quotas(&mut self) -> Quotas {
+        let (usual, invocation) = (Limits::default(), InvocationLimits::default());
+        let early = usual.early_signals.map_or(0, |kept| kept.as_secs());
+        let early = self.number("DORMOUSE_LIMIT_EARLY_SIGNALS", early, 0..=365 * 24 * 3600);
+        let limits = Limits {
+            body: self.number("DORMOUSE_LIMIT_BODY", usual.body, 1..=6 * limits::BODY),
+            signal_payload: self.number(
+                "DORMOUSE_LIMIT_SIGNAL_PAYLOAD",
+                usual.signal_payload,
+                1..=limits::SIGNAL_PAYLOAD,
+            ),
+            early_signals: (early > 0).then(|| Duration::from_secs(early)),
+            ..usual
+        };
+        let invocation = InvocationLimits {
+            state: self.number("DORMOUSE_LIMIT_STATE", invocation.state, 1..=4 * limits::STATE_JSON),
+            pauses: self.number("DORMOUSE_LIMIT_PAUSES", invocation.pauses, 1..=1_000_000),
+            self_wakes: self.number("DORMOUSE_LIMIT_SELF_WAKES", invocation.self_wakes, 1..=10_000),
+        };
+        let pattern_rules = self.number("DORMOUSE_LIMIT_PATTERN_RULES", limits::PATTERN_RULES, 1..=2_000);
+        Quotas { limits, invocation, pattern_rules }
+    }
+}
