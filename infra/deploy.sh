@@ -6,6 +6,7 @@
 #   ARCHITECTURE   what they are built for: arm64 (the default) or x86_64
 #   AUTHORIZATION  who may begin turns: AWS_IAM (the default; signed requests) or NONE (everybody)
 #   ALARM_EMAIL    who is told of alarms; optional
+#   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
 #   SIGNAL_KEY, CALLBACK_SECRET   made up at the first deployment unless given, and kept until given again
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -46,6 +47,7 @@ fi
     given CallbackSecret "${CALLBACK_SECRET:-}"
     given SignalKey "${SIGNAL_KEY:-}"
     given InboundAuthorization "${AUTHORIZATION:-}"
+    given AllowedOrigins "${ALLOWED_ORIGINS:-}"
     given AlarmEmail "${ALARM_EMAIL:-}"
     printf ']\n'
 } >"$parameters"

@@ -1,10 +1,13 @@
 //! What the tests of the whole share: a stage on which harnesses live and die over one store, the items of a store as
-//! they are, the records of released versions, and as much of Lambda as a function sees.
+//! they are, the records of released versions, stories that survive faults, clients whose streams break, and as much of
+//! Lambda as a function sees.
 
 pub mod lambda;
 pub mod raw;
 pub mod released;
 pub mod simulation;
+pub mod sse;
 mod stage;
+pub mod stories;
 
-pub use stage::{Stage, map};
+pub use stage::{Stage, Swallows, map};

@@ -104,7 +104,8 @@ impl Scene {
         let paused = self.record().await.paused;
         let payload = self.harness.input(&paused, map(payload)).unwrap();
         let generation = paused.generation;
-        self.commit("deliver", InvocationWrite::Deliver { invocation_id: id(), generation, payload }).await;
+        self.commit("deliver", InvocationWrite::Deliver { invocation_id: id(), generation, answered: None, payload })
+            .await;
     }
 
     async fn commit(&self, id: &str, write: InvocationWrite) {

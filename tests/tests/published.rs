@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Content, Keys, Request, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Request, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::DescriptorWakes;
@@ -128,6 +128,7 @@ impl Walk {
             stream_url: None,
             bell: Bell::default(),
             streams: StreamLimits::default(),
+            origins: Origins::default(),
             reads_only: false,
         };
         Self { server: Server::new(app, wire), bus, key: token.reveal(), said: Vec::new() }

@@ -11,8 +11,12 @@
 //!
 //! `answers` is metadata of the descriptor: `{"approved": {fields}, "denied": {fields}, "by": field, "text": field}`. The
 //! field under `by` receives the name of who answers. A confirmation has to say yes or no.
+//!
+//! Where the task waits for several answers, the request in its event has them under `expects.parts`, and under `missing`
+//! who has not answered. A message then says in its metadata which of them it is: `{"in_reply_to": name}`, or the part's
+//! signal id. The task goes on with the answer that decides; before that one it stays as it is.
 
-use dormouse_ports::{InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor};
+use dormouse_ports::{FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
@@ -34,6 +38,9 @@ const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
 /// Keys of a descriptor's metadata that are for the server alone.
 const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
 
+/// Which of several answers a message is, in its metadata.
+const IN_REPLY_TO: &str = "in_reply_to";
+
 /// Words that say yes, and those that say no.
 const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
 const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
@@ -50,6 +57,9 @@ pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     request.retain(|name, _| !FOR_THE_SERVER.contains(&name.as_str()));
     request.insert("signal_id".to_owned(), paused.descriptor.signal_id.as_str().into());
     request.insert("due_at".to_owned(), json!(paused.wake.due.as_ref().map(|due| due.at)));
+    if let Some(fan_in) = &paused.fan_in {
+        request.insert("missing".to_owned(), fan_in.missing().collect());
+    }
     Map::from_iter([("request".to_owned(), Value::Object(request))])
 }
 
@@ -86,7 +96,7 @@ impl Api {
         }
     }
 
-    /// Answers what `task` waits for: message, events and the accepted payload are one change.
+    /// Answers what `task` waits for, or one part of it: message, events and the accepted payload are one change.
     pub(crate) async fn answer(
         &self,
         call: &Call,
@@ -104,20 +114,44 @@ impl Api {
             return Err(conflict("another answer has come already"));
         }
         let paused = record.paused;
+        let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
         let payload = payload(&paused.descriptor, kind, &message, &call.actor.name)?;
-        let payload = self.parts().harness.input(&paused, payload);
-        let payload = payload.map_err(|error| refused("message.parts", error))?;
+        let harness = &self.parts().harness;
+        let write = match part {
+            Some(part) => harness.part_input(&paused, part, payload),
+            None => harness.input(&paused, payload).map(|payload| {
+                let (invocation_id, generation) = (id.clone(), paused.generation);
+                InvocationWrite::Deliver { invocation_id, generation, answered: None, payload }
+            }),
+        };
+        let write = write.map_err(|error| refused("message.parts", error))?;
+        let decides = matches!(write, InvocationWrite::Deliver { .. });
         let mut ledger = Ledger::open(session, by(call), call.now);
         let task_id = Some(task.kept.resource.envelope.id.clone());
         let said = Said { message: unplaced(message, task_id, call), heard: true };
         let message = ledger.say(said, |message| Draft::task_message(kind, message))?;
-        ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
-        ledger.put_task(&task)?;
+        if decides {
+            ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
+            ledger.put_task(&task)?;
+        }
         let change = Change::new(ledger.close()?.1, 201, &message)?;
-        let generation = paused.generation;
-        let deliver = InvocationWrite::Deliver { invocation_id: id.clone(), generation, payload };
-        Ok(Change { invocation: Some(deliver), work: Some(id), ..change })
+        Ok(Change { invocation: Some(write), work: decides.then_some(id), ..change })
     }
+}
+
+/// Which of the parts of `fan_in` the message answers.
+///
+/// # Errors
+/// `invalid_request` when it names none of them, `conflict` when the part has answered.
+fn part_of<'f>(fan_in: &'f FanIn, message: &MessageInput) -> Result<&'f str, ProtocolError> {
+    let named = message.metadata.get(IN_REPLY_TO).and_then(Value::as_str);
+    let is_named = |part: &&str| named.is_some_and(|name| name == *part || fan_in.part_of(&name.into()) == Some(*part));
+    let Some(part) = fan_in.expected.iter().map(|one| one.part.as_str()).find(is_named) else {
+        let message = "the task waits for several answers; name the one that this is";
+        let refusal = ProtocolError::invalid(format!("message.metadata.{IN_REPLY_TO}"), message);
+        return Err(refusal.with_detail("missing", fan_in.missing().collect::<Vec<_>>()));
+    };
+    if fan_in.has_answered(part) { Err(conflict("this part has been answered already")) } else { Ok(part) }
 }
 
 /// What `message` says to who waits for `descriptor`.

@@ -81,18 +81,23 @@ impl Api {
         Change::new(journal, 201, &artifact)
     }
 
-    /// The bytes, of public artifacts only.
+    /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: whoever has registered it
+    /// may have named any, so that nobody is redirected there.
     pub(crate) async fn download(&self, call: &Call) -> Result<Answer, ProtocolError> {
         let Stored { kept, .. } = self.named::<Artifact>(call, "artifact_id").await?;
         if kept.resource.visibility != PartVisibility::Public {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, "the content of the artifact is not public"));
         }
-        let elsewhere = || ProtocolError::new(ErrorCode::ResourceNotFound, "the content of the artifact is not here");
+        let uri = kept.resource.uri.as_deref();
+        let elsewhere = || {
+            let refusal = ProtocolError::new(ErrorCode::ResourceNotFound, "the content of the artifact is not here");
+            uri.into_iter().fold(refusal, |refusal, uri| refusal.with_detail("uri", uri))
+        };
         if let Some(task) = &kept.own.state_of {
             let bytes = self.final_state(task).await?.ok_or_else(elsewhere)?;
             return Ok(Answer::Bytes { content_type: kept.resource.mime_type, bytes });
         }
-        let bytes = kept.resource.uri.as_deref().and_then(data).ok_or_else(elsewhere)?;
+        let bytes = uri.and_then(data).ok_or_else(elsewhere)?;
         Ok(Answer::Bytes { content_type: kept.resource.mime_type, bytes })
     }
 

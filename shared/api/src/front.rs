@@ -1,11 +1,12 @@
 //! Between HTTP and the operations: everything that is the same for all of them.
 //!
-//! A request is looked at in this order, and the first objection is the answer: path and method (404, 405), version
+//! A browser that asks whether a page may ask is answered first. A request is looked at in this order, and the first objection is the answer: path and method (404, 405), version
 //! (426), key (401), scope (403), query (400), body (413, 415, 400), idempotency key (400). Nothing is written before
 //! all of it is in order. Every response carries the id of the request, in `x-request-id` and in the body of a refusal.
 
 mod admit;
 mod card;
+mod origins;
 mod page;
 mod public;
 
@@ -27,6 +28,7 @@ use crate::keys::Keys;
 use crate::stream::{Resume, Streams};
 use crate::{Answer, Call, Request, Response};
 
+pub use origins::Origins;
 pub use public::About;
 
 /// The longest id of a request that is taken over from the transport.
@@ -60,6 +62,8 @@ pub struct FrontParts {
     pub streams: Streams,
     /// What the server says of itself.
     pub about: About,
+    /// Which pages of browsers may ask.
+    pub origins: Origins,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Names requests.
@@ -106,7 +110,7 @@ impl Front {
             tracing::info!(status = response.status, took_ms = u64::try_from(took_ms).unwrap_or(u64::MAX), "answered");
             response
         };
-        let response = answered.instrument(span).await;
+        let response = self.0.origins.admit(&request, answered.instrument(span).await);
         response
             .header("x-request-id", request_id)
             .header("cache-control", "no-store")
@@ -125,6 +129,9 @@ impl Front {
     }
 
     async fn answer(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
+        if let Some(response) = self.0.origins.preflight(request) {
+            return Ok(response);
+        }
         if let Some(response) = self.public(request)? {
             return Ok(response);
         }

@@ -34,12 +34,22 @@ const KIND: &str = "key";
 /// The list that all of them stand in.
 const LIST: &str = "keys";
 
+/// The longest name of an actor or a tenant.
+const LONGEST_NAME: usize = 64;
+
+/// Whether `text` can be the name of an actor or a tenant: 1 to 64 ASCII letters, digits and `-_.@+`. Names stand in
+/// front of others in the names of lists and in scopes, so they must not run into them.
+pub fn is_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@+".contains(&byte);
+    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
 /// What a key lets its holder do, and as whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The name that resources and events give the holder.
+    /// The [name](is_name) that resources and events give the holder.
     pub actor: String,
-    /// Whose resources the holder can see at all.
+    /// The [name](is_name) of whose resources the holder can see at all.
     pub tenant: String,
     /// Which workspaces of the tenant; `None` for all of them.
     pub workspaces: Option<BTreeSet<WorkspaceId>>,

@@ -44,7 +44,7 @@ mod workspaces;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
 pub use chronicle::Chronicle;
-pub use front::{About, Front, FrontParts, Operations};
+pub use front::{About, Front, FrontParts, Operations, Origins};
 pub use http::{Content, Request, Response};
 pub use keys::Keys;
 pub use personas::Offer;

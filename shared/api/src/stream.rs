@@ -39,7 +39,7 @@ use source::Source;
 pub struct StreamLimits {
     /// After which time a stream ends, so that its client comes back.
     pub life: Duration,
-    /// How long a stream goes on after the end of its task was told.
+    /// How long a stream goes on after the end of its task was told, or had been told before.
     pub linger: Duration,
     /// How long a stream is silent at most, once it has told of an event.
     pub heartbeat: Duration,
@@ -113,7 +113,7 @@ impl Streams {
         call: Call,
         resume: Resume<'_>,
     ) -> Result<BoxStream<'static, Vec<u8>>, ProtocolError> {
-        let seat = Seats::take(&self.0.seats, &call.actor.name)?;
+        let seat = Seats::take(&self.0.seats, &call.actor)?;
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
         let (request_id, time_left) = (resume.request_id.to_owned(), resume.time_left);

@@ -96,6 +96,7 @@ fn wait_for_votes(purchase: &Purchase) -> Result<SignalDescriptor, NodeError> {
     Ok(SignalDescriptor::new(format!("purchase-{}", invocation_id()?))
         .with("kind", "vote")
         .with("description", format!("buy {} for {}?", purchase.item, euros(purchase)))
+        .with("answers", json!({ "approved": { "vote": Vote::Yes }, "denied": { "vote": Vote::No } }))
         .with(
             "expects",
             json!({

@@ -61,7 +61,7 @@ impl Harness {
     /// the words that only the harness says. It changes nothing.
     ///
     /// # Errors
-    /// `request_invalid` when the pause waits for several signals, each of which has its own address; `graph_unknown`,
+    /// `request_invalid` when the pause waits for several signals ([`part_input`](Self::part_input)); `graph_unknown`,
     /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
     pub fn input(&self, paused: &PausedInvocation, mut payload: Map) -> Result<Map, TurnError> {
         payload.shift_remove(RESOLUTION);

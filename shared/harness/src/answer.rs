@@ -5,7 +5,8 @@
 //! finds the other's, so that exactly one of them decides.
 
 use dormouse_ports::{
-    Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation, SignalId,
+    Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation, RESOLUTION,
+    SignalId,
 };
 
 use crate::signal::{Delivery, sleeping, store_failed};
@@ -82,6 +83,36 @@ impl Harness {
                 | CommitError::Journal(_),
             ) => Ok(Gathered::Claims(Bid { payload: delivery.payload.clone(), answered: None })),
         }
+    }
+
+    /// What to commit for `payload` to be the answer of `part` to `paused`: that it is [delivered](InvocationWrite::Deliver)
+    /// together with all others where it decides, else that it is [noted](InvocationWrite::Answer). It changes nothing.
+    ///
+    /// # Errors
+    /// `request_invalid` when the pause does not expect an answer of `part`, or has one; `graph_unknown`,
+    /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+    pub fn part_input(
+        &self,
+        paused: &PausedInvocation,
+        part: &str,
+        mut payload: Map,
+    ) -> Result<InvocationWrite, TurnError> {
+        let invocation_id = paused.invocation_id.clone();
+        let awaits = |fan_in: &&FanIn| fan_in.expects(part) && !fan_in.has_answered(part);
+        let Some(fan_in) = paused.fan_in.as_ref().filter(awaits) else {
+            let message = "it does not wait for an answer of this part";
+            return Err(TurnError::new(Category::RequestInvalid, message).of(&invocation_id));
+        };
+        payload.shift_remove(RESOLUTION);
+        let answer = PartAnswer { part: part.to_owned(), payload, at: self.now() };
+        let (known, with_it) = (fan_in.answers.len(), fan_in.clone().with(answer.clone()));
+        self.check_fit(paused, with_it.payload()).map_err(|error| error.of(&invocation_id))?;
+        Ok(if with_it.decision().is_some() {
+            let (generation, payload) = (paused.generation, with_it.payload());
+            InvocationWrite::Deliver { invocation_id, generation, answered: Some(known), payload }
+        } else {
+            InvocationWrite::Answer { paused: Box::new(paused.clone()), answer }
+        })
     }
 
     /// Refuses what would be found unfit only once another answer decides: it would keep that one from deciding.

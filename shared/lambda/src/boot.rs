@@ -89,6 +89,7 @@ pub fn compose(
         stream_url: config.stream_url,
         bell: Bell::default(),
         streams: streams(function),
+        origins: config.origins,
         reads_only: function == Function::Stream,
     };
     let app = App::new(Parts {

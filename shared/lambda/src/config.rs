@@ -1,6 +1,7 @@
 use std::fmt;
 
 use aws_sdk_dynamodb::config::Credentials;
+use dormouse_api::Origins;
 use dormouse_aws::{Access, BearerKey, CallbackSecret, Endpoints};
 
 /// Fewest bytes of a secret that signs.
@@ -17,6 +18,7 @@ const KEY: usize = 16;
 /// | `DORMOUSE_SIGNAL_KEY` | what senders of signals present; at least 16 bytes |
 /// | `DORMOUSE_BASE_URL` | what callback addresses begin with; optional |
 /// | `DORMOUSE_STREAM_URL` | what addresses of streams begin with; optional |
+/// | `DORMOUSE_ALLOWED_ORIGINS` | whose pages may ask from a browser, separated by commas; optional, nobody's without it |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -42,6 +44,8 @@ pub struct Config {
     pub base_url: Option<String>,
     /// What addresses of streams begin with.
     pub stream_url: Option<String>,
+    /// Whose pages may ask from a browser.
+    pub origins: Origins,
     /// The event bus.
     pub bus: String,
     /// The group of all schedules.
@@ -91,6 +95,7 @@ impl Config {
             signal_key: BearerKey::new(&reader.secret("DORMOUSE_SIGNAL_KEY", KEY)),
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
+            origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
             bus: reader.needed("DORMOUSE_BUS"),
             scheduler_group: reader.needed("DORMOUSE_SCHEDULER_GROUP"),
             scheduler_role_arn: reader.arn("DORMOUSE_SCHEDULER_ROLE_ARN"),
@@ -128,6 +133,14 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             self.faults.push(format!("{name} needs at least {least} bytes"));
         }
         secret
+    }
+
+    fn origins(&mut self, name: &str) -> Origins {
+        let read = self.optional(name).map_or_else(|| Ok(Origins::default()), |list| Origins::parse(&list));
+        read.unwrap_or_else(|reason| {
+            self.faults.push(format!("{name}: {reason}"));
+            Origins::default()
+        })
     }
 
     fn arn(&mut self, name: &str) -> String {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_api::{
-    About, Answer, Api, Bell, Call, Front, FrontParts, Keys, Operations, Response, StreamLimits, Streams,
+    About, Answer, Api, Bell, Call, Front, FrontParts, Keys, Operations, Origins, Response, StreamLimits, Streams,
 };
 use dormouse_ports::{Records, SignalSubscriptions};
 use dormouse_protocol::ProtocolError;
@@ -33,6 +33,8 @@ pub struct Wire {
     pub bell: Bell,
     /// How streams behave.
     pub streams: StreamLimits,
+    /// Which pages of browsers may ask.
+    pub origins: Origins,
     /// Whether only reads are served, of the protocol alone.
     pub reads_only: bool,
 }
@@ -78,6 +80,7 @@ impl Server {
             keys: Keys::new(wire.records.clone()),
             streams: Streams::new(wire.records, clock.clone(), wire.bell, wire.streams),
             about,
+            origins: wire.origins,
             clock,
             ids,
         });

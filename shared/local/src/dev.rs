@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Keys, Origins, StreamLimits};
 use dormouse_aws::{
     BearerKey, CallbackSecret, CallbackSigner, DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner,
     ensure_table,
@@ -126,6 +126,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         stream_url: None,
         bell,
         streams: StreamLimits::default(),
+        origins: Origins::loopback(),
         reads_only: false,
     };
     let server = Server::new(app.clone(), wire);
@@ -215,7 +216,7 @@ fn announce(address: &str, (key, api_key): (&str, &str), with_tour: bool, starte
     writeln!(out, "signal key: {key}")?;
     writeln!(out, "api key: {api_key}")?;
     if with_tour {
-        write!(out, "{}", tour::text(address, key))?;
+        write!(out, "{}", tour::text(address, key, api_key))?;
     }
     out.flush()
 }

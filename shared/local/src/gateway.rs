@@ -26,6 +26,9 @@ use crate::lifetime::Running;
 /// A header that is the gateway's alone to give: without it the application makes one up.
 const REQUEST_ID: &str = "x-request-id";
 
+/// How many bytes of a body are taken at most; a client that sends more is cut off.
+const THROWN_AWAY: usize = 64 * 1024 * 1024;
+
 /// What the routes need.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
@@ -84,13 +87,15 @@ async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum:
     })
 }
 
-/// The body, or a little more than `limit` of it: enough to see that it is too large.
+/// The body, or a little more than `limit` of it: enough to see that it is too large. What comes behind is thrown away,
+/// because many clients read no answer before they have sent everything.
 async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
-    let (mut read, mut chunks) = (Vec::new(), body.into_data_stream());
-    while read.len() <= limit
+    let (mut read, mut came, mut chunks) = (Vec::new(), 0, body.into_data_stream());
+    while came <= limit.max(THROWN_AWAY)
         && let Some(chunk) = chunks.next().await
     {
         let chunk = chunk?;
+        came += chunk.len();
         let room = (limit + 1).saturating_sub(read.len());
         read.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
     }

@@ -45,10 +45,10 @@ pub(crate) enum AskKeys {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Create {
     /// The name that resources and events give whoever holds the key.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     actor: String,
     /// Whose resources it can see at all.
-    #[arg(long, default_value = TENANT, value_name = "NAME")]
+    #[arg(long, default_value = TENANT, value_name = "NAME", value_parser = name)]
     tenant: String,
     /// Only this workspace; may be given again. All of the tenant's without it.
     #[arg(long, value_name = "WORKSPACE_ID")]
@@ -228,6 +228,11 @@ async fn keep(store: &dyn StateStore, journal: Journal, now: Timestamp) -> Resul
     Ok(store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await?)
 }
 
+fn name(text: &str) -> Result<String, String> {
+    let refusal = || "expected 1 to 64 letters, digits, and - _ . @ +".to_owned();
+    dormouse_api::keys::is_name(text).then(|| text.to_owned()).ok_or_else(refusal)
+}
+
 fn scope(word: &str) -> Result<Scope, String> {
     let known = || Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ");
     Scope::parse(word).ok_or_else(|| format!("there are: {}", known()))
@@ -253,6 +258,16 @@ mod tests {
         assert_eq!(duration("PT5M"), Ok(SignedDuration::from_mins(5)));
         for wrong in ["", "d", "0d", "-1d", "soon", "99999999999999999999d"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_do_not_run_into_others() {
+        for good in ["ci", "ada@example.com", "team-1_a.b+c"] {
+            assert_eq!(name(good).as_deref(), Ok(good));
+        }
+        for wrong in ["", "a/b", "a b", "\u{e9}", &"x".repeat(65)] {
+            assert!(name(wrong).is_err(), "{wrong}");
         }
     }
 

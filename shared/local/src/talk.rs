@@ -174,8 +174,8 @@ async fn answer(asked: Answering, approved: bool) -> Result<Ending, TalkError> {
     if !task.status.is_suspended() {
         return Err(TalkError::WaitsForNothing { task: asked.task, status: task.status.as_str() });
     }
-    let message =
-        MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(payload))], metadata: Map::new() };
+    let metadata = asked.part.map(|part| ("in_reply_to".to_owned(), part.into())).into_iter().collect();
+    let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(payload))], metadata };
     let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::ToolConfirmation, message });
     let _: Value = client.write(&format!("{path}/messages"), &body).await?;
     let show = Show::new(asked.json);

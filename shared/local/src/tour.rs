@@ -1,9 +1,9 @@
 //! What is printed when everything runs: a tour whose indented lines can be pasted into a shell as they are.
 
-/// The tour for a process that answers at `address`. Commands are indented by four spaces; nothing else is. They need
+/// The tour for a process that answers at `address`, for the operator's `key` and the `api_key`. Commands are indented by four spaces; nothing else is. They need
 /// `curl`, `grep` and `cut` only, and the same lines work again after a restart.
-pub(crate) fn text(address: &str, key: &str) -> String {
-    TOUR.replace("{address}", address).replace("{key}", key)
+pub(crate) fn text(address: &str, key: &str, api_key: &str) -> String {
+    TOUR.replace("{address}", address).replace("{key}", key).replace("{api_key}", api_key)
 }
 
 const TOUR: &str = r#"
@@ -53,6 +53,16 @@ A guided tour. Paste the indented lines into a second terminal.
     curl -s -w '\n' "$(field ada "$D")" -H "$JSON" -d '{"vote":"yes"}'
     curl -s -w '\n' "$(field linus "$D")" -H "$JSON" -d '{"vote":"yes","remark":"at last"}'
 
+6. The same through the public protocol, as any Harn client does it: a session, a task in it, its events as they come, an
+   answer. The stream would stay open; curl is told to leave after two seconds.
+
+    api() { curl -s -w '\n' "$DORMOUSE$1" -H 'authorization: Bearer {api_key}' -H 'harn-agents-protocol-version: agents-protocol-2026-04-25' -H "$JSON" -N -m "${3:-60}" ${2:+-d "$2"}; }
+    W=$(field id "$(api /v1/workspaces '{"name":"tour","root":"/"}')"); S=$(field id "$(api /v1/sessions '{"workspace_id":"'"$W"'"}')")
+    T=$(field id "$(api "/v1/sessions/$S/tasks" '{"persona_id":"persona_expense-approval","input":{"employee":"Ada","amount_cents":9900,"purpose":"a lamp"}}')")
+    api "/v1/tasks/$T/stream" '' 2
+    api "/v1/tasks/$T/messages" '{"kind":"tool_confirmation","message":{"role":"user","parts":[{"type":"text","text":"yes"}]}}'
+    sleep 1; api "/v1/tasks/$T"
+
 All routes: curl -s {address}/ (Ctrl-C ends this process after the running turns.)
 
 "#;
@@ -63,8 +73,9 @@ mod tests {
 
     #[test]
     fn address_and_key_are_filled_in() {
-        let text = text("http://127.0.0.1:1", "hush");
+        let text = text("http://127.0.0.1:1", "hush", "dm_1");
         assert!(text.contains("    DORMOUSE=http://127.0.0.1:1\n    KEY=hush\n"));
-        assert!(!text.contains("{address}") && !text.contains("{key}"));
+        assert!(!text.contains("{address}") && !text.contains("{key}") && !text.contains("{api_key}"));
+        assert!(text.contains("Bearer dm_1'"));
     }
 }

@@ -355,12 +355,14 @@ pub enum InvocationWrite {
         paused: Box<PausedInvocation>,
     },
     /// A payload is accepted for it, and it goes on as soon as somebody takes the claim over, which nobody has yet. The
-    /// condition is that it sleeps in that pause.
+    /// condition is that it sleeps in that pause, with as many answers as are known where it expects several.
     Deliver {
         /// Whom.
         invocation_id: InvocationId,
         /// In which of its pauses.
         generation: u64,
+        /// Of how many answers the payload was made, as in [`ClaimRequest::answered`].
+        answered: Option<usize>,
         /// What it goes on with; stands from now on.
         payload: Map,
     },

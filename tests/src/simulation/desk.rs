@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
     Document, DocumentKey, Event, EventBus, FeedRow, Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite,
-    LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError,
-    StreamEntry, Subscription, SubscriptionError, Upkeep,
+    LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, Registration,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore,
+    StoreError, StreamEntry, Subscription, SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -317,12 +317,9 @@ impl Spawner for Desk {
 
 #[async_trait]
 impl SignalSubscriptions for Desk {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
-        let effect = move |outside: &mut Outside| {
-            outside.services.subscribe(&subscription);
-            Ok(())
-        };
+        let effect = move |outside: &mut Outside| Ok(outside.services.subscribe(&subscription));
         self.call("subscribe", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, Content, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Origins, Response, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
@@ -83,6 +83,7 @@ impl Process {
             stream_url: None,
             bell: Bell::default(),
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
+            origins: Origins::default(),
             reads_only: false,
         };
         Self { id, server: Server::new(app, wire) }

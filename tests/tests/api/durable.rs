@@ -7,6 +7,7 @@ use dormouse_local::{EmbeddedDynamoDb, Place};
 
 use crate::events::writers_at_once;
 use crate::idempotency::twenty_submits;
+use crate::parts::{answers_at_once, two_of_three};
 use crate::tasks::{approval, cancel_and_complete};
 use crate::world::World;
 
@@ -23,6 +24,8 @@ async fn what_holds_in_memory_holds_there() {
             world.work().await;
             writers_at_once(&world, &world.session().await).await;
             approval(&world, &world.session().await).await;
+            two_of_three(&world, &world.session().await).await;
+            answers_at_once(&world, &world.session().await).await;
             for _ in 0..5 {
                 cancel_and_complete(&world, &world.session().await).await;
             }

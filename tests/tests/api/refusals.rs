@@ -13,6 +13,12 @@ async fn what_belongs_to_another_tenant_is_not_there() {
     let messages = world.get(&format!("{session}/messages")).await;
     let branch = world.post(&format!("{session}/branches"), json!({"kind": "task", "base_ref": "main"})).await;
     let workspace = text(&world.get("/v1/workspaces").await["data"][0]["id"]).to_owned();
+    let artifact = json!({"kind": "log", "mime_type": "text/plain", "visibility": "public", "uri": "data:,x",
+        "workspace_id": workspace});
+    let artifact = format!("/v1/artifacts/{}", text(&world.post("/v1/artifacts", artifact).await["id"]));
+    let event = text(&world.get(&format!("{session}/events")).await["data"][0]["id"]).to_owned();
+    world.post(&format!("/v1/tasks/{task}/cancel"), Value::Null).await;
+    let outcome = text(&world.get("/v1/outcomes").await["data"][0]["id"]).to_owned();
     let input = json!({"kind": "input", "message": {"role": "user", "parts": []}});
     let message = json!({"message": {"role": "user", "parts": []}});
     let of_workspace = json!({"workspace_id": workspace});
@@ -38,17 +44,43 @@ async fn what_belongs_to_another_tenant_is_not_there() {
         ("GET", format!("/v1/workspaces/{workspace}"), Value::Null),
         ("PATCH", format!("/v1/workspaces/{workspace}"), json!({"name": "mine"})),
         ("POST", "/v1/sessions".to_owned(), of_workspace),
+        ("GET", format!("/v1/events/{event}"), Value::Null),
+        ("GET", format!("/v1/outcomes/{outcome}"), Value::Null),
+        ("GET", artifact.clone(), Value::Null),
+        ("GET", format!("{artifact}/content"), Value::Null),
     ];
     for stranger in [actor("eve", "evil", None), actor("bob", "acme", Some(&["workspace_other"]))] {
         for (method, target, body) in &calls {
             let refusal = world.refusal(stranger.clone(), method, target, body.clone()).await;
             assert_eq!(refusal.status(), 404, "{method} {target}: {refusal}");
         }
-        for list in ["sessions", "tasks", "workspaces", "artifacts", "outcomes"] {
+        let behind = format!("/v1/events?after_event_id={event}");
+        assert_eq!(world.refusal(stranger.clone(), "GET", &behind, Value::Null).await.status(), 410);
+        for list in ["sessions", "tasks", "workspaces", "artifacts", "outcomes", "events"] {
             let list = world.call(stranger.clone(), "GET", &format!("/v1/{list}"), &Value::Null, None).await;
             assert_eq!(crate::world::body(list.unwrap())["data"], json!([]));
         }
     }
+}
+
+/// Two who have the same name, send the same key and hold the cursors of each other: nothing is shared.
+#[tokio::test]
+async fn namesakes_of_other_tenants_share_neither_keys_nor_cursors() {
+    let world = World::new();
+    let (ada, eve) = (ada(), actor("ada", "evil", None));
+    let body = json!({"name": "desk", "root": "/"});
+    let mut made = Vec::new();
+    for who in [&ada, &eve, &ada] {
+        let answer = world.call(who.clone(), "POST", "/v1/workspaces", &body, Some("the same")).await.unwrap();
+        made.push(text(&crate::world::body(answer)["id"]).to_owned());
+    }
+    assert_eq!((made[0] == made[1], made[0] == made[2]), (false, true));
+    world.post("/v1/workspaces", body).await;
+    let page = world.get("/v1/workspaces?limit=1").await;
+    let next = format!("/v1/workspaces?limit=1&cursor={}", text(&page["page"]["next_cursor"]));
+    assert_eq!(world.get(&next).await["data"][0]["id"], made[0].as_str());
+    let refusal = world.refusal(eve, "GET", &next, Value::Null).await;
+    assert_eq!((refusal.status(), refusal.param()), (400, Some("cursor")));
 }
 
 #[tokio::test]

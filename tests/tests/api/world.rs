@@ -49,7 +49,7 @@ impl World {
         };
         let graphs = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
         let offer = |graph: &str| Offer::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
-        let offers = ["chat", "expense-approval", "export-job", "reminder"].map(offer).to_vec();
+        let offers = ["chat", "expense-approval", "export-job", "reminder", "purchase"].map(offer).to_vec();
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(Parts {

@@ -4,6 +4,8 @@
 
 mod process;
 mod protocol;
+mod storm;
+mod streams;
 mod tour;
 
 use std::collections::BTreeMap;

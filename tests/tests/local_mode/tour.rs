@@ -92,6 +92,15 @@ async fn every_line_of_the_tour_does_what_it_says() {
     has(&next(&mut shell), &[r#""status":"suspended""#, r#""missing":["ada","grace","linus"]"#]);
     has(&next(&mut shell), &[r#""accepted":"ada""#, r#""missing":["grace","linus"]"#]);
     has(&next(&mut shell), &[r#""status":"completed""#, "approved by ada and linus"]);
+
+    for _ in 0..3 {
+        assert_eq!(next(&mut shell), "");
+    }
+    has(&next(&mut shell), &["event: task.submitted\n", "event: task.started\n"]);
+    // How far the task is by now depends on the machine, too.
+    while !shell.paste(r#"api "/v1/tasks/$T""#).contains("AUTH_REQUIRED") {}
+    has(&next(&mut shell), &[r#""object":"message""#, r#""text":"yes""#]);
+    has(&next(&mut shell), &[r#""object":"task""#, r#""persona_id":"persona_expense-approval""#]);
     assert!(commands.next().is_none(), "every command was pasted");
     drop(dormouse);
 }

@@ -68,6 +68,7 @@ impl Template {
             "AWS::AccountId" => PLACE.split_once(':').expect("an account").1.to_owned(),
             "AWS::StackName" | "Bus" | "ScheduleGroup" => STACK.to_owned(),
             "StateTable" => "dormouse".to_owned(),
+            "AllowedOrigins" => String::new(),
             "CallbackSecret" => "hush-hush-hush-hush-hush-hush-hush".to_owned(),
             "SignalKey" => "open-sesame-open-sesame".to_owned(),
             other => panic!("nothing is known of {other}"),

@@ -15,8 +15,8 @@ use crate::Offer;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
-/// The binding of A2A that plain HTTP requests are nearest to.
-const BINDING: &str = "HTTP+JSON";
+/// What is spoken at the address: this protocol. The bindings of A2A itself are not served, and others go by their URI.
+const BINDING: &str = "https://harnlang.com/spec/agents-protocol/v1";
 const A2A_VERSION: &str = "0.3.0";
 
 /// The card for clients of the protocol.

@@ -83,7 +83,10 @@ impl Reading {
     fn tell(&mut self, events: &[Event], more: bool) -> Option<Vec<u8>> {
         let limits = &self.shared.limits;
         let Some(last) = events.last() else {
-            self.over = limits.whole.is_some() && self.begun;
+            self.over = limits.whole.is_some() && (self.begun || self.source.has_ended());
+            if self.source.has_ended() && !more {
+                self.ends_at = self.ends_at.min(self.shared.clock.monotonic() + limits.linger);
+            }
             return None;
         };
         self.begun = true;

@@ -3,6 +3,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_protocol::{ErrorCode, ProtocolError};
 
+use crate::Actor;
+
 /// How many seconds later a stream that found no seat may be asked for again.
 const LATER: u32 = 5;
 
@@ -11,14 +13,15 @@ const LATER: u32 = 5;
 pub(super) struct Seats {
     at_once: usize,
     each: usize,
-    taken: Mutex<HashMap<String, usize>>,
+    /// How many each actor has, by tenant and name.
+    taken: Mutex<HashMap<(String, String), usize>>,
 }
 
 /// The right to run one stream; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    actor: String,
+    who: (String, String),
 }
 
 impl Seats {
@@ -30,26 +33,27 @@ impl Seats {
     ///
     /// # Errors
     /// `rate_limited` when there is none left.
-    pub(super) fn take(seats: &Arc<Self>, actor: &str) -> Result<Seat, ProtocolError> {
+    pub(super) fn take(seats: &Arc<Self>, actor: &Actor) -> Result<Seat, ProtocolError> {
+        let who = (actor.tenant.clone(), actor.name.clone());
         let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let full = taken.values().sum::<usize>() >= seats.at_once;
-        let own = taken.get(actor).copied().unwrap_or_default();
+        let own = taken.get(&who).copied().unwrap_or_default();
         if full || own >= seats.each {
             let refusal = ProtocolError::new(ErrorCode::RateLimited, "too many streams are open");
             return Err(refusal.retry_after(LATER));
         }
-        taken.insert(actor.to_owned(), own + 1);
-        Ok(Seat { seats: seats.clone(), actor: actor.to_owned() })
+        taken.insert(who.clone(), own + 1);
+        Ok(Seat { seats: seats.clone(), who })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        match taken.get_mut(&self.actor) {
+        match taken.get_mut(&self.who) {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) | None => {
-                taken.remove(&self.actor);
+                taken.remove(&self.who);
             }
         }
     }
@@ -57,12 +61,26 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    fn actor(tenant: &str, name: &str) -> Actor {
+        Actor { name: name.to_owned(), tenant: tenant.to_owned(), workspaces: None, scopes: BTreeSet::new() }
+    }
+
+    #[test]
+    fn a_namesake_of_another_tenant_has_seats_of_its_own() {
+        let seats = Arc::new(Seats::new(3, 1));
+        let _first = Seats::take(&seats, &actor("acme", "ada")).expect("a seat");
+        assert_eq!(Seats::take(&seats, &actor("acme", "ada")).expect_err("her second").status(), 429);
+        Seats::take(&seats, &actor("evil", "ada")).expect("another one");
+    }
 
     #[test]
     fn seats_are_counted_for_each_and_for_all_and_come_back() {
         let seats = Arc::new(Seats::new(3, 2));
-        let take = |actor| Seats::take(&seats, actor);
+        let take = |name| Seats::take(&seats, &actor("acme", name));
         let (first, _second) = (take("ada").expect("a seat"), take("ada").expect("a seat"));
         assert_eq!(take("ada").expect_err("her third").status(), 429);
         let _third = take("bob").expect("a seat");

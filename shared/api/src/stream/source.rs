@@ -4,7 +4,9 @@ use dormouse_ports::{Map, Records, StoreError};
 use dormouse_protocol::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::operation::{Operation, Params};
 use dormouse_protocol::request::{Body, Filters, Query};
+use dormouse_protocol::resource::TaskStatus;
 use dormouse_protocol::{ErrorCode, Event, EventKind, List, ProtocolError};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{Answer, Call, Operations};
@@ -16,6 +18,8 @@ pub(super) enum Source {
         records: Arc<dyn Records>,
         session_id: String,
         task_id: Option<TaskId>,
+        /// Whether the task had ended when the stream was opened.
+        had_ended: bool,
         /// The position of the last event that was looked at.
         seen: u64,
     },
@@ -50,9 +54,16 @@ impl Source {
             Operation::StreamEvents => (filters.session_id.clone(), filters.task_id.clone()),
             other => return Err(ProtocolError::not_implemented(other)),
         };
-        let session_id = match (&task_id, session_id) {
-            (Some(task), _) => read(&**operations, &call, Operation::GetTask, task).await?,
-            (None, Some(session)) => read(&**operations, &call, Operation::GetSession, &session).await?,
+        let (session_id, had_ended) = match (&task_id, session_id) {
+            (Some(task), _) => {
+                let task = read(&**operations, &call, Operation::GetTask, task).await?;
+                let status = TaskStatus::deserialize(&task["status"]).map_err(|_| broken())?;
+                (text(&task, "session_id")?, status.is_terminal())
+            }
+            (None, Some(session)) => {
+                let session = read(&**operations, &call, Operation::GetSession, &session).await?;
+                (text(&session, "id")?, false)
+            }
             (None, None) => {
                 let call = Box::new(Call { operation: Operation::ListEvents, ..call });
                 let after = after.map(|id| id.as_str().to_owned());
@@ -64,7 +75,7 @@ impl Source {
             (None, Some(task)) => Ok(before_the_first(&**operations, &call, task).await?),
             (None, None) => Ok(0),
         };
-        Ok(seen.map(|seen| Self::Session { records: records.clone(), session_id, task_id, seen }))
+        Ok(seen.map(|seen| Self::Session { records: records.clone(), session_id, task_id, had_ended, seen }))
     }
 
     /// The stream whose appends concern it; all of them without a name.
@@ -81,10 +92,15 @@ impl Source {
         matches!(self, Self::Session { task_id: Some(_), .. }) && over
     }
 
+    /// Whether nothing can happen any more to what the stream is about, but what was told already.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self, Self::Session { had_ended: true, .. })
+    }
+
     /// The next events, at most about `limit`.
     pub(super) async fn look(&mut self, limit: usize) -> Result<Glance, ProtocolError> {
         match self {
-            Self::Session { records, session_id, task_id, seen } => {
+            Self::Session { records, session_id, task_id, seen, .. } => {
                 let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
                 let more = entries.len() >= limit;
                 *seen = entries.last().map_or(*seen, |entry| entry.position);
@@ -103,16 +119,18 @@ impl Source {
     }
 }
 
-/// Reads the session or task `id` as `call`'s actor, and gives the session that it is or belongs to.
+/// Reads the session or task `id` as `call`'s actor.
 async fn read<I: Identifier>(
     operations: &dyn Operations,
     call: &Call,
     operation: Operation,
     id: &I,
-) -> Result<String, ProtocolError> {
+) -> Result<Value, ProtocolError> {
     let read = about(call, operation, id, Query::default())?;
-    let resource: Value = decode(operations.serve(read).await?)?;
-    let field = if operation == Operation::GetTask { "session_id" } else { "id" };
+    decode(operations.serve(read).await?)
+}
+
+fn text(resource: &Value, field: &str) -> Result<String, ProtocolError> {
     resource[field].as_str().map(str::to_owned).ok_or_else(broken)
 }
 

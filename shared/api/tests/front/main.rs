@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod keys;
+mod pages;
 mod refusals;
 mod streams;
 mod tells;

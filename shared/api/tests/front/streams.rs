@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
-use crate::world::{SESSION, TASK, World, header, json_of, to_end};
+use crate::world::{OVER, SESSION, TASK, World, header, json_of, to_end};
 
 const SESSION_STREAM: &str = "/v1/sessions/session_1/events/stream";
 const TASK_STREAM: &str = "/v1/tasks/task_1/stream";
@@ -45,7 +45,7 @@ async fn wherever_a_stream_is_cut_it_goes_on_without_gap_or_repeat() {
     let whole = to_end(world.get(SESSION_STREAM).await).await;
     assert!(!whole.contains('\r') && whole.starts_with("id: "), "{whole}");
     assert_eq!(positions(whole.as_bytes()), [1, 2, 3, 4, 5, 6, 7]);
-    for cut in (0..whole.len()).step_by(23) {
+    for cut in 0..whole.len() {
         let mut reader = Reader::new();
         let mut told: Vec<String> = reader.push(&whole.as_bytes()[..cut]).into_iter().map(|block| block.id).collect();
         let mut request = world.request("GET", SESSION_STREAM, "");
@@ -198,6 +198,24 @@ async fn a_stream_ends_before_its_worker_does_and_with_its_task() {
         }
         assert_eq!(lived, Duration::from_secs(lives), "{target}");
     }
+}
+
+/// A client that lost its stream behind the last event asks once more, and must not wait for what cannot come.
+#[tokio::test]
+async fn a_stream_behind_the_end_of_its_task_ends_too() {
+    let target = format!("/v1/tasks/{OVER}/stream");
+    let world = World::new();
+    world.append(OVER, EventKind::TaskCompleted);
+    let mut pieces = pieces(resumed(&world, &target, 1).await);
+    let (mut lived, mut next) = (Duration::ZERO, pieces.next());
+    while futures::poll!(&mut next).is_pending() {
+        world.clock.advance(Duration::from_secs(1));
+        lived += Duration::from_secs(1);
+    }
+    assert_eq!(lived, Duration::from_secs(30), "it lingers, and tells nothing");
+    let world = short();
+    world.append(OVER, EventKind::TaskCompleted);
+    assert_eq!(to_end(resumed(&world, &target, 1).await).await, "", "nothing to linger for where it is sent whole");
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
 use dormouse_api::{
-    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Offer, Operations, Request, Response, StreamLimits,
-    Streams,
+    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Offer, Operations, Origins, Request, Response,
+    StreamLimits, Streams,
 };
 use dormouse_ports::{
     Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 
 pub(crate) const SESSION: &str = "session_1";
 pub(crate) const TASK: &str = "task_1";
+/// A task that has ended.
+pub(crate) const OVER: &str = "task_2";
 
 /// Documents and streams in memory, only as far as the front reads them.
 #[derive(Default)]
@@ -112,7 +114,8 @@ impl Operations for Desk {
             Operation::ListConnectors => futures::future::pending().await,
             Operation::GetSession if session == SESSION => Ok(Answer::Json(200, json!({"id": SESSION}))),
             Operation::GetTask if task.starts_with("task_") => {
-                Ok(Answer::Json(200, json!({"id": task, "session_id": SESSION})))
+                let status = if task == OVER { "COMPLETED" } else { "WORKING" };
+                Ok(Answer::Json(200, json!({"id": task, "session_id": SESSION, "status": status})))
             }
             Operation::ListTaskEvents | Operation::ListEvents => {
                 let RangeQuery { limit, after } = RangeQuery::read(&call.query)?;
@@ -165,6 +168,7 @@ impl World {
                 offers: vec![Offer::new("chat", "Talks.", AutonomyTier::ActAuto)],
                 since: clock.now(),
             },
+            origins: Origins::parse("https://app.example.com").unwrap(),
             clock: clock.clone(),
             ids: Arc::new(CountingIds::default()),
         });

@@ -197,11 +197,10 @@ pub(super) fn accept_write(
     Ok(Write::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
 }
 
-/// Lays a payload down for whoever takes the claim over.
+/// Lays a payload down for whoever takes the claim over, on a pause that has so many answers.
 pub(super) fn deliver_write(
     encoder: &mut Encoder<'_>,
-    id: &InvocationId,
-    generation: u64,
+    (id, generation, answered): (&InvocationId, u64, Option<usize>),
     payload: &Map,
     commit_id: AttributeValue,
 ) -> Result<Write, StoreError> {
@@ -210,12 +209,14 @@ pub(super) fn deliver_write(
     claim.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(id)));
     let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, claim_until = :claim_until, \
                   claim_lane = :claim_lane, claim_payload = :claim_payload";
+    let (knows_all, known) = known_answers(answered);
     let update = Write::update(&Key::invocation(id), change)
-        .when("phase = :suspended AND generation = :generation")
+        .when(&format!("phase = :suspended AND generation = :generation AND {knows_all}"))
         .with(":resuming", text_value(RESUMING))
         .with(":suspended", text_value(SUSPENDED))
         .with(":generation", number_value(generation))
         .with(":commit", commit_id);
+    let update = known.into_iter().fold(update, |update, (name, value)| update.with(name, value));
     Ok(claim.into_iter().fold(update, |update, (name, value)| update.with(&format!(":{name}"), value)))
 }
 

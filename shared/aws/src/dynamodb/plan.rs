@@ -94,8 +94,9 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
                 self.parts.push((Part::Unconditional, pending::row_write(paused)));
             }
-            InvocationWrite::Deliver { invocation_id, generation, payload } => {
-                let change = invocation::deliver_write(encoder, invocation_id, *generation, payload, id)?;
+            InvocationWrite::Deliver { invocation_id, generation, answered, payload } => {
+                let pause = (invocation_id, *generation, *answered);
+                let change = invocation::deliver_write(encoder, pause, payload, id)?;
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::Complete { paused, owner, state } => {

@@ -22,7 +22,8 @@ pub(crate) enum Talk {
     Tail(Tail),
     /// Say yes to what a task waits for.
     #[command(
-        after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n\n\
+        after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n  \
+        dormouse approve task_01J… --part ada\n\n\
         Who answers is whoever the key belongs to.\n\
         JSON: the task. Exit code 4: there is no such task."
     )]
@@ -104,6 +105,9 @@ pub(crate) struct Answering {
     pub(crate) task: String,
     /// A JSON object with what else to answer; `-` reads it from the standard input.
     pub(crate) payload: Option<String>,
+    /// For whom, where the task waits for several answers.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) part: Option<String>,
     /// Watch the task until it ends.
     #[arg(long)]
     pub(crate) follow: bool,

@@ -161,7 +161,7 @@ pub struct A2aAgentInterface {
     /// Where.
     #[schemars(extend("format" = "uri"))]
     pub url: String,
-    /// `JSONRPC`, `GRPC` or `HTTP+JSON`.
+    /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another binding.
     pub protocol_binding: String,
     /// Whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ pub struct A2aAgentInterface {
 pub struct A2aTransport {
     /// Where.
     pub url: String,
-    /// `JSONRPC`, `GRPC` or `HTTP+JSON`.
+    /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another binding.
     pub transport: String,
 }
 

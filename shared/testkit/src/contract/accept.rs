@@ -26,7 +26,7 @@ fn accept(id: &str) -> InvocationWrite {
 }
 
 fn deliver(id: &str, generation: u64, payload: Map) -> InvocationWrite {
-    InvocationWrite::Deliver { invocation_id: id.into(), generation, payload }
+    InvocationWrite::Deliver { invocation_id: id.into(), generation, answered: None, payload }
 }
 
 fn takeover(id: &str, owner: &str) -> ClaimRequest {

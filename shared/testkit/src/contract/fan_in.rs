@@ -119,6 +119,28 @@ pub(super) async fn only_who_knows_all_answers_claims(store: Store) {
     assert_eq!(record.paused, answered(&paused, &["a"]));
 }
 
+pub(super) async fn only_who_knows_all_answers_delivers(store: Store) {
+    let deliver = async |id: &str, answered: Option<usize>| {
+        let payload = map(json!({ "votes": 2.0 }));
+        let write = InvocationWrite::Deliver { invocation_id: "i1".into(), generation: 1, answered, payload };
+        store.commit(&commit(id, None, Some(write))).await
+    };
+    sleep(&store, &several("i1", 1, &["a", "b", "c"])).await;
+    note(&store, "first", &several("i1", 1, &["a", "b", "c"]), "a").await.expect("it is noted");
+    for known in [None, Some(0), Some(2)] {
+        let refused = deliver(&format!("blind-{known:?}"), known).await;
+        assert!(is_conflict(&refused), "{known:?}: {refused:?}");
+    }
+    deliver("knowing", Some(1)).await.expect("it is delivered");
+    let record = invocation(&store, "i1").await.expect("it goes on");
+    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(map(json!({ "votes": 2.0 })))));
+    sleep(&store, &pause("i2", 1, "s2")).await;
+    let (invocation_id, payload) = ("i2".into(), Map::new());
+    let write = InvocationWrite::Deliver { invocation_id, generation: 1, answered: Some(0), payload };
+    let refused = store.commit(&commit("confused", None, Some(write))).await;
+    assert!(is_conflict(&refused), "it expects one signal only: {refused:?}");
+}
+
 pub(super) async fn a_pause_that_expects_one_signal_knows_no_answers(store: Store) {
     sleep(&store, &pause("i1", 1, "s1")).await;
     let outcome = store.claim(&claim_knowing("confused", Some(0))).await.expect("the store answers");

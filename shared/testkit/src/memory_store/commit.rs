@@ -51,8 +51,9 @@ impl Tables {
                 self.check_absent(invocation_id)
             }
             InvocationWrite::Accept { paused } => self.check_absent(&paused.invocation_id),
-            InvocationWrite::Deliver { invocation_id, generation, .. } => {
-                self.check_pause(invocation_id, *generation, None)
+            InvocationWrite::Deliver { invocation_id, generation, answered, .. } => {
+                self.check_pause(invocation_id, *generation, None)?;
+                self.check_answered(invocation_id, *answered)
             }
             InvocationWrite::Release { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
@@ -106,8 +107,13 @@ impl Tables {
     /// Nobody has claimed the pause, and it has as many answers as `paused`.
     fn check_answers(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
         self.check_pause(&paused.invocation_id, paused.generation, None)?;
-        let stored = self.invocations.get(&paused.invocation_id).and_then(|record| answered(&record.paused));
-        if stored == answered(paused) { Ok(()) } else { Err(CommitError::InvocationConflict) }
+        self.check_answered(&paused.invocation_id, answered(paused))
+    }
+
+    /// So many answers are stored; none where it expects one signal only.
+    fn check_answered(&self, id: &InvocationId, known: Option<usize>) -> Result<(), CommitError> {
+        let stored = self.invocations.get(id).and_then(|record| answered(&record.paused));
+        if stored == known { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
     fn apply(&mut self, commit: &Commit) {

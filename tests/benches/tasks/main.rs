@@ -1,16 +1,19 @@
 //! What a task costs in DynamoDB round trips and capacity units, by how many events its session has already.
 //!
 //! Run with `cargo bench -p dormouse-tests --bench tasks`. A task is submitted by the operations of the public wire, and
-//! taken up as the wake-up function does it. The numbers of one task are the same whatever stands in the stream before.
+//! taken up as the wake-up function does it. The numbers of one task are the same whatever stands in the stream before,
+//! and so are those of a stream that is watched: where its counts are not, the program fails.
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+mod streams;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
-use dormouse_api::{Actor, Answer, Api, Call, Chronicle, Offer, Parts};
+use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Offer, Parts};
 use dormouse_aws::{DynamoDbStateStore, Meter, RandomIds, StoreConfig, SystemClock, TokioSpawner, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
@@ -25,6 +28,8 @@ use dormouse_protocol::resource::AutonomyTier;
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::{Value, json};
 
+use crate::streams::{Client as Watcher, Watched};
+
 /// How often each path is taken: the units are those of the last one, the time is the mean.
 const ROUNDS: u32 = 10;
 /// How many events a session has before.
@@ -36,10 +41,11 @@ struct Bench {
     api: Api,
     harness: Harness,
     store: Arc<DynamoDbStateStore>,
+    bell: Bell,
     meter: Meter,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Cost {
     requests: u64,
     writes: f64,
@@ -62,15 +68,24 @@ async fn main() {
             bench.measure(graph, &input, events).await;
         }
     }
+    println!("\n{}", Watched::TITLE);
+    let watcher = Watcher::of(&bench).await;
+    let mut least = None;
+    for events in EVENTS {
+        let watched = watcher.watch(&bench.session(events).await).await;
+        let least = least.get_or_insert_with(|| watched.clone());
+        println!("{}", watched.line(events, least));
+        assert!(watched.costs_as(least), "a stream costs more behind {events} events");
+    }
 }
 
 impl Bench {
     fn on(client: &Client, meter: Meter) -> Self {
         let store = Arc::new(DynamoDbStateStore::new(client, "dormouse", StoreConfig::default()));
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let (clock, bell): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), Bell::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
         let ports = Ports {
-            store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
+            store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone()).ringing(bell.clone())),
             clock: clock.clone(),
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
@@ -87,7 +102,7 @@ impl Bench {
             cursors: Cursors::new(b"secret"),
             offers: ["chat", "expense-approval"].map(offer).to_vec(),
         });
-        Self { api, harness, store, meter }
+        Self { api, harness, store, bell, meter }
     }
 
     async fn measure(&self, graph: &str, input: &Value, events: u64) {
