@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-api test-aws deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-api test-aws test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -87,6 +87,14 @@ test-api: ## Try the API of local mode with requests made from its OpenAPI docum
 
 test-aws: ## Build, deploy to an emulator of AWS on this machine, and go the tour through the front door
 	@tests/aws/run.sh
+
+test-faults: ## Tell whole turns through a fault proxy on the wire; RULES=file.json adds rules of yours, ROUNDS=10 tells more
+	@RULES='$(if $(RULES),$(abspath $(RULES)))' ROUNDS='$(ROUNDS)' CARGO='$(CARGO)' tests/faults/run.sh $(ARGS)
+
+soak: ## Kill local mode KILLS=100 times under load: nothing that was acknowledged may be lost or done twice
+	@$(CARGO) build --workspace --bin dormouse
+	@KILLS='$(or $(KILLS),100)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
+	 $(CARGO) test --quiet --workspace --test local_mode -- kills_under_load
 
 deploy: ## Build, and deploy to your account: STAGE=dev; ARCHITECTURE=x86_64 and what else infra/deploy.sh lists
 	@functions/build.sh $(or $(ARCHITECTURE),arm64)

@@ -1,5 +1,6 @@
 //! What the tests of the whole share: a stage on which harnesses live and die over one store, the items of a store as
-//! they are, the records of released versions, as much of Lambda as a function sees, and clients whose streams break.
+//! they are, the records of released versions, stories that survive faults, as much of Lambda as a function sees, and
+//! clients whose streams break.
 
 pub mod lambda;
 pub mod raw;
@@ -7,5 +8,6 @@ pub mod released;
 pub mod simulation;
 pub mod sse;
 mod stage;
+pub mod stories;
 
-pub use stage::{Stage, map};
+pub use stage::{Stage, Swallows, map};

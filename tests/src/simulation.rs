@@ -9,7 +9,7 @@
 //! A witness looks at the store after every call that may have changed it; `invariants` lists what must hold then. In the
 //! end nothing fails any more, and `rest` lists what must hold once everything has come to rest.
 
-mod clerk;
+mod asks;
 mod clients;
 mod desk;
 mod executor;

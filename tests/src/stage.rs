@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{CompiledGraph, Engine, EngineError, Ports};
+use async_trait::async_trait;
+use dormouse_engine::{CompiledGraph, Engine, EngineError, Middleware, Next, NodeError, Ports, State, Update};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
-use dormouse_ports::{Map, StateStore};
+use dormouse_ports::{IdSource, Map, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
 
@@ -38,6 +39,11 @@ impl Stage {
     /// A stage whose store lists at most `size` rows at once.
     pub fn with_pages_of(size: usize) -> Self {
         Self { store: Arc::new(MemoryStore::with_page_size(size)), ..Self::default() }
+    }
+
+    /// A new stage that gives no id which `self` has given: a store that remembers commits may be behind both.
+    pub fn another(&self) -> Self {
+        Self { ids: self.ids.clone(), ..Self::default() }
     }
 
     /// An engine on `store`.
@@ -78,9 +84,25 @@ impl Stage {
         Ok(Harness::new(self.engine_on(store), graphs, self.subscriptions.clone(), self.bus.clone(), config))
     }
 
+    /// An id that nobody has.
+    pub fn fresh_id(&self) -> String {
+        self.ids.fresh()
+    }
+
     /// Lets so much time pass that every lease and claim of a dead worker is over.
     pub fn outlive_leases(&self) {
         self.clock.advance(Duration::from_secs(60));
+    }
+}
+
+/// A middleware that makes nothing of a failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Swallows;
+
+#[async_trait]
+impl Middleware for Swallows {
+    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
+        Ok(next.run(state).await.unwrap_or_default())
     }
 }
 

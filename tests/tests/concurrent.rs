@@ -8,11 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, Amount, Branch, CompiledGraph, END, EngineError, ErrorPolicy, FanOut, Field, FieldType, GraphBuilder,
-    Invocation, LeaseTerms, Middleware, Next, Node, NodeError, NodeEvent, Observer, OnEmpty, Outcome, ParallelBranches,
-    Phases, Projection, Reducer, Resume, State, StateSchema, Suspended, Update, suspend, suspend_and_rerun,
+    Invocation, LeaseTerms, Node, NodeError, NodeEvent, Observer, OnEmpty, Outcome, ParallelBranches, Phases,
+    Projection, Reducer, Resume, State, StateSchema, Suspended, Update, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{Category, SignalDescriptor};
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, Swallows, map};
 use serde_json::{Value, json};
 
 fn list() -> Field {
@@ -180,15 +180,6 @@ async fn an_instance_may_ask_for_the_whole_node_to_run_again() {
     let pause = asleep(&stage, &graph).await;
     let state = woken(&stage, &graph, &pause, json!({ "items": [5, 6], "outs": [] })).await;
     assert_eq!((&state["outs"], &state["after"]), (&json!([5, 6]), &json!(true)));
-}
-
-struct Swallows;
-
-#[async_trait]
-impl Middleware for Swallows {
-    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
-        Ok(next.run(state).await.unwrap_or_default())
-    }
 }
 
 #[tokio::test]

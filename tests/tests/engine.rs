@@ -13,7 +13,7 @@ use dormouse_engine::{
     SessionPolicy, State, StateSchema, Suspended, Update, save_session, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{Category, InvocationStatus, SignalDescriptor, StateStore};
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, Swallows, map};
 use serde_json::{Value, json};
 
 fn schema() -> StateSchema {
@@ -161,15 +161,6 @@ struct Suspends;
 impl Middleware for Suspends {
     async fn around(&self, _: State, _: Next<'_>) -> Result<Update, NodeError> {
         Err(suspend(SignalDescriptor::new("s")).await)
-    }
-}
-
-struct Swallows;
-
-#[async_trait]
-impl Middleware for Swallows {
-    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
-        Ok(next.run(state).await.unwrap_or_default())
     }
 }
 

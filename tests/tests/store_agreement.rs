@@ -325,32 +325,14 @@ impl History {
             generation => format!("s{}", number / 2 + 3 * (generation - 1) * (number % 2)),
         };
         PausedInvocation {
-            invocation_id: format!("i{number}").into(),
-            correlation_id: "c".to_owned(),
             session_id: number.is_multiple_of(3).then(|| "session-0".into()),
             graph: "g".to_owned(),
-            graph_digest: "d".to_owned(),
             generation,
             descriptor: SignalDescriptor::new(signal),
             wake,
             fan_in: (generation > 0 && number % 4 == 1).then(|| two_of(number + generation)),
-            self_wakes: 0,
             state: self.state(),
-            parent_states: Vec::new(),
-            namespace: vec!["ask".into()],
-            suspended_at_node: vec!["ask".into()],
-            completed_positions: Vec::new(),
-            step: 1,
-            suspended_step: 0,
-            attempt_index: 0,
-            outer_attempts: Vec::new(),
-            schema_version: String::new(),
-            session_version: None,
-            metadata: Map::new(),
-            carried: Map::new(),
-            trace_context: None,
-            suspended_at: self.now,
-            resolution: None,
+            ..PausedInvocation::never(format!("i{number}").into(), self.now)
         }
     }
 

@@ -39,32 +39,10 @@ fn at(seconds: i64) -> Timestamp {
 
 fn pause(id: &str) -> PausedInvocation {
     PausedInvocation {
-        invocation_id: id.into(),
-        correlation_id: "c".to_owned(),
-        session_id: None,
         graph: "g".to_owned(),
-        graph_digest: "d".to_owned(),
         generation: 1,
         descriptor: SignalDescriptor::new("s1"),
-        wake: dormouse_ports::WakePlan::default(),
-        fan_in: None,
-        self_wakes: 0,
-        state: Map::new(),
-        parent_states: Vec::new(),
-        namespace: vec!["ask".into()],
-        suspended_at_node: vec!["ask".into()],
-        completed_positions: Vec::new(),
-        step: 1,
-        suspended_step: 0,
-        attempt_index: 0,
-        outer_attempts: Vec::new(),
-        schema_version: String::new(),
-        session_version: None,
-        metadata: Map::new(),
-        carried: Map::new(),
-        trace_context: None,
-        suspended_at: at(0),
-        resolution: None,
+        ..PausedInvocation::never(id.into(), at(0))
     }
 }
 

@@ -68,6 +68,15 @@ pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
     }
 }
 
+/// What an answer means that names no code: it was cut on its way, or comes from something between. Nobody knows what was
+/// done.
+fn kind_without_code(status: u16) -> Kind {
+    match status {
+        401 | 403 => Kind::Denied,
+        _ => Kind::Passing,
+    }
+}
+
 /// What `error` means for `action` on `resource`, and a sentence that names both.
 pub(crate) fn refusal<E>(action: &str, resource: &str, error: &SdkError<E, HttpResponse>) -> (Kind, String)
 where
@@ -75,7 +84,10 @@ where
 {
     if let Some(answer) = error.as_service_error() {
         let status = error.raw_response().map_or(0, |response| response.status().as_u16());
-        let code = answer.code().unwrap_or("unknown error");
+        let Some(code) = answer.code() else {
+            let sentence = format!("{action} on {resource}: an answer {status} that says nothing: {}", reasons(error));
+            return (kind_without_code(status), sentence);
+        };
         let message = answer.message().unwrap_or("no message");
         return (kind_of(code, status), format!("{action} on {resource}: {code}: {message}"));
     }
@@ -126,6 +138,11 @@ mod tests {
         for (code, status) in [("AccessDeniedException", 400), ("ResourceNotFoundException", 400), ("Odd", 403)] {
             assert_eq!(kind_of(code, status), Kind::Denied, "{code}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_says_nothing() {
+        assert_eq!([200, 400, 403].map(kind_without_code), [Kind::Passing, Kind::Passing, Kind::Denied]);
     }
 
     #[test]

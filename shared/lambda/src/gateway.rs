@@ -1,17 +1,45 @@
-//! API Gateway HTTP APIs, payload version 2.0.
+//! Payload version 2.0: what HTTP APIs of API Gateway and the addresses of functions send and take.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aws_lambda_events::apigw::ApiGatewayV2httpRequest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_api::{Content, Response};
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode};
 use lambda_runtime::MetadataPrelude;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{HttpRequest, TriggerError, percent};
+
+/// As much of a request as is looked at. What there is nothing for is left out, or `null`; what else there is, of
+/// authorizers, certificates, routes and variables, may have any shape.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    raw_path: String,
+    raw_query_string: Option<String>,
+    cookies: Option<Vec<String>>,
+    headers: Option<BTreeMap<String, Option<String>>>,
+    request_context: Context,
+    body: Option<String>,
+    is_base64_encoded: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Context {
+    http: Http,
+    stage: Option<String>,
+    request_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Http {
+    method: String,
+}
 
 /// Whether `event` is an HTTP request rather than an event of a bus.
 pub(crate) fn is_http(event: &Value) -> bool {
@@ -20,18 +48,18 @@ pub(crate) fn is_http(event: &Value) -> bool {
 
 /// Reads the request that `event` carries.
 pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<HttpRequest, TriggerError> {
-    let event: ApiGatewayV2httpRequest = serde_json::from_value(event).map_err(|error| {
-        let expected = "expected an HTTP request of API Gateway, payload version 2.0";
+    let event: Event = serde_json::from_value(event).map_err(|error| {
+        let expected = "expected an HTTP request, payload version 2.0";
         TriggerError::Unreadable(format!("an event that nobody here understands: {error}; {expected}"))
     })?;
-    let context = &event.request_context;
-    let path = without_stage(event.raw_path.as_deref().unwrap_or("/"), context.stage.as_deref());
+    let body = payload(event.body, event.is_base64_encoded.unwrap_or(false))?;
+    let Context { http, stage, request_id } = event.request_context;
     Ok(HttpRequest {
-        method: context.http.method.as_str().to_owned(),
-        path: percent::decode(path),
-        query: event.raw_query_string.clone().unwrap_or_default(),
-        headers: headers(&event),
-        body: payload(&event)?,
+        method: http.method,
+        path: percent::decode(without_stage(&event.raw_path, stage.as_deref())),
+        query: event.raw_query_string.unwrap_or_default(),
+        headers: headers(event.headers.unwrap_or_default(), &event.cookies.unwrap_or_default(), request_id),
+        body,
         time_left,
     })
 }
@@ -71,28 +99,29 @@ fn without_stage<'a>(path: &'a str, stage: Option<&str>) -> &'a str {
     }
 }
 
-/// Headers without those that only the gateway may set: the request is known by the id that the gateway gave it.
-fn headers(event: &ApiGatewayV2httpRequest) -> Vec<(String, String)> {
-    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    let sent = event.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
+/// Headers, their names in lower case, without those that only the gateway may set: the request is known by the id that
+/// the gateway gave it.
+fn headers(
+    sent: BTreeMap<String, Option<String>>,
+    cookies: &[String],
+    request_id: Option<String>,
+) -> Vec<(String, String)> {
+    let sent = sent.into_iter().filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value?)));
     let mut headers: Vec<_> = sent.filter(|(name, _)| name != "x-request-id").collect();
-    if let Some(cookies) = event.cookies.as_ref().filter(|cookies| !cookies.is_empty()) {
+    if !cookies.is_empty() {
         headers.push(("cookie".to_owned(), cookies.join("; ")));
     }
-    if let Some(id) = &event.request_context.request_id {
-        headers.push(("x-request-id".to_owned(), id.clone()));
-    }
+    headers.extend(request_id.map(|id| ("x-request-id".to_owned(), id)));
     headers
 }
 
-fn payload(event: &ApiGatewayV2httpRequest) -> Result<Vec<u8>, TriggerError> {
-    match event.body.as_deref() {
-        None => Ok(Vec::new()),
-        Some(body) if event.is_base64_encoded => STANDARD
-            .decode(body)
-            .map_err(|error| TriggerError::Unreadable(format!("the body of the request is no base64: {error}"))),
-        Some(body) => Ok(body.as_bytes().to_vec()),
+fn payload(body: Option<String>, is_base64: bool) -> Result<Vec<u8>, TriggerError> {
+    let body = body.unwrap_or_default();
+    if !is_base64 {
+        return Ok(body.into_bytes());
     }
+    let wrong = |error| TriggerError::Unreadable(format!("the body of the request is no base64: {error}"));
+    STANDARD.decode(body).map_err(wrong)
 }
 
 #[cfg(test)]
@@ -130,6 +159,68 @@ mod tests {
         let request = request(include_str!("../tests/events/apigw-get-status.json"));
         assert_eq!((request.method.as_str(), request.body.len()), ("GET", 0));
         assert_eq!(request.path, "/invocations/0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11");
+    }
+
+    /// A role that may begin turns signs its requests; browsers and proxies send names in any alphabet.
+    #[test]
+    fn a_signed_turn_is_read_whatever_else_the_gateway_tells_of_it() {
+        let request = request(include_str!("../tests/events/apigw-turn-signed.json"));
+        assert_eq!(request.header("user-agent"), Some("Grün/1.0"));
+        assert_eq!(request.header("traceparent"), Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
+        assert_eq!((request.query.as_str(), request.header("cookie")), ("", None));
+        let body: Value = serde_json::from_slice(&request.body).expect("JSON");
+        assert_eq!(body["state"]["employee"], "Ada");
+    }
+
+    #[test]
+    fn values_of_a_query_stay_apart_and_claims_and_certificates_have_any_shape() {
+        let request = request(include_str!("../tests/events/apigw-list-jwt.json"));
+        assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/v1/tasks"));
+        assert_eq!(request.query, "state=running&state=waiting&label=a%26b%3Dc&cursor=");
+        assert_eq!(crate::http::query_value(&request, "label").as_deref(), Some("a&b=c"));
+        assert_eq!(crate::http::query_value(&request, "state"), None, "nobody can say which one counts");
+        assert_eq!((request.body.len(), request.header("cookie")), (0, None));
+    }
+
+    #[test]
+    fn the_address_of_a_function_sends_the_same() {
+        let request = request(include_str!("../tests/events/function-url.json"));
+        assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/v1/sessions/team/7/events/stream"));
+        assert_eq!(request.header("x-request-id"), Some("b7b1ab6c-6c3e-4f1c-9f7e-5f2f3c7d1a10"));
+        assert_eq!(request.header("last-event-id"), Some("12"));
+    }
+
+    #[test]
+    fn what_is_null_is_as_good_as_missing() {
+        let context = |stage: Value| json!({ "http": { "method": "GET", "path": null }, "stage": stage });
+        let least = json!({ "rawPath": "/health", "requestContext": context(Value::Null) });
+        let nulls = json!({
+            "version": "2.0", "rawPath": "/health", "rawQueryString": null, "cookies": null, "body": null,
+            "headers": { "Accept": "*/*", "x-nothing": null }, "isBase64Encoded": null,
+            "requestContext": context("$default".into()), "pathParameters": null, "stageVariables": null,
+        });
+        let headers = [Vec::new(), vec![("accept".to_owned(), "*/*".to_owned())]];
+        for (event, headers) in [least, nulls].into_iter().zip(headers) {
+            let request = decode(event, None).expect("a request");
+            let expected =
+                HttpRequest { method: "GET".to_owned(), path: "/health".to_owned(), ..HttpRequest::default() };
+            assert_eq!((request.method, request.path, request.query), (expected.method, expected.path, expected.query));
+            assert_eq!((request.headers, request.body), (headers, Vec::new()));
+        }
+    }
+
+    #[test]
+    fn requests_of_another_version_are_refused_and_not_taken_for_the_index() {
+        let without_path = json!({ "version": "2.0", "requestContext": { "http": { "method": "GET" } } });
+        let texts = [include_str!("../tests/events/apigw-rest.json"), include_str!("../tests/events/alb.json")];
+        let others = texts.map(|text| serde_json::from_str(text).expect("JSON"));
+        let bad_base64 = json!({
+            "rawPath": "/", "requestContext": { "http": { "method": "POST" } }, "body": "{}", "isBase64Encoded": true,
+        });
+        for event in others.into_iter().chain([without_path, bad_base64, json!(null), json!("GET /")]) {
+            let refused = decode(event.clone(), None);
+            assert!(matches!(refused, Err(TriggerError::Unreadable(_))), "{event}");
+        }
     }
 
     #[test]

@@ -103,11 +103,20 @@ pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
 pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
     let wrong = |error| unreadable(WAKEUP_SHAPES, error);
     if event.get("detail-type").is_none() {
-        return serde_json::from_value(event).map_err(wrong);
+        return serde_json::from_value(order(event)).map_err(wrong);
     }
     let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
     let call: Call = serde_json::from_value(event.detail).map_err(wrong)?;
     Ok(Wakeup::Work { invocation_id: call.invocation_id })
+}
+
+/// The order in `event`, without what a schedule tells of itself beside it (its `<aws.scheduler.…>` attributes). Two
+/// orders are none.
+fn order(event: Value) -> Value {
+    match event {
+        Value::Object(fields) => fields.into_iter().filter(|(name, _)| name.starts_with("dormouse_")).collect(),
+        other => other,
+    }
 }
 
 fn of_our_own(event: Value, detail_type: &str, expected: &str) -> Result<BusEvent, TriggerError> {
@@ -235,77 +244,4 @@ fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(event: &str) -> Value {
-        serde_json::from_str(event).expect("JSON")
-    }
-
-    #[test]
-    fn a_transformed_event_is_a_signal() {
-        let read = signal(read(include_str!("../tests/events/eventbridge-transformed.json"))).expect("a signal");
-        assert_eq!(read.signal_id, Token::Text("export-7f3a".to_owned()));
-        assert_eq!(read.payload["rows"], 1204);
-        assert_eq!(read.event_id.as_deref(), Some("17793124-05d4-b198-2fde-7ededc63b103"));
-    }
-
-    #[test]
-    fn an_event_of_our_own_is_a_signal() {
-        let read = signal(read(include_str!("../tests/events/eventbridge-dormouse-signal.json"))).expect("a signal");
-        assert_eq!(read.signal_id, Token::Text("expense-1".to_owned()));
-        assert_eq!(read.payload["decision"], "approved");
-        assert!(read.event_id.is_some());
-    }
-
-    #[test]
-    fn a_number_is_a_token() {
-        let read = signal(json!({ "dormouse_signal": { "signal_id": 4711, "payload": {}, "event_id": null } }));
-        assert_eq!(read.expect("a signal").signal_id, Token::Number(4711.into()));
-    }
-
-    #[test]
-    fn the_scheduler_wakes_and_sweeps() {
-        let due = wakeup(read(include_str!("../tests/events/scheduler-wakeup.json"))).expect("a wake-up");
-        let invocation_id = "0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11".to_owned();
-        let due_at = Some(Timestamp::constant(1_798_794_000, 0));
-        assert_eq!(due, Wakeup::Due { invocation_id: invocation_id.clone(), generation: 2, due_at });
-        let before = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 2 } });
-        let due = wakeup(before).expect("an entry from before a pause had several deadlines");
-        assert_eq!(due, Wakeup::Due { invocation_id, generation: 2, due_at: None });
-        let sweep = wakeup(read(include_str!("../tests/events/scheduler-sweep.json"))).expect("a sweep");
-        assert_eq!(sweep, Wakeup::Sweep(Scope::Everything));
-    }
-
-    #[test]
-    fn an_event_of_our_own_calls_for_work() {
-        let call = wakeup(read(include_str!("../tests/events/eventbridge-dormouse-work.json"))).expect("a call");
-        assert_eq!(call, Wakeup::Work { invocation_id: "task_01K9".to_owned() });
-    }
-
-    #[test]
-    fn what_is_not_understood_says_what_was_expected() {
-        let foreign = read(include_str!("../tests/events/eventbridge-foreign.json"));
-        for event in [foreign, json!({}), json!([]), json!({ "dormouse_signal": { "signal_id": null, "payload": {} } })]
-        {
-            let error = signal(event.clone()).expect_err("unreadable").to_string();
-            assert!(error.contains("expected {\"dormouse_signal\""), "{event}: {error}");
-        }
-        let signal = read(include_str!("../tests/events/eventbridge-dormouse-signal.json"));
-        let shapes = [json!({ "dormouse_sweep": "all" }), json!({ "dormouse_wakeup": {} }), json!("sweep"), signal];
-        for event in shapes {
-            let error = wakeup(event.clone()).expect_err("unreadable").to_string();
-            assert!(error.contains("expected {\"dormouse_wakeup\""), "{event}: {error}");
-        }
-    }
-
-    #[test]
-    fn only_what_a_later_delivery_or_a_person_can_help_is_raised() {
-        for category in Category::SPECIFIED {
-            let error = TurnError::new(category.clone(), "");
-            let expected = error.bucket != Bucket::UserCorrectable && *category != Category::SuspensionTimedOut;
-            assert_eq!(is_to_be_raised(&error), expected, "{category}");
-            assert!(!is_to_be_raised(&TurnError { repeated: true, ..error }), "{category}");
-        }
-    }
-}
+mod tests;

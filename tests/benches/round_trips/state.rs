@@ -1,6 +1,6 @@
 //! A conversation as an agent keeps it: roles, prose, tool calls with ids.
 
-use dormouse_ports::{Map, NodePosition, PausedInvocation, SignalDescriptor, WakePlan};
+use dormouse_ports::{Map, NodePosition, PausedInvocation, SignalDescriptor};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -50,19 +50,14 @@ fn message(number: usize, text: &str) -> Value {
 
 /// A pause of a graph with one node before it.
 pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
+    let id = format!("6b1f0f0e-2f1c-4c55-9b9b-{id:0>12}");
     PausedInvocation {
-        invocation_id: format!("6b1f0f0e-2f1c-4c55-9b9b-{id:0>12}").into(),
         correlation_id: "0c5d9f2a-7a34-4b7e-8f55-2f7d5f3e9a10".to_owned(),
-        session_id: None,
         graph: "support".to_owned(),
         graph_digest: "9f86d081884c7d659a2feaa0c55ad015".to_owned(),
         generation: 1,
         descriptor: SignalDescriptor::new(format!("approval-{signal:0>24}")).with("prompt", "Send by courier?"),
-        wake: WakePlan::default(),
-        fan_in: None,
-        self_wakes: 0,
         state: transcript(1),
-        parent_states: Vec::new(),
         namespace: vec!["approve".into()],
         suspended_at_node: vec!["approve".into()],
         completed_positions: vec![NodePosition {
@@ -74,14 +69,9 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
         }],
         step: 2,
         suspended_step: 1,
-        attempt_index: 0,
-        outer_attempts: Vec::new(),
         schema_version: "1".to_owned(),
         session_version: Some(2),
-        metadata: Map::new(),
-        carried: Map::new(),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
-        suspended_at: Timestamp::constant(1_800_000_000, 0),
-        resolution: None,
+        ..PausedInvocation::never(id.into(), Timestamp::constant(1_800_000_000, 0))
     }
 }

@@ -1,10 +1,12 @@
+mod asks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dormouse_ports::{InvocationId, Map, SignalId};
 use serde_json::Value;
 
-use super::clerk::Ask;
+use super::asks::Ask;
 use super::graphs::JURY;
 use super::workload::{Wish, answer, misfit};
 
@@ -32,8 +34,16 @@ pub(crate) struct Clients {
     pub(crate) signalled: BTreeMap<SignalId, Vec<Map>>,
     /// What an answer said was kept: the session, and something that stands in it.
     pub(crate) kept: Vec<(String, String)>,
-    /// The task that was made for each key, and the graph that does it.
-    pub(crate) tasks: BTreeMap<String, (String, &'static str)>,
+    /// What each idempotency key was answered with.
+    pub(crate) answers: BTreeMap<String, Value>,
+    /// The keys whose answer was acted upon.
+    pub(crate) heard: BTreeSet<String>,
+    /// The tasks that were accepted, and the graphs that do them.
+    tasks: BTreeMap<String, &'static str>,
+    /// Waits of tasks that somebody has decided to answer or to leave: the task, and since when it waits.
+    attended: BTreeSet<(String, String)>,
+    /// How many sessions of the protocol there are.
+    sessions: usize,
     /// Pauses that somebody has decided to answer or to leave.
     seen: BTreeSet<(String, u64)>,
     tokens: u32,
@@ -64,11 +74,9 @@ impl Clients {
             Wish::Signal { signal_id, payload } | Wish::Event { signal_id, payload } => {
                 self.signalled.entry(signal_id.as_str().into()).or_default().push(payload.clone());
             }
-            Wish::Task(Ask::Answer { task, payload }) => {
-                self.sent_to.entry((task.as_str().into(), 1)).or_default().push(payload.clone());
-            }
+            Wish::Ask(Ask::Answer { task, payload, .. }) => self.sent_to_task(task, payload),
             Wish::Turn { .. }
-            | Wish::Task(_)
+            | Wish::Ask(_)
             | Wish::Message { .. }
             | Wish::Callback { .. }
             | Wish::Cancel { .. }
@@ -123,29 +131,6 @@ impl Clients {
                 self.call_back(told, later(chance));
             }
             _ => {}
-        }
-    }
-
-    /// The task of `key` is heard of for the first time: somebody will look how it is going, or change their mind.
-    pub(crate) fn follow(&mut self, task: &str, now: Duration, chance: &mut fastrand::Rng) {
-        let task = || task.to_owned();
-        for _ in 0..3 {
-            let later = now + Duration::from_millis(chance.u64(0..20_000));
-            self.wish(later, Wish::Task(Ask::Look { task: task() }));
-        }
-        if chance.u8(..5) == 0 {
-            let later = now + Duration::from_millis(chance.u64(0..5_000));
-            self.wish(later, Wish::Task(Ask::Cancel { task: task() }));
-        }
-    }
-
-    /// Lets people decide what to do about a task that waits.
-    pub(crate) fn attend(&mut self, task: &str, now: Duration, chance: &mut fastrand::Rng) {
-        let graph = self.tasks.values().find(|(id, _)| id == task).map_or("ask", |(_, graph)| graph);
-        if self.seen.insert((task.to_owned(), 1)) && chance.u8(..4) > 0 {
-            let payload = self.answer(graph);
-            let answer = Ask::Answer { task: task.to_owned(), payload };
-            self.wish(now + Duration::from_millis(chance.u64(0..5_000)), Wish::Task(answer));
         }
     }
 

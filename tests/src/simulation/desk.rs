@@ -12,7 +12,6 @@ use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
-use super::clerk;
 use super::outside::{Outside, at_once};
 use super::ticket::{Call, Phase, Ticket};
 use super::weather::Fault;
@@ -88,30 +87,20 @@ impl Desk {
         }
     }
 
-    async fn commit_whole(&self, commit: &Commit) -> Result<(), CommitError> {
-        match super::planted::torn(self.planted, commit) {
-            None => self.commit_once(commit.clone()).await,
-            Some((first, second)) => {
-                self.commit_once(first).await?;
-                self.commit_once(second).await
-            }
-        }
-    }
-
     async fn commit_once(&self, commit: Commit) -> Result<(), CommitError> {
         let about = about_commit(&commit);
         self.call("commit", about, move |outside| outside.commit(&commit), |why| Err(unavailable(why).into())).await
     }
 }
 
-/// How often something is told anew because others told something meanwhile.
-const TELLINGS: usize = 16;
-
 #[async_trait]
 impl Records for Desk {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         let (about, key) = (key.to_string(), key.clone());
-        let effect = move |outside: &mut Outside| at_once(outside.store.document(&key, now));
+        let effect = move |outside: &mut Outside| {
+            let document = at_once(outside.store.document(&key, now))?;
+            Ok(document.map(|document| outside.store.misread(document)))
+        };
         self.call("document", about, effect, |why| Err(unavailable(why))).await
     }
 
@@ -182,16 +171,14 @@ impl StateStore for Desk {
         self.call("claim", about, effect, |why| Err(unavailable(why))).await
     }
 
-    /// What is done to a task is told with it.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        for _ in 0..TELLINGS {
-            let Some(told) = clerk::telling(self, commit).await? else { return self.commit_whole(commit).await };
-            match self.commit_whole(&told).await {
-                Err(CommitError::Journal(_)) => {}
-                done => return done,
+        match super::planted::torn(self.planted, commit) {
+            None => self.commit_once(commit.clone()).await,
+            Some((first, second)) => {
+                self.commit_once(first).await?;
+                self.commit_once(second).await
             }
         }
-        Err(unavailable("others write to the stream all the time").into())
     }
 
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {

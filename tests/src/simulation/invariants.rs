@@ -1,12 +1,13 @@
 //! What must hold after every call that may change what is stored. To add one: a function, and a line in
 //! [`EVERY_STEP`].
 
-mod tasks;
+pub(crate) mod published;
 
 use dormouse_ports::{
     BufferOutcome, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer,
     SignalState, SuspendFrom,
 };
+use dormouse_protocol::EventKind;
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 22] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 27] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -31,11 +32,16 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 22] = [
     ("one writer of a session", one_writer),
     ("a session only grows", sessions_grow),
     ("a parked signal stays until its wait", parked_signals_stay),
-    ("a stream has no gap", tasks::streams_are_whole),
-    ("a change is told once", tasks::changes_are_told_once),
-    ("the end of a task is told last", tasks::ends_are_told_last),
-    ("a task tells what its invocation does", tasks::tasks_tell_what_is),
-    ("a key has one task", tasks::keys_have_one_task),
+    ("what is stored can be read", published::all_can_be_read),
+    ("a stream has no gap", published::streams_are_whole),
+    ("a change is told once", published::changes_are_told_once),
+    ("the feed tells of everything", published::feeds_are_whole),
+    ("a session knows its stream and its tasks", published::sessions_know),
+    ("a task goes step by step", published::steps_are_allowed),
+    ("the end of a task is told last", published::ends_are_told_last),
+    ("an end has one outcome", published::ends_have_one_outcome),
+    ("a task tells what its invocation does", published::tasks_tell_what_is),
+    ("what has a key is done once", published::keys_count_once),
     ("an accepted answer stands", answers_stand),
     ("enough answers wake, and fewer do not", enough_answers_wake),
     ("a delivered signal is not parked", delivered_signals_stay),
@@ -267,12 +273,20 @@ fn sessions_grow(sight: &Sight<'_>) -> Result<(), String> {
         })?;
         for name in LISTS {
             let (then, now) = (list(&before.state, name), list(&after.state, name));
-            ensure(now.starts_with(then), || {
+            // A client that cuts its transcript has the conversation forgotten.
+            let cut = name == "messages" && now.is_empty() && cuts(sight.call);
+            ensure(cut || now.starts_with(then), || {
                 format!("session {} had {name} {then:?} and has {now:?}", before.session_id)
             })?;
         }
     }
     Ok(())
+}
+
+fn cuts(call: Call<'_>) -> bool {
+    let Call::Commit { commit, done: true } = call else { return false };
+    let mut told = commit.journal.appends.iter().flat_map(|append| &append.entries);
+    told.any(|entry| entry.get("event").is_some_and(|event| event == EventKind::SessionTruncated.as_str()))
 }
 
 fn parked_signals_stay(sight: &Sight<'_>) -> Result<(), String> {

@@ -1,12 +1,13 @@
 //! What answers mean: whether somebody has to ask again, and what an answer may not say.
 
+mod asks;
+
 use std::time::Duration;
 
 use dormouse_lambda::HttpResponse;
 use dormouse_ports::{InvocationId, InvocationRecord, InvocationStatus, Map};
 use serde_json::Value;
 
-use super::clerk::{Ask, Task, is_terminal};
 use super::clients::{Clients, Told, text};
 use super::services::Carried;
 use super::witness::{Pause, Witness, has_ended};
@@ -37,6 +38,9 @@ impl Judge<'_> {
     /// # Errors
     /// Why the answer may not be.
     pub(crate) fn judge(&mut self, wish: &Wish, answer: &HttpResponse) -> Result<Verdict, String> {
+        if let Wish::Ask(ask) = wish {
+            return self.judge_ask(ask, answer);
+        }
         if answer.status == 503 {
             return Ok(Verdict::Again);
         }
@@ -50,37 +54,12 @@ impl Judge<'_> {
             Wish::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
             Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
             Wish::Status { .. } => answer.status == 200,
-            Wish::Event { .. } | Wish::Task(_) => false,
+            Wish::Event { .. } | Wish::Ask(_) => false,
         };
         if fitting {
             return Ok(Verdict::Done);
         }
         Err(format!("{wish} was answered {} {}", answer.status, answer.body))
-    }
-
-    /// Judges what the clerk says of a task.
-    ///
-    /// # Errors
-    /// Why that may not be.
-    pub(crate) fn judge_task(&mut self, ask: &Ask, task: &Task) -> Result<Verdict, String> {
-        let record = self.record(&task.id);
-        if !record.is_some_and(|record| has_ended(&record) || !is_terminal(&task.status)) {
-            return Err(format!("{ask}: {task:?} is not what is stored"));
-        }
-        if let Ask::Submit { key, graph, .. } = ask {
-            let first = !self.clients.tasks.contains_key(key);
-            let (known, _) = self.clients.tasks.entry(key.clone()).or_insert_with(|| (task.id.clone(), graph));
-            if *known != task.id {
-                return Err(format!("{ask} is {} now and was {known}", task.id));
-            }
-            if first {
-                self.clients.follow(&task.id, self.now, self.chance);
-            }
-        }
-        if task.status == "waiting" {
-            self.clients.attend(&task.id, self.now, self.chance);
-        }
-        Ok(Verdict::Done)
     }
 
     fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpResponse) -> bool {

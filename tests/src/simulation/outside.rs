@@ -1,7 +1,7 @@
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationId, InvocationRecord,
-    LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationId,
+    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary,
+    SignalId, SignalRecord, StateStore, StoreError,
 };
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -20,6 +20,17 @@ pub(crate) struct Outside {
 /// What `future`, which waits for nobody, comes to.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("a store in memory answers at once")
+}
+
+impl Outside {
+    /// Writes what was there before the run.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub(crate) fn know(&mut self, id: String, now: Timestamp, journal: Journal) {
+        let commit = Commit { id, now, session: None, invocation: None, journal, growing: GrowingLists::default() };
+        at_once(self.store.commit(&commit)).expect("an empty store takes it");
+    }
 }
 
 /// The calls on the store. Those that change something are told to the witness.

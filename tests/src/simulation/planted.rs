@@ -1,20 +1,13 @@
 //! Bugs put in on purpose, to show that the simulation finds them. Ports that lie stand for code that forgot something:
 //! the product itself has no switch for them.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Mutex, PoisonError};
+mod store;
 
-use async_trait::async_trait;
-use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, EarlySignal, FeedRow, Glance, GrowingLists, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId,
-    SignalRecord, SignalState, StateStore, StoreError, StreamEntry, SuspendFrom, Upkeep,
-};
-use dormouse_testkit::MemoryStore;
-use jiff::Timestamp;
+use std::fmt;
+
+use dormouse_ports::{Commit, DocumentWrite, InvocationWrite, Journal};
+
+pub(crate) use store::LyingStore;
 
 /// A bug that can be put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +46,22 @@ pub enum PlantedBug {
     LoseCancellation,
     /// The end of an invocation that never slept does not check whether it was canceled.
     EndCanceled,
-    /// An append does not check where its stream ends.
+    /// What is told of a session does not check whether somebody else has told something meanwhile.
     AppendAnywhere,
     /// Accepting a task does not check whether its key was used.
     AcceptTwice,
+    /// What happens, and what clients are told of it, are written one after the other.
+    TellApart,
+    /// Events are written behind the documents that they belong to.
+    EventApart,
+    /// The answer of an idempotency key is written behind what it answers.
+    KeyApart,
+    /// An append is not told of in the feed of all events.
+    ForgetFeed,
+    /// Whoever changes a task does not look whether it has ended.
+    OverlookEnd,
+    /// The tenant of a resource is not checked.
+    MixTenants,
     /// An answer of one part is noted without a look whether another one came meanwhile.
     NoteBlindly,
     /// The answer that decides does not check whether another one came meanwhile.
@@ -79,7 +84,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 34] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -99,6 +104,12 @@ impl PlantedBug {
         Self::EndCanceled,
         Self::AppendAnywhere,
         Self::AcceptTwice,
+        Self::TellApart,
+        Self::EventApart,
+        Self::KeyApart,
+        Self::ForgetFeed,
+        Self::OverlookEnd,
+        Self::MixTenants,
         Self::NoteBlindly,
         Self::DecideBlindly,
         Self::KeepLosers,
@@ -119,341 +130,36 @@ impl fmt::Display for PlantedBug {
 
 /// The two halves in which `bug` writes `commit`, if it does.
 pub(crate) fn torn(bug: Option<PlantedBug>, commit: &Commit) -> Option<(Commit, Commit)> {
+    let Commit { journal, session, .. } = commit;
     let is_pause = matches!(commit.invocation, Some(InvocationWrite::Suspend { .. }));
-    let saves = commit.session.as_ref().is_some_and(|write| write.save.is_some());
-    if !(is_pause && saves) {
-        return None;
-    }
-    let session = Commit { id: format!("{}-1", commit.id), invocation: None, ..commit.clone() };
-    let pause = Commit { id: format!("{}-2", commit.id), session: None, ..commit.clone() };
+    let saves = session.as_ref().is_some_and(|write| write.save.is_some());
+    let part = |number: u8| Commit { id: format!("{}-{number}", commit.id), ..commit.clone() };
+    let told = |journal: Journal| Commit { session: None, invocation: None, journal, ..part(2) };
+    let first = |journal: Journal| Commit { journal, ..part(1) };
+    let documents = |is_first: fn(&DocumentWrite) -> bool| journal.documents.iter().cloned().partition(is_first);
     match bug {
-        Some(PlantedBug::TearSuspend) => Some((session, pause)),
-        Some(PlantedBug::SwapWrites) => Some((pause, session)),
+        Some(PlantedBug::TearSuspend | PlantedBug::SwapWrites) if is_pause && saves => {
+            let save = Commit { invocation: None, journal: Journal::default(), ..part(1) };
+            let pause = Commit { session: None, ..part(2) };
+            Some(if bug == Some(PlantedBug::TearSuspend) { (save, pause) } else { (pause, save) })
+        }
+        Some(PlantedBug::TellApart) if commit.invocation.is_some() && !journal.is_empty() => {
+            Some((first(Journal::default()), told(journal.clone())))
+        }
+        Some(PlantedBug::EventApart) if !journal.appends.is_empty() => {
+            let (appends, documents) = (journal.appends.clone(), journal.documents.clone());
+            let (appends, documents) =
+                (Journal { appends, ..Journal::default() }, Journal { documents, ..Journal::default() });
+            Some((first(documents), told(appends)))
+        }
+        Some(PlantedBug::KeyApart) if journal.documents.iter().any(|write| write.key.kind == KEYS) => {
+            let (kept, late): (Vec<_>, Vec<_>) = documents(|write| write.key.kind != KEYS);
+            let kept = Journal { documents: kept, appends: journal.appends.clone() };
+            Some((first(kept), told(Journal { documents: late, appends: Vec::new() })))
+        }
         _ => None,
     }
 }
 
-/// The store in memory, which lies as far as a planted bug makes it.
-#[derive(Debug)]
-pub(crate) struct LyingStore {
-    inner: MemoryStore,
-    bug: Option<PlantedBug>,
-    /// Rows that were ever listed, for a bug that keeps them.
-    rows: Mutex<BTreeMap<InvocationId, PendingRow>>,
-}
-
-impl LyingStore {
-    pub(crate) fn new(bug: Option<PlantedBug>) -> Self {
-        // Small pages, so that listings have several.
-        Self { inner: MemoryStore::with_page_size(3), bug, rows: Mutex::default() }
-    }
-
-    fn has(&self, bug: PlantedBug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    async fn holder(&self, id: &InvocationId) -> Option<Claim> {
-        match self.inner.load_invocation(id).await.ok()??.status {
-            InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended
-            | InvocationStatus::Completed { .. }
-            | InvocationStatus::Errored(_)
-            | InvocationStatus::Canceled(_) => None,
-        }
-    }
-
-    /// `commit` without the condition that the bug forgot.
-    async fn loosened(&self, commit: &Commit) -> Commit {
-        let mut commit = commit.clone();
-        if let Some(session) = &mut commit.session {
-            if self.has(PlantedBug::DropVersion) {
-                session.expect = SessionExpectation::Any;
-            }
-            if self.has(PlantedBug::DropFence) || session.lease.as_ref().is_some_and(|lease| lease.fence == 0) {
-                session.lease = None;
-            }
-        }
-        if self.has(PlantedBug::DropOwner)
-            && let Some((id, owner)) = commit.invocation.as_mut().and_then(claimed_by)
-            && let Some(claim) = self.holder(&id).await
-        {
-            *owner = claim.owner;
-        }
-        if self.has(PlantedBug::AppendAnywhere) {
-            for append in &mut commit.journal.appends {
-                append.first = self.inner.last_position(&append.stream).await.unwrap_or_default() + 1;
-            }
-        }
-        if self.has(PlantedBug::AcceptTwice) {
-            for write in commit.journal.documents.iter_mut().filter(|write| write.key.kind == "key") {
-                let known = self.inner.document(&write.key, commit.now).await.ok().flatten();
-                write.expect = known.map_or(0, |document| document.version);
-            }
-        }
-        if self.has(PlantedBug::NoteBlindly)
-            && let Some(InvocationWrite::Answer { paused, .. }) = &mut commit.invocation
-            && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
-        {
-            **paused = record.paused;
-        }
-        if self.has(PlantedBug::DropRung)
-            && let Some(InvocationWrite::Advance { paused, wake }) = &mut commit.invocation
-            && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
-            && let Some(next) = record.paused.wake.advanced()
-        {
-            (**paused, *wake) = (record.paused, next);
-        }
-        commit
-    }
-
-    /// Drops the payload that an expired claim holds.
-    async fn forget_payload(&self, request: &ClaimRequest) {
-        if let Some(claim) = self.holder(&request.invocation_id).await
-            && claim.until <= request.now
-            && let Some(generation) = request.generation
-        {
-            let (invocation_id, owner) = (request.invocation_id.clone(), claim.owner);
-            let write = InvocationWrite::Release { invocation_id, generation, owner };
-            let _ = self.inner.commit(&alone(format!("forget-{}", request.owner), request.now, write)).await;
-        }
-    }
-
-    /// Leaves the signals awaited of those who had not answered.
-    fn keep_losers(&self, paused: &PausedInvocation) {
-        let fan_in = paused.fan_in.iter();
-        let losers = fan_in.flat_map(|all| all.expected.iter().filter(|one| !all.has_answered(&one.part)));
-        for loser in losers {
-            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
-            self.inner.plant_signal(&loser.signal_id, Some(SignalState::Waiting { invocation_id, generation }));
-        }
-    }
-
-    /// Writes a pause over the signal that was there, which is then lost.
-    async fn overlook(&self, commit: &Commit, signal: BufferedSignal) -> Result<(), CommitError> {
-        let mut blind = Commit { id: format!("{}-blind", commit.id), ..commit.clone() };
-        let Some(InvocationWrite::Suspend { paused, claim, early, .. }) = &mut blind.invocation else { return Ok(()) };
-        let (owner, until) = (Owner::from("nobody"), commit.now);
-        *early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: signal.payload }];
-        *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new() });
-        let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
-        self.inner.commit(&blind).await?;
-        let write = InvocationWrite::Release { invocation_id, generation, owner };
-        self.inner.commit(&alone(format!("{}-asleep", commit.id), commit.now, write)).await
-    }
-}
-
-/// A change of an invocation that concerns no session.
-fn alone(id: String, now: Timestamp, write: InvocationWrite) -> Commit {
-    Commit {
-        id,
-        now,
-        session: None,
-        invocation: Some(write),
-        journal: Journal::default(),
-        growing: GrowingLists::default(),
-    }
-}
-
-/// Whose claim `write` needs, and who says to hold it.
-fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)> {
-    match write {
-        InvocationWrite::Complete { paused, owner, .. } => Some((paused.invocation_id.clone(), owner)),
-        InvocationWrite::Fail { paused, owner: Some(owner), .. } => Some((paused.invocation_id.clone(), owner)),
-        InvocationWrite::Release { invocation_id, owner, .. } => Some((invocation_id.clone(), owner)),
-        InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
-            Some((paused.invocation_id.clone(), owner))
-        }
-        InvocationWrite::Fail { owner: None, .. }
-        | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
-        | InvocationWrite::Cancel { .. }
-        | InvocationWrite::Forestall { .. }
-        | InvocationWrite::Unstored { .. }
-        | InvocationWrite::Accept { .. }
-        | InvocationWrite::Deliver { .. }
-        | InvocationWrite::Answer { .. }
-        | InvocationWrite::Advance { .. } => None,
-    }
-}
-
-#[async_trait]
-impl Records for LyingStore {
-    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
-        self.inner.document(key, now).await
-    }
-
-    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
-        self.inner.documents(request).await
-    }
-
-    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
-        self.inner.entries(stream, after, limit).await
-    }
-
-    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        self.inner.last_position(stream).await
-    }
-
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        self.inner.feed(list, after, limit).await
-    }
-}
-
-#[async_trait]
-impl StateStore for LyingStore {
-    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
-        match (self.inner.load_session(id, lease).await, lease) {
-            (Err(StoreError::LeaseHeld { .. }), Some(request)) if self.has(PlantedBug::IgnoreLease) => {
-                let lease = Some(Lease { owner: request.owner.clone(), fence: 0 });
-                Ok(LoadedSession { lease, ..self.inner.load_session(id, None).await? })
-            }
-            (loaded, _) => loaded,
-        }
-    }
-
-    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        self.inner.delete_session(id).await
-    }
-
-    async fn list_sessions(
-        &self,
-        filter: &SessionFilter,
-        cursor: Option<&str>,
-    ) -> Result<Page<SessionSummary>, StoreError> {
-        self.inner.list_sessions(filter, cursor).await
-    }
-
-    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        self.inner.load_invocation(id).await
-    }
-
-    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        if self.has(PlantedBug::ReplacePayload) {
-            self.forget_payload(request).await;
-        }
-        if self.has(PlantedBug::DecideBlindly)
-            && request.answered.is_some()
-            && let Ok(Some(record)) = self.inner.load_invocation(&request.invocation_id).await
-        {
-            let answered = record.paused.fan_in.map(|fan_in| fan_in.answers.len());
-            return self.inner.claim(&ClaimRequest { answered, ..request.clone() }).await;
-        }
-        if self.has(PlantedBug::DropGeneration) {
-            return self.inner.claim(&ClaimRequest { generation: None, ..request.clone() }).await;
-        }
-        if self.has(PlantedBug::TakeOverNothing) && request.payload.is_none() {
-            let payload = Some(Map::new());
-            return self.inner.claim(&ClaimRequest { payload, ..request.clone() }).await;
-        }
-        match self.inner.claim(request).await? {
-            ClaimOutcome::Held { .. } if self.has(PlantedBug::SkipClaim) => {
-                let record = self.inner.load_invocation(&request.invocation_id).await?;
-                Ok(record.map_or(ClaimOutcome::Missing, |record| ClaimOutcome::Granted(Box::new(record))))
-            }
-            outcome @ (ClaimOutcome::Granted(_)
-            | ClaimOutcome::Missing
-            | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Gathering(_)
-            | ClaimOutcome::Settled(_)) => Ok(outcome),
-        }
-    }
-
-    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let commit = self.loosened(commit).await;
-        match &commit.invocation {
-            Some(InvocationWrite::Cancel { .. }) if self.has(PlantedBug::LoseCancellation) => return Ok(()),
-            Some(InvocationWrite::Unstored { .. }) if self.has(PlantedBug::EndCanceled) => {
-                return self.inner.commit(&Commit { invocation: None, ..commit }).await;
-            }
-            _ => {}
-        }
-        match self.inner.commit(&commit).await {
-            Ok(()) if self.has(PlantedBug::KeepLosers) => {
-                if let Some(InvocationWrite::Complete { paused, .. }) = &commit.invocation {
-                    self.keep_losers(paused);
-                }
-                Ok(())
-            }
-            Err(CommitError::SignalBuffered(signal)) if self.has(PlantedBug::OverlookSignal) => {
-                self.overlook(&commit, signal).await
-            }
-            result => result,
-        }
-    }
-
-    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        let record = self.inner.load_signal(id, now).await?;
-        if self.has(PlantedBug::KeepWait)
-            && let Some(SignalRecord { state: SignalState::Delivered { invocation_id, generation }, .. }) = &record
-            && let Some(owner) = self.inner.load_invocation(invocation_id).await?
-            && matches!(owner.status, InvocationStatus::Errored(_))
-        {
-            let (invocation_id, generation) = (invocation_id.clone(), *generation);
-            let state = SignalState::Waiting { invocation_id, generation };
-            return Ok(Some(SignalRecord { signal_id: id.clone(), state }));
-        }
-        Ok(record)
-    }
-
-    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        if self.has(PlantedBug::LoseSignal) {
-            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
-        }
-        let known = self.inner.load_signal(id, signal.received_at).await?;
-        if self.has(PlantedBug::ParkDelivered)
-            && matches!(known.map(|record| record.state), Some(SignalState::Delivered { .. }))
-        {
-            self.inner.plant_signal(id, Some(SignalState::Buffered(signal.clone())));
-            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
-        }
-        self.inner.buffer_signal(id, signal).await
-    }
-
-    async fn list_pending(
-        &self,
-        due_by: Option<Timestamp>,
-        cursor: Option<&str>,
-    ) -> Result<Page<PendingRow>, StoreError> {
-        let mut page = self.inner.list_pending(due_by, cursor).await?;
-        match self.bug {
-            Some(PlantedBug::FirstPageOnly) => page.next = None,
-            Some(PlantedBug::ForgetRow) => page.items.retain(|row| row.generation != 2),
-            Some(PlantedBug::KeepRow) => {
-                let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-                rows.extend(page.items.iter().map(|row| (row.invocation_id.clone(), row.clone())));
-                if page.next.is_none() && due_by.is_none() {
-                    page.items = rows.values().cloned().collect();
-                }
-            }
-            _ => {}
-        }
-        Ok(page)
-    }
-
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        self.inner.glance(ids).await
-    }
-
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.inner.dead_claims(now).await
-    }
-
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.inner.pending_row(paused).await
-    }
-
-    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
-        self.inner.list_parked(cursor).await
-    }
-
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.inner.sweep_position(lane).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.inner.collect(now, cursor).await
-    }
-
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        self.inner.upkeep(upkeep).await
-    }
-}
+/// The kind of the documents that hold what idempotency keys were answered with.
+const KEYS: &str = "idempotency";

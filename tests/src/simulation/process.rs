@@ -1,23 +1,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_api::{Bell, Chronicle, Content, Response, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts, TriggerError};
+use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts, Server, TriggerError, Wire};
+use dormouse_protocol::cursor::Cursors;
+use futures::StreamExt;
 use serde_json::Value;
 
-use super::clerk::{Ask, Clerk, Task};
 use super::desk::Desk;
 use super::workload::KEY;
 use super::world::{ProcessId, World};
 use super::{PlantedBug, TURN};
 
-/// One incarnation of a process that serves everything, as a function or local mode does.
+/// The most bytes of a stream that are sent in one response.
+const WHOLE_STREAM: usize = 100_000;
+
+/// One incarnation of a process that serves everything, composed as a function is.
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
-    app: App,
-    clerk: Arc<Clerk>,
+    server: Server,
 }
 
 /// What a function is asked.
@@ -26,7 +30,6 @@ pub(crate) enum Message {
     Http(Box<HttpRequest>),
     Event(Value),
     Wakeup(Value),
-    Ask(Ask),
 }
 
 /// What a function says.
@@ -34,15 +37,13 @@ pub(crate) enum Message {
 pub(crate) enum Reply {
     Http(Box<HttpResponse>),
     Trigger(Result<Value, TriggerError>),
-    /// What the clerk says of a task; `None` when it does not know.
-    Task(Option<Task>),
 }
 
 impl Process {
     pub(crate) fn new(world: &World, id: ProcessId, graphs: GraphRegistry, planted: Option<PlantedBug>) -> Self {
         let desk = Arc::new(Desk::of(world.clone(), id, planted));
         let ports = Ports {
-            store: desk.clone(),
+            store: Arc::new(Chronicle::new(desk.clone(), desk.clone(), desk.clone())),
             clock: desk.clone(),
             ids: desk.clone(),
             spawner: desk.clone(),
@@ -59,21 +60,40 @@ impl Process {
             limits: Limits { turn: TURN, ..Limits::default() },
             telemetry: None,
         });
-        let clerk = Arc::new(Clerk { desk, harness: app.harness().clone() });
-        Self { id, app, clerk }
+        let wire = Wire {
+            records: desk.clone(),
+            subscriptions: desk,
+            cursors: Cursors::new(b"hush"),
+            base_url: None,
+            stream_url: None,
+            bell: Bell::default(),
+            streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
+            reads_only: false,
+        };
+        Self { id, server: Server::new(app, wire) }
     }
 
     /// What a process does with `message`.
     pub(crate) fn serve(&self, message: Message) -> impl Future<Output = Reply> + Send + 'static {
-        let (app, clerk) = (self.app.clone(), self.clerk.clone());
+        let server = self.server.clone();
         let time_left = Some(TURN + Duration::from_secs(1));
         async move {
             match message {
-                Message::Http(request) => Reply::Http(Box::new(app.http(*request).await)),
-                Message::Event(event) => Reply::Trigger(app.event(event, time_left).await),
-                Message::Ask(ask) => Reply::Task(clerk.serve(ask).await),
-                Message::Wakeup(event) => Reply::Trigger(app.wakeup(event, time_left).await),
+                Message::Http(request) => Reply::Http(Box::new(whole(server.http(*request).await).await)),
+                Message::Event(event) => Reply::Trigger(server.app().event(event, time_left).await),
+                Message::Wakeup(event) => Reply::Trigger(server.app().wakeup(event, time_left).await),
             }
         }
     }
+}
+
+/// A response as its client has it in the end. What is no JSON is text.
+async fn whole(response: Response) -> HttpResponse {
+    let Response { status, headers, content } = response;
+    let bytes = match content {
+        Content::Whole(bytes) => bytes,
+        Content::Live(pieces) => pieces.concat().await,
+    };
+    let text = || String::from_utf8_lossy(&bytes).into_owned().into();
+    HttpResponse { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()) }
 }

@@ -159,7 +159,9 @@ fn outcomes_hold_answers(rest: &Rest<'_>) -> Result<(), String> {
         let holds = match record.paused.graph.as_str() {
             EXPENSE_APPROVAL => holds_field(&payloads, state, "decided_by"),
             EXPORT_JOB => holds_field(&payloads, state, "url"),
-            "chat" | "reminder" => payloads.len() == 1,
+            // A task of a conversation may end without a pause.
+            "chat" => payloads.len() as u64 == record.paused.generation,
+            "reminder" => payloads.len() == 1,
             JURY => holds_field(&payloads, state, "votes"),
             _ => {
                 let answers: Vec<Value> =

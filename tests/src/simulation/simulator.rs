@@ -11,8 +11,8 @@ use std::time::Duration;
 use dormouse_harness::GraphRegistry;
 use serde_json::json;
 
-use super::clerk::is_terminal;
-use super::clients::{Clients, text};
+use super::asks;
+use super::clients::Clients;
 use super::executor::Executor;
 use super::outside::Outside;
 use super::planted::LyingStore;
@@ -94,6 +94,9 @@ impl Simulator {
             world,
             graphs,
         };
+        for (number, journal) in asks::keys(simulator.world.now()).into_iter().enumerate() {
+            simulator.outside.know(format!("key-{number}"), simulator.world.now(), journal);
+        }
         let plan = workload::plan(&mut simulator.world.lock().chance);
         for (due, wish) in plan {
             simulator.clients.wish(due, wish);
@@ -111,8 +114,7 @@ impl Simulator {
         let struck = self.world.lock().weather.struck();
         let (digest, steps) = (self.trace.digest(), self.trace.steps());
         let pauses = self.outside.witness.pauses.len();
-        let ended = |task: &&serde_json::Value| is_terminal(text(task, "status"));
-        let tasks = self.outside.witness.tasks.values().filter(ended).count();
+        let tasks = self.outside.witness.published.outcomes.len();
         let (calls, deepest) = (self.calls, self.deepest);
         Report { seed, digest, steps, calls, pauses, tasks, deepest, struck, violation, trace: self.trace.into_lines() }
     }

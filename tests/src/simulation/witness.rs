@@ -1,12 +1,15 @@
-use std::collections::BTreeMap;
+mod published;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, Records, SessionId,
-    SessionRecord, SignalDescriptor, SignalId, SignalState, StateStore, StreamEntry, WakePlan,
+    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionId,
+    SessionRecord, SignalDescriptor, SignalId, SignalState, StateStore, WakePlan,
 };
 use jiff::Timestamp;
-use serde_json::Value;
+
+pub(crate) use published::{Published, Thread};
 
 use super::invariants::EVERY_STEP;
 use super::outside::at_once;
@@ -68,9 +71,9 @@ pub(crate) struct Witness {
     pub(crate) consumed: BTreeMap<(InvocationId, u64), Option<Map>>,
     /// Signals that were acknowledged as kept, and by whom they were taken since.
     pub(crate) parked: BTreeMap<SignalId, Vec<Parked>>,
-    /// All streams, and the documents of all tasks.
-    pub(crate) streams: BTreeMap<String, Vec<StreamEntry>>,
-    pub(crate) tasks: BTreeMap<String, Value>,
+    pub(crate) published: Published,
+    /// The invocations that somebody has ever gone on with.
+    claimed: BTreeSet<InvocationId>,
     /// How many calls changed something.
     pub(crate) changes: u64,
     pub(crate) violation: Option<Violation>,
@@ -118,7 +121,10 @@ impl Witness {
         if let Call::Buffer { id, .. } = call {
             self.look_at_signal(store, id);
         }
-        let grown = self.look_at_journal(store, call);
+        let grown = match call {
+            Call::Commit { commit, .. } => self.published.look(store, commit),
+            Call::Lease { .. } | Call::Claim { .. } | Call::Buffer { .. } => 0,
+        };
         let rows = rows(store);
         self.note(call, invocation.as_ref(), session.as_ref());
         let sight = Sight { call, witness: self, invocation, session, grown, rows };
@@ -146,6 +152,11 @@ impl Witness {
         })
     }
 
+    /// Whether somebody has ever gone on with it, or wanted to.
+    pub(crate) fn was_claimed(&self, id: &str) -> bool {
+        self.claimed.contains(&id.into())
+    }
+
     /// Whether a claim has run out.
     pub(crate) fn has_expired_claims(&self, now: Timestamp) -> bool {
         self.claims().any(|claim| claim.until <= now)
@@ -155,23 +166,6 @@ impl Witness {
         for record in [&changed.before, &changed.after].into_iter().flatten() {
             record.paused.awaited().for_each(|id| self.look_at_signal(store, id));
         }
-    }
-
-    /// Reads the streams and tasks that a commit writes; by how many entries the streams grew.
-    fn look_at_journal(&mut self, store: &LyingStore, call: Call<'_>) -> usize {
-        let Call::Commit { commit, .. } = call else { return 0 };
-        for key in commit.journal.documents.iter().map(|write| &write.key).filter(|key| key.kind == "task") {
-            if let Ok(Some(document)) = at_once(store.document(key, commit.now)) {
-                self.tasks.insert(key.id.clone(), Value::Object(document.body));
-            }
-        }
-        let mut grown = 0;
-        for append in &commit.journal.appends {
-            let entries = at_once(store.entries(&append.stream, 0, usize::MAX)).unwrap_or_default();
-            grown += entries.len() - self.streams.get(&append.stream).map_or(0, Vec::len);
-            self.streams.insert(append.stream.clone(), entries);
-        }
-        grown
     }
 
     /// Reads a signal as it is stored, whether or not it has expired.
@@ -210,6 +204,9 @@ impl Witness {
             self.sessions.insert(after.session_id.clone(), after.clone());
         }
         match call {
+            Call::Claim { request, outcome: ClaimOutcome::Granted(_) } if request.payload.is_some() => {
+                self.claimed.insert(request.invocation_id.clone());
+            }
             Call::Buffer { id, signal, outcome: BufferOutcome::Buffered { .. } } => {
                 let parked = self.parked.entry(id.clone()).or_default();
                 if !parked.iter().any(|parked| !parked.taken && parked.payload == signal.payload) {

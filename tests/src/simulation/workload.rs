@@ -8,7 +8,7 @@ use dormouse_lambda::HttpRequest;
 use dormouse_ports::Map;
 use serde_json::{Value, json};
 
-use super::clerk::Ask;
+use super::asks::Ask;
 use super::graphs::{JURORS, JURY, signal_of, signal_of_part};
 use super::process::Message;
 
@@ -32,8 +32,8 @@ pub(crate) enum Wish {
     Event { signal_id: String, payload: Map },
     /// End an invocation: by the address of a pause, or with the key.
     Cancel { invocation: String, pause: Option<(u64, String)> },
-    /// Have a task done, by the clerk.
-    Task(Ask),
+    /// Ask something by the protocol.
+    Ask(Ask),
     /// Look what became of an invocation.
     Status { invocation: String, address: String },
 }
@@ -56,7 +56,7 @@ impl std::fmt::Display for Wish {
             Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
             Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
             Self::Cancel { invocation, pause: None } => write!(f, "cancel {invocation}"),
-            Self::Task(ask) => ask.fmt(f),
+            Self::Ask(ask) => ask.fmt(f),
             Self::Status { invocation, .. } => write!(f, "status {invocation}"),
         }
     }
@@ -65,9 +65,6 @@ impl std::fmt::Display for Wish {
 impl Wish {
     /// The message that asks for it; `None` for what goes over the bus.
     pub(crate) fn message(&self) -> Option<Message> {
-        if let Self::Task(ask) = self {
-            return Some(Message::Ask(ask.clone()));
-        }
         self.request().map(|request| Message::Http(Box::new(request)))
     }
 
@@ -101,12 +98,14 @@ impl Wish {
                 request
             }
             Self::Status { address, .. } => request("GET", address, Vec::new()),
-            Self::Event { .. } | Self::Task(_) => return None,
+            Self::Ask(ask) => ask.request(),
+            Self::Event { .. } => return None,
         })
     }
 }
 
-fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest {
+/// A request of `target`, with a body of JSON.
+pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     HttpRequest {
         method: method.to_owned(),
@@ -139,9 +138,6 @@ const SLEEPERS: [&str; 15] = [
 
 /// Graphs that never sleep.
 const INSTANT: [&str; 2] = ["diary", "ledger"];
-
-/// Graphs that tasks are done by.
-const TASKS: [&str; 6] = ["ask", "nap", "lenient", "shaky", "doomed", "journal"];
 
 /// What is asked for from the start of a run, and when.
 pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
@@ -177,20 +173,8 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
         }
     }
     if chance.u8(..3) == 0 {
-        plan.extend(tasks(chance));
-    }
-    plan
-}
-
-/// Tasks that meet in the streams of their sessions; some are asked for twice.
-fn tasks(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
-    let mut plan = Vec::new();
-    for task in 1..=chance.usize(1..=3) {
-        let (graph, session) = (TASKS[chance.usize(..TASKS.len())], format!("journal-{}", chance.u8(1..=2)));
-        let ask = Ask::Submit { key: format!("k-{task}"), graph, session };
-        for _ in 0..chance.u8(1..=2) {
-            plan.push((Duration::from_millis(chance.u64(0..2_000)), Wish::Task(ask.clone())));
-        }
+        let key = "a desk".to_owned();
+        plan.push((Duration::from_millis(chance.u64(0..1_000)), Wish::Ask(Ask::Workspace { key })));
     }
     plan
 }

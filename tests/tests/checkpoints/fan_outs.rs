@@ -9,7 +9,7 @@ use dormouse_ports::{
     Category, CheckpointRecord, FanOutInstance, FanOutProgress, InstanceProgress, InstanceState, SaveSource,
 };
 use dormouse_testkit::{Fault, FaultyCheckpointer};
-use dormouse_tests::map;
+use dormouse_tests::{Swallows, map};
 use serde_json::{Value, json};
 
 use super::world::{World, compiled, int, list, names};
@@ -143,15 +143,6 @@ async fn another_number_of_instances_is_refused_before_any_of_them_runs() {
         let error = world.resume(&world.graph(graph)).await.unwrap_err();
         assert_eq!(error.category(), &Category::CheckpointRecordInvalid);
         assert!(world.ran().is_empty());
-    }
-}
-
-struct Swallows;
-
-#[async_trait]
-impl Middleware for Swallows {
-    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
-        Ok(next.run(state).await.unwrap_or_default())
     }
 }
 

@@ -2,13 +2,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_engine::{
-    AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, Middleware, Next,
-    NodeError, NodeEvent, Observer, Outcome, Phases, Projection, Resume, SessionConcurrency, SessionPolicy, State,
-    Target, Update, current, suspend,
+    AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, NodeError, NodeEvent,
+    Observer, Outcome, Phases, Projection, Resume, SessionConcurrency, SessionPolicy, Target, current, suspend,
 };
 use dormouse_ports::{Category, CheckpointFilter, Checkpointer, SaveSource, SignalDescriptor, StateStore};
 use dormouse_testkit::{CheckpointCall, Fault, FaultyCheckpointer};
-use dormouse_tests::map;
+use dormouse_tests::{Swallows, map};
 use serde_json::{Value, json};
 
 use super::world::{World, compiled, first, names, schema};
@@ -252,15 +251,6 @@ async fn a_record_that_does_not_fit_the_graph_is_invalid() {
         world.memory.seed(record.clone());
         let error = world.resume(&graph).await.unwrap_err();
         assert_eq!(error.category(), &Category::CheckpointRecordInvalid, "{error}");
-    }
-}
-
-struct Swallows;
-
-#[async_trait]
-impl Middleware for Swallows {
-    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
-        Ok(next.run(state).await.unwrap_or_default())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod process;
 mod protocol;
+mod storm;
 mod streams;
 mod tour;
 

@@ -96,6 +96,12 @@ impl Dormouse {
         self.child.wait().expect("it ends");
     }
 
+    /// Kills it while others are talking to it.
+    pub(crate) fn strike(&self) {
+        let killed = Command::new("kill").args(["-KILL", &self.child.id().to_string()]).status();
+        assert!(killed.expect("kill runs").success());
+    }
+
     /// Asks it to end, as Ctrl-C does, and waits until it has. Gives whether it ended well.
     pub(crate) fn interrupt(&mut self) -> bool {
         let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_lambda::TriggerError;
 use dormouse_ports::Event;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Letter, Simulator, Source};
 use crate::simulation::PlantedBug;
@@ -139,7 +139,7 @@ impl Simulator {
                     Some(Reply::Trigger(Err(TriggerError::Unreadable(how)))) => {
                         return Err(Violation { invariant: "functions read what services send", how });
                     }
-                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_) | Reply::Task(_)) | None => {
+                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_)) | None => {
                         self.retry_later(source);
                     }
                 }
@@ -154,10 +154,9 @@ impl Simulator {
         let now = world.elapsed;
         let (witness, carried) = (&self.outside.witness, &self.outside.services.carried[..]);
         let mut judge = Judge { witness, clients: &mut self.clients, carried, now, chance: &mut world.chance };
-        let verdict = match (&wish, reply) {
-            (Wish::Task(ask), Reply::Task(Some(task))) => judge.judge_task(ask, task),
-            (wish, Reply::Http(response)) => judge.judge(wish, response),
-            (_, Reply::Task(_) | Reply::Trigger(_)) => Ok(Verdict::Again),
+        let verdict = match reply {
+            Reply::Http(response) => judge.judge(&wish, response),
+            Reply::Trigger(_) => Ok(Verdict::Again),
         };
         verdict.map_err(|how| Violation { invariant: "an answer tells what is stored", how })
     }
@@ -166,10 +165,10 @@ impl Simulator {
         match reply {
             None => self.trace.note(format_args!("{source:?} hears nothing")),
             Some(Reply::Http(response)) => {
-                let category = &response.body["error"]["category"];
-                self.trace.note(format_args!("{source:?} is told {} {category}", response.status));
+                let error = &response.body["error"];
+                let what = error.get("category").or_else(|| error.get("code")).unwrap_or(&Value::Null);
+                self.trace.note(format_args!("{source:?} is told {} {what}", response.status));
             }
-            Some(Reply::Task(task)) => self.trace.note(format_args!("{source:?} is told {task:?}")),
             Some(Reply::Trigger(Ok(value))) => self.trace.note(format_args!("{source:?} is told {value}")),
             Some(Reply::Trigger(Err(error))) => self.trace.note(format_args!("{source:?} failed: {error}")),
         }

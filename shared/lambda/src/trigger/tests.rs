@@ -1,0 +1,111 @@
+use super::*;
+
+fn read(event: &str) -> Value {
+    serde_json::from_str(event).expect("JSON")
+}
+
+#[test]
+fn a_transformed_event_is_a_signal() {
+    let read = signal(read(include_str!("../../tests/events/eventbridge-transformed.json"))).expect("a signal");
+    assert_eq!(read.signal_id, Token::Text("export-7f3a".to_owned()));
+    assert_eq!(read.payload["rows"], 1204);
+    assert_eq!(read.event_id.as_deref(), Some("17793124-05d4-b198-2fde-7ededc63b103"));
+}
+
+#[test]
+fn an_event_of_our_own_is_a_signal() {
+    let read = signal(read(include_str!("../../tests/events/eventbridge-dormouse-signal.json"))).expect("a signal");
+    assert_eq!(read.signal_id, Token::Text("expense-1".to_owned()));
+    assert_eq!(read.payload["decision"], "approved");
+    assert!(read.event_id.is_some());
+    let again = include_str!("../../tests/events/eventbridge-dormouse-signal-replayed.json");
+    let again = signal(serde_json::from_str(again).expect("JSON")).expect("a replay is the same signal");
+    assert_eq!((again.signal_id, again.event_id), (Token::Number(4711.into()), read.event_id));
+    assert_eq!(again.payload["decided_by"], "Grün & Söhne");
+}
+
+#[test]
+fn a_number_is_a_token() {
+    let read = signal(json!({ "dormouse_signal": { "signal_id": 4711, "payload": {}, "event_id": null } }));
+    assert_eq!(read.expect("a signal").signal_id, Token::Number(4711.into()));
+}
+
+#[test]
+fn the_scheduler_wakes_and_sweeps() {
+    let due = wakeup(read(include_str!("../../tests/events/scheduler-wakeup.json"))).expect("a wake-up");
+    let invocation_id = "0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11".to_owned();
+    let due_at = Some(Timestamp::constant(1_798_794_000, 0));
+    assert_eq!(due, Wakeup::Due { invocation_id: invocation_id.clone(), generation: 2, due_at });
+    let before = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 2 } });
+    let due = wakeup(before).expect("an entry from before a pause had several deadlines");
+    assert_eq!(due, Wakeup::Due { invocation_id: invocation_id.clone(), generation: 2, due_at: None });
+    let told_more = wakeup(read(include_str!("../../tests/events/scheduler-wakeup-with-context.json")));
+    assert_eq!(told_more.expect("the same"), Wakeup::Due { invocation_id, generation: 2, due_at });
+    let sweep = wakeup(read(include_str!("../../tests/events/scheduler-sweep.json"))).expect("a sweep");
+    assert_eq!(sweep, Wakeup::Sweep(Scope::Everything));
+}
+
+#[test]
+fn an_event_of_our_own_calls_for_work() {
+    let call = wakeup(read(include_str!("../../tests/events/eventbridge-dormouse-work.json"))).expect("a call");
+    assert_eq!(call, Wakeup::Work { invocation_id: "task_01K9".to_owned() });
+}
+
+/// What AWS sends where something is wired that the template does not wire: nobody may take it for done.
+#[test]
+fn what_is_not_understood_says_what_was_expected() {
+    let foreign = [
+        include_str!("../../tests/events/eventbridge-foreign.json"),
+        include_str!("../../tests/events/eventbridge-scheduled.json"),
+        include_str!("../../tests/events/scheduler-without-input.json"),
+        include_str!("../../tests/events/sqs-signal.json"),
+        include_str!("../../tests/events/lambda-destination-failed.json"),
+        include_str!("../../tests/events/apigw-rest.json"),
+        include_str!("../../tests/events/alb.json"),
+        "{}",
+        "[]",
+        "null",
+    ];
+    let foreign = || foreign.iter().map(|text| read(text));
+    let ours = read(include_str!("../../tests/events/eventbridge-dormouse-signal.json"));
+    let with_detail = |detail: Value| {
+        let mut event = ours.clone();
+        event["detail"] = detail;
+        event
+    };
+    let signals = [
+        with_detail("{\"signal_id\":\"expense-1\",\"payload\":{}}".into()),
+        with_detail(json!({ "signal_id": "expense-1" })),
+        with_detail(json!({ "signal_id": "expense-1", "payload": "yes" })),
+        json!({ "dormouse_signal": { "signal_id": null, "payload": {} } }),
+        json!({ "dormouse_sweep": "due" }),
+    ];
+    for event in foreign().chain(signals) {
+        assert!(!crate::gateway::is_http(&event), "{event}");
+        let error = signal(event.clone()).expect_err("unreadable").to_string();
+        assert!(error.contains("expected {\"dormouse_signal\""), "{event}: {error}");
+    }
+    let due = json!({ "invocation_id": "i", "generation": 1 });
+    let wakeups = [
+        json!({ "dormouse_sweep": "all" }),
+        json!({ "dormouse_wakeup": {} }),
+        json!({ "dormouse_wakeup": { "invocation_id": "i", "generation": "1" } }),
+        json!({ "dormouse_wakeup": due, "dormouse_sweep": "due" }),
+        json!("sweep"),
+        ours.clone(),
+    ];
+    for event in foreign().chain(wakeups) {
+        let error = wakeup(event.clone()).expect_err("unreadable").to_string();
+        assert!(error.contains("expected {\"dormouse_wakeup\""), "{event}: {error}");
+    }
+}
+
+#[test]
+fn only_what_a_later_delivery_or_a_person_can_help_is_raised() {
+    for category in Category::SPECIFIED {
+        let error = TurnError::new(category.clone(), "");
+        let expected = error.bucket != Bucket::UserCorrectable && *category != Category::SuspensionTimedOut;
+        assert_eq!(is_to_be_raised(&error), expected, "{category}");
+        assert!(!is_to_be_raised(&TurnError { repeated: true, ..error }), "{category}");
+    }
+}

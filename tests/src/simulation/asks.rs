@@ -1,0 +1,174 @@
+//! What clients of the protocol ask for. To add something: a variant, its request here, and what its answers mean in
+//! `judge/asks.rs`.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use dormouse_api::Keys;
+use dormouse_api::keys::{CHANCE, Grant, KeyToken};
+use dormouse_lambda::HttpRequest;
+use dormouse_ports::{Journal, Map};
+use dormouse_protocol::id::EventId;
+use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, VERSION_HEADER};
+use dormouse_protocol::{PROTOCOL_VERSION, Scope};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::workload::request;
+
+/// What somebody asks. Where there is a key, the request may be repeated by it.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    /// A workspace, to begin with.
+    Workspace { key: String },
+    /// A session in it, for conversations or for other work.
+    Session { key: String, workspace: String, chats: bool },
+    /// Do this: what is said, or a payload that is empty.
+    Submit { key: String, session: String, graph: &'static str, words: Option<String> },
+    /// Say something in a session.
+    Say { key: String, session: String, words: String },
+    /// Say something to a task that it did not ask for.
+    Interrupt { key: String, task: String, words: String },
+    /// Go on with this.
+    Answer { key: String, task: String, payload: Map },
+    /// Do not.
+    Cancel { key: String, task: String },
+    /// How is it going?
+    Look { task: String },
+    /// What is none of one's business.
+    Spy { task: String },
+    /// Take nothing more.
+    Close { key: String, session: String },
+    /// Begin another session with the same past.
+    Fork { key: String, session: String, chats: bool },
+    /// Forget all but so many messages.
+    Truncate { key: String, session: String, keep: u64 },
+    /// The events of a session behind a position, so many times, one after the other.
+    Read { session: String, behind: u64, times: u8 },
+    /// The same, as a stream.
+    Follow { session: String, behind: u64, times: u8 },
+    /// All events behind one, so many times, one after the other.
+    ReadAll { behind: Option<EventId>, times: u8 },
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workspace { key } => write!(f, "workspace {key}"),
+            Self::Session { key, workspace, .. } => write!(f, "session {key} in {workspace}"),
+            Self::Submit { key, session, graph, .. } => write!(f, "task {key} of {graph} in {session}"),
+            Self::Say { key, session, words } => write!(f, "message {key} in {session}: {words}"),
+            Self::Interrupt { key, task, words } => write!(f, "interruption {key} of {task}: {words}"),
+            Self::Answer { key, task, payload } => {
+                write!(f, "answer {key} to {task}: {}", Value::Object(payload.clone()))
+            }
+            Self::Cancel { key, task } => write!(f, "cancellation {key} of {task}"),
+            Self::Look { task } => write!(f, "look at {task}"),
+            Self::Spy { task } => write!(f, "a stranger looks at {task}"),
+            Self::Close { key, session } => write!(f, "end {key} of {session}"),
+            Self::Fork { key, session, .. } => write!(f, "fork {key} of {session}"),
+            Self::Truncate { key, session, keep } => write!(f, "cut {key} of {session} behind {keep} messages"),
+            Self::Read { session, behind, .. } => write!(f, "events of {session} behind {behind}"),
+            Self::Follow { session, behind, .. } => write!(f, "stream of {session} behind {behind}"),
+            Self::ReadAll { behind, .. } => write!(f, "all events behind {behind:?}"),
+        }
+    }
+}
+
+impl Ask {
+    /// By what it may be repeated.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Workspace { key }
+            | Self::Session { key, .. }
+            | Self::Submit { key, .. }
+            | Self::Say { key, .. }
+            | Self::Interrupt { key, .. }
+            | Self::Answer { key, .. }
+            | Self::Cancel { key, .. }
+            | Self::Close { key, .. }
+            | Self::Fork { key, .. }
+            | Self::Truncate { key, .. } => Some(key),
+            Self::Look { .. } | Self::Spy { .. } | Self::Read { .. } | Self::Follow { .. } | Self::ReadAll { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The request that asks for it.
+    pub(crate) fn request(&self) -> HttpRequest {
+        let (method, target, body) = self.parts();
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let mut request = request(method, &target, bytes);
+        let token = if matches!(self, Self::Spy { .. }) { &STRANGER } else { &CLIENT };
+        let mut header = |name: &str, value: String| request.headers.push((name.to_ascii_lowercase(), value));
+        header("authorization", format!("Bearer {}", token.reveal()));
+        header(VERSION_HEADER, PROTOCOL_VERSION.to_owned());
+        if let Some(key) = self.key() {
+            header(IDEMPOTENCY_HEADER, key.to_owned());
+        }
+        if let Self::Follow { session, behind: behind @ 1.., .. } = self {
+            header(LAST_EVENT_ID_HEADER, EventId::at(session, *behind).to_string());
+        }
+        request
+    }
+
+    fn parts(&self) -> (&'static str, String, Value) {
+        let message = |words: &str| json!({ "role": "user", "parts": [{ "type": "text", "text": words }] });
+        let (method, target, body) = match self {
+            Self::Workspace { key } => ("POST", "workspaces".to_owned(), json!({ "name": key, "root": "/" })),
+            Self::Session { workspace, chats, .. } => {
+                let persona = if *chats { "persona_chat" } else { "persona_journal" };
+                ("POST", "sessions".to_owned(), json!({ "workspace_id": workspace, "persona_id": persona }))
+            }
+            Self::Submit { session, graph, words, .. } => {
+                let input = words.as_deref().map_or_else(|| json!({}), message);
+                let body = json!({ "persona_id": format!("persona_{graph}"), "input": input });
+                ("POST", format!("sessions/{session}/tasks"), body)
+            }
+            Self::Say { session, words, .. } => {
+                ("POST", format!("sessions/{session}/messages"), json!({ "message": message(words) }))
+            }
+            Self::Interrupt { task, words, .. } => {
+                let body = json!({ "kind": "interrupt", "message": message(words) });
+                ("POST", format!("tasks/{task}/messages"), body)
+            }
+            Self::Answer { task, payload, .. } => {
+                let parts = json!([{ "type": "json", "value": payload }]);
+                let body = json!({ "kind": "input", "message": { "role": "user", "parts": parts } });
+                ("POST", format!("tasks/{task}/messages"), body)
+            }
+            Self::Cancel { task, .. } => ("POST", format!("tasks/{task}/cancel"), json!({ "reason": "not needed" })),
+            Self::Look { task } | Self::Spy { task } => ("GET", format!("tasks/{task}"), Value::Null),
+            Self::Close { session, .. } => ("POST", format!("sessions/{session}/close"), Value::Null),
+            Self::Fork { session, .. } => ("POST", format!("sessions/{session}/fork"), json!({})),
+            Self::Truncate { session, keep, .. } => {
+                ("POST", format!("sessions/{session}/truncate"), json!({ "keep_first": keep }))
+            }
+            Self::Read { session, behind, .. } => {
+                let behind = (*behind > 0).then(|| EventId::at(session, *behind));
+                ("GET", format!("sessions/{session}/events?limit=5{}", cursor(behind.as_ref())), Value::Null)
+            }
+            Self::Follow { session, .. } => ("GET", format!("sessions/{session}/events/stream"), Value::Null),
+            Self::ReadAll { behind, .. } => ("GET", format!("events?limit=7{}", cursor(behind.as_ref())), Value::Null),
+        };
+        (method, format!("/v1/{target}"), body)
+    }
+}
+
+fn cursor(behind: Option<&EventId>) -> String {
+    behind.map(|id| format!("&after_event_id={id}")).unwrap_or_default()
+}
+
+/// What the clients present, and somebody of another tenant.
+static CLIENT: LazyLock<KeyToken> = LazyLock::new(|| KeyToken::generate([7; CHANCE]));
+static STRANGER: LazyLock<KeyToken> = LazyLock::new(|| KeyToken::generate([9; CHANCE]));
+
+/// What has to be written for both to be known.
+pub(crate) fn keys(now: Timestamp) -> [Journal; 2] {
+    [("ada", "acme", &CLIENT), ("mallory", "elsewhere", &STRANGER)].map(|(actor, tenant, token)| {
+        let (actor, tenant) = (actor.to_owned(), tenant.to_owned());
+        let scopes = Scope::ALL.iter().copied().collect();
+        Keys::creation(token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now)
+    })
+}

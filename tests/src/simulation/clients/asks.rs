@@ -1,0 +1,158 @@
+//! What clients of the protocol do next, once they have heard of something.
+
+use std::time::Duration;
+
+use dormouse_app::CHAT;
+use dormouse_ports::Map;
+use dormouse_protocol::resource::Task;
+
+use super::Clients;
+use crate::simulation::asks::Ask;
+use crate::simulation::graphs::{JURY, signal_of, signal_of_part};
+use crate::simulation::workload::{Wish, answer, juror, misfit};
+
+/// Graphs that keep nothing in the session of their task.
+const TASKS: [&str; 7] = ["ask", "nap", "ladder", "shaky", "doomed", "twice", JURY];
+/// How many sessions there are at most, forks among them.
+const MOST_SESSIONS: usize = 4;
+
+impl Clients {
+    fn ask(&mut self, due: Duration, ask: Ask) {
+        self.wish(due, Wish::Ask(ask));
+    }
+
+    /// A key that nobody has used.
+    fn key(&mut self) -> String {
+        self.tokens += 1;
+        format!("k-{}", self.tokens)
+    }
+
+    /// There is a workspace: sessions are made.
+    pub(crate) fn settle_in(&mut self, workspace: &str, now: Duration, chance: &mut fastrand::Rng) {
+        for _ in 0..chance.u8(1..=2) {
+            let (key, chats) = (self.key(), chance.bool());
+            self.ask(now, Ask::Session { key, workspace: workspace.to_owned(), chats });
+        }
+        if chance.bool() {
+            self.ask(later(now, chance), Ask::ReadAll { behind: None, times: 6 });
+        }
+    }
+
+    /// There is a session: work is given to it, and somebody reads along.
+    pub(crate) fn live_in(&mut self, session: &str, chats: bool, now: Duration, chance: &mut fastrand::Rng) {
+        let session = || session.to_owned();
+        self.sessions += 1;
+        for _ in 0..chance.u8(1..=3) {
+            // One graph keeps its state in a session.
+            let keeper = if chats { CHAT } else { "journal" };
+            let graph = if chance.bool() { keeper } else { TASKS[chance.usize(..TASKS.len())] };
+            let key = self.key();
+            let words = (graph == CHAT).then(|| said(&key, chance));
+            let submit = Ask::Submit { key, session: session(), graph, words };
+            let due = now + Duration::from_millis(chance.u64(0..4_000));
+            // Some ask twice at once, to be sure.
+            for _ in 0..if chance.u8(..3) == 0 { 2 } else { 1 } {
+                self.ask(due, submit.clone());
+            }
+        }
+        for _ in 0..chance.u8(..3) {
+            let key = self.key();
+            let words = if chance.bool() { "yes".to_owned() } else { said(&key, chance) };
+            self.ask(later(now, chance), Ask::Say { key, session: session(), words });
+        }
+        match chance.u8(..3) {
+            0 => self.ask(later(now, chance), Ask::Read { session: session(), behind: 0, times: 8 }),
+            1 => self.ask(later(now, chance), Ask::Follow { session: session(), behind: 0, times: 4 }),
+            _ => {}
+        }
+        if chance.u8(..3) == 0 && self.sessions < MOST_SESSIONS {
+            let key = self.key();
+            self.ask(later(now, chance), Ask::Fork { key, session: session(), chats });
+        }
+        if chance.u8(..3) == 0 {
+            let (key, keep) = (self.key(), chance.u64(..3));
+            self.ask(later(now, chance), Ask::Truncate { key, session: session(), keep });
+        }
+        if chance.u8(..5) == 0 {
+            let key = self.key();
+            self.ask(later(now, chance), Ask::Close { key, session: session() });
+        }
+    }
+
+    /// A task was accepted: somebody looks how it is going, says something, or changes their mind.
+    pub(crate) fn watch(&mut self, task: &str, graph: &'static str, now: Duration, chance: &mut fastrand::Rng) {
+        self.tasks.insert(task.to_owned(), graph);
+        let task = || task.to_owned();
+        for _ in 0..chance.u8(1..=3) {
+            self.ask(later(now, chance), Ask::Look { task: task() });
+        }
+        match chance.u8(..12) {
+            0..3 => {
+                let key = self.key();
+                self.ask(now + Duration::from_millis(chance.u64(0..5_000)), Ask::Cancel { key, task: task() });
+            }
+            3 => self.wish(later(now, chance), Wish::Cancel { invocation: task(), pause: None }),
+            4 => {
+                let key = self.key();
+                let words = said(&key, chance);
+                self.ask(later(now, chance), Ask::Interrupt { key, task: task(), words });
+            }
+            5 => self.ask(later(now, chance), Ask::Spy { task: task() }),
+            _ => {}
+        }
+        if graph == JURY {
+            for _ in 0..chance.u8(..4) {
+                let (signal_id, payload) = (signal_of_part(&task(), juror(chance)), self.answer(graph));
+                self.wish(later(now, chance), Wish::Signal { signal_id, payload });
+            }
+        }
+    }
+
+    /// A task waits: somebody may know what for. Whoever sees it waiting again answers again.
+    pub(crate) fn attend(&mut self, task: &Task, now: Duration, chance: &mut fastrand::Rng) {
+        let id = task.envelope.id.as_str();
+        let Some(graph) = self.tasks.get(id).copied().filter(|graph| *graph != JURY) else { return };
+        let since = task.envelope.updated_at.to_string();
+        if !self.attended.insert((id.to_owned(), since)) || chance.u8(..8) == 0 {
+            return;
+        }
+        let soon = now + Duration::from_millis(chance.u64(0..5_000));
+        self.ask(later(soon, chance), Ask::Look { task: id.to_owned() });
+        for _ in 0..if chance.u8(..6) == 0 { 2 } else { 1 } {
+            let payload = if chance.u8(..8) == 0 { misfit(graph) } else { self.answer(graph) };
+            match chance.u8(..6) {
+                0 if !["twice", CHAT].contains(&graph) => {
+                    let (signal_id, payload) = (signal_of(id), answer(graph, &self.key()));
+                    self.wish(soon, Wish::Signal { signal_id, payload });
+                }
+                _ => {
+                    let key = self.key();
+                    self.ask(soon, Ask::Answer { key, task: id.to_owned(), payload });
+                }
+            }
+        }
+    }
+
+    /// `payload` was sent to a task: whichever of its pauses comes may go on with it.
+    pub(crate) fn sent_to_task(&mut self, task: &str, payload: &Map) {
+        for generation in 1..=2 {
+            self.sent_to.entry((task.into(), generation)).or_default().push(payload.clone());
+        }
+    }
+
+    /// Somebody reads on, if they want to so many times more.
+    pub(crate) fn read_on(&mut self, ask: Ask, times: u8, now: Duration, chance: &mut fastrand::Rng) {
+        if times > 0 {
+            self.ask(now + Duration::from_millis(chance.u64(0..10_000)), ask);
+        }
+    }
+}
+
+fn later(now: Duration, chance: &mut fastrand::Rng) -> Duration {
+    now + Duration::from_millis(chance.u64(0..20_000))
+}
+
+/// Words that nobody else says.
+fn said(key: &str, chance: &mut fastrand::Rng) -> String {
+    if chance.bool() { format!("m-{key} needs approval") } else { format!("m-{key}") }
+}

@@ -1,0 +1,195 @@
+//! What must hold of what clients are told: documents and streams are written with the change that they tell of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_ports::{InvocationRecord, InvocationStatus};
+use dormouse_protocol::Event;
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::{EventId, TaskId};
+use dormouse_protocol::resource::{Task, TaskStatus};
+use serde_json::Value;
+
+use super::ensure;
+use crate::simulation::witness::{Call, Sight, Thread};
+
+pub(super) fn all_can_be_read(sight: &Sight<'_>) -> Result<(), String> {
+    sight.witness.published.unreadable.clone().map_or(Ok(()), Err)
+}
+
+/// No gap, no repeat; every event stands where its id says, and counts the events of its resource.
+pub(super) fn streams_are_whole(sight: &Sight<'_>) -> Result<(), String> {
+    for (stream, events) in grown(sight) {
+        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for (position, event) in (1..).zip(events) {
+            let before = (position > 1).then(|| EventId::at(stream, position - 1));
+            let placed = event.envelope.id == EventId::at(stream, position) && event.previous_event_id == before;
+            ensure(placed, || format!("stream {stream} has {event:?} at position {position}"))?;
+            let count = counts.entry((&event.resource.object, &event.resource.id)).or_default();
+            *count += 1;
+            ensure(event.sequence == *count, || {
+                format!("{:?} is number {} of {:?}, not {count}", event.envelope.id, event.sequence, event.resource)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// What is done is told once, in full; what is refused is not told.
+pub(super) fn changes_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
+    let Call::Commit { commit, done } = sight.call else { return Ok(()) };
+    let brought: usize = commit.journal.appends.iter().map(|append| append.entries.len()).sum();
+    let (told, wanted) = (sight.grown, if done { brought } else { 0 });
+    ensure(told == wanted, || format!("streams grew by {told} entries, and {wanted} of {brought} were to be told"))
+}
+
+/// Every event of every stream stands in the feed, once.
+pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
+    if sight.grown == 0 {
+        return Ok(());
+    }
+    let (mut fed, mut repeated) = (BTreeSet::new(), None);
+    for row in sight.witness.published.feeds.values().flatten() {
+        for position in row.first..row.first + row.count {
+            if !fed.insert((row.stream.as_str(), position)) {
+                repeated = Some(row);
+            }
+        }
+    }
+    ensure(repeated.is_none(), || format!("the feed tells of {repeated:?} again"))?;
+    let streams = sight.witness.published.streams.iter();
+    let mut told = streams.flat_map(|(stream, events)| (1..).zip(events).map(move |(at, _)| (stream.as_str(), at)));
+    let missing = told.find(|place| !fed.remove(place));
+    ensure(missing.is_none(), || format!("the feed does not tell of {missing:?}"))?;
+    ensure(fed.is_empty(), || format!("the feed tells of {fed:?}, which is not there"))
+}
+
+/// A session knows where its stream ends and what its tasks do.
+pub(super) fn sessions_know(sight: &Sight<'_>) -> Result<(), String> {
+    let published = &sight.witness.published;
+    published.sessions.iter().try_for_each(|(id, versions)| {
+        let Some(Thread { session, position, open }) = versions.last() else { return Ok(()) };
+        let events = published.streams.get(id).map_or(&[][..], Vec::as_slice);
+        let last = events.last().map(|event| &event.envelope.id);
+        ensure(*position == events.len() as u64 && session.last_event_id.as_ref() == last, || {
+            format!("session {id} is at position {position}, and its stream has {} events", events.len())
+        })?;
+        let tasks = published.tasks.values().filter_map(|versions| versions.last());
+        let own = tasks.filter(|task| task.session_id.as_str() == id && !task.status.is_terminal());
+        let standing = |task: &Task| if task.status.is_suspended() { "waits" } else { "works" }.to_owned();
+        let wanted: BTreeMap<_, _> = own.map(|task| (task.envelope.id.clone(), standing(task))).collect();
+        ensure(*open == wanted, || format!("session {id} knows of {open:?}, and there are {wanted:?}"))
+    })
+}
+
+/// Every step of a task is told, and the table allows it.
+pub(super) fn steps_are_allowed(sight: &Sight<'_>) -> Result<(), String> {
+    let published = &sight.witness.published;
+    let mut statuses = BTreeMap::new();
+    for event in published.streams.values().flatten().filter(|event| event.resource.object == TaskId::OBJECT) {
+        let Some(to) = status(event, "status") else { continue };
+        let known = statuses.insert(event.resource.id.as_str(), to);
+        let before = status(event, "previous_status");
+        let allowed = known == before && before.map_or(to == TaskStatus::Submitted, |before| before.may_become(to));
+        ensure(allowed, || format!("{} went from {known:?} to {to:?}: {event:?}", event.resource.id))?;
+    }
+    published.tasks.iter().try_for_each(|(id, versions)| {
+        let (is, told) = (versions.last().map(|task| task.status), statuses.get(id.as_str()).copied());
+        ensure(is == told, || format!("task {id} is {is:?}, and was told to be {told:?}"))
+    })
+}
+
+fn status(event: &Event, name: &str) -> Option<TaskStatus> {
+    event.payload.get(name).and_then(|status| serde_json::from_value(status.clone()).ok())
+}
+
+/// The end of a task is the last that is told of it, and the last that is written.
+pub(super) fn ends_are_told_last(sight: &Sight<'_>) -> Result<(), String> {
+    for (stream, events) in grown(sight) {
+        let mut ended = BTreeSet::new();
+        for event in events {
+            let Some(task) = &event.task_id else { continue };
+            ensure(!ended.contains(task), || format!("stream {stream} tells of {task} behind its end: {event:?}"))?;
+            if event.resource.object == TaskId::OBJECT && status(event, "status").is_some_and(TaskStatus::is_terminal) {
+                ended.insert(task);
+            }
+        }
+    }
+    sight.witness.published.tasks.iter().try_for_each(|(id, versions)| {
+        let behind = versions.iter().skip_while(|task| !task.status.is_terminal()).nth(1);
+        ensure(behind.is_none(), || format!("task {id} had ended and was written again: {behind:?}"))
+    })
+}
+
+/// A task that has ended has one outcome, which says so; no other task has any.
+pub(super) fn ends_have_one_outcome(sight: &Sight<'_>) -> Result<(), String> {
+    let published = &sight.witness.published;
+    published.tasks.iter().try_for_each(|(id, versions)| {
+        let Some(task) = versions.last() else { return Ok(()) };
+        let outcomes: Vec<_> = published.outcomes.values().flatten().filter(|one| one.task_id.as_str() == id).collect();
+        let holds = match (task.status.outcome(), &outcomes[..]) {
+            (Some(status), [one]) => one.status == status && task.outcome_id.as_ref() == Some(&one.envelope.id),
+            (None, []) => task.outcome_id.is_none(),
+            _ => false,
+        };
+        ensure(holds, || format!("task {id} is {:?}, and its outcomes are {outcomes:?}", task.status))
+    })
+}
+
+/// A task is its invocation: there is none without the other, and they agree.
+pub(super) fn tasks_tell_what_is(sight: &Sight<'_>) -> Result<(), String> {
+    let (published, invocations) = (&sight.witness.published, &sight.witness.invocations);
+    published.tasks.iter().try_for_each(|(id, versions)| {
+        let (record, task) = (invocations.get(&id.as_str().into()), versions.last());
+        let holds = record.zip(task).is_some_and(|(record, task)| agrees(record, task.status));
+        ensure(holds, || {
+            format!("task {id} is {:?}, and its invocation {:?}", task.map(|it| it.status), record.map(|it| &it.status))
+        })
+    })?;
+    let mut tasks = invocations.keys().filter(|id| id.as_str().starts_with("task_"));
+    let unknown = tasks.find(|id| !published.tasks.contains_key(id.as_str()));
+    ensure(unknown.is_none(), || format!("there is the invocation {unknown:?}, and no such task"))
+}
+
+fn agrees(record: &InvocationRecord, status: TaskStatus) -> bool {
+    match &record.status {
+        InvocationStatus::Suspended => status.is_suspended(),
+        // The wait may be over by another way than an answer to the task.
+        InvocationStatus::Resuming(_) => status == TaskStatus::Working || status.is_suspended(),
+        InvocationStatus::Completed { .. } => status == TaskStatus::Completed,
+        InvocationStatus::Errored(_) => status == TaskStatus::Failed,
+        InvocationStatus::Canceled(_) => status == TaskStatus::Canceled,
+    }
+}
+
+/// What is asked for with a key is done once, and the answer is kept with it.
+pub(super) fn keys_count_once(sight: &Sight<'_>) -> Result<(), String> {
+    let published = &sight.witness.published;
+    let changed = published.receipts.iter().find(|(_, answers)| answers.len() > 1);
+    ensure(changed.is_none(), || format!("a key was answered twice: {changed:?}"))?;
+    published.tasks.keys().try_for_each(|id| {
+        // What a cancellation is answered with names the task too.
+        let accepts = |answer: &&Value| answer["id"] == id.as_str() && answer["status"] == "WORKING";
+        let keys = published.receipts.values().flatten().filter(accepts).count();
+        ensure(keys == 1, || format!("task {id} was accepted, and {keys} keys know of it"))
+    })?;
+    let mut times = BTreeMap::new();
+    published.streams.values().flatten().try_for_each(|event| {
+        let Some(key) = &event.idempotency_key else { return Ok(()) };
+        let at = event.envelope.created_at;
+        let first = *times.entry(key).or_insert(at);
+        ensure(first == at, || format!("what {key} asks for was done at {first} and at {at}"))
+    })
+}
+
+/// The streams that have just become longer.
+fn grown<'s>(sight: &Sight<'s>) -> impl Iterator<Item = (&'s String, &'s Vec<Event>)> {
+    let Call::Commit { commit, .. } = sight.call else { return Vec::new().into_iter() };
+    let appends = commit.journal.appends.iter();
+    let streams = appends.filter_map(|append| sight.witness.published.streams.get_key_value(&append.stream));
+    streams.collect::<Vec<_>>().into_iter()
+}
+
+/// What a message says, as its event has it.
+pub(crate) fn parts(event: &Event) -> &Value {
+    event.payload.get("parts").unwrap_or(&Value::Null)
+}

@@ -1,0 +1,217 @@
+//! What answers of the protocol mean.
+
+use dormouse_lambda::HttpResponse;
+use dormouse_ports::InvocationStatus;
+use dormouse_protocol::id::{EventId, MessageId};
+use dormouse_protocol::resource::{SessionState, Task, TaskStatus};
+use dormouse_protocol::{Event, sse};
+use serde_json::{Value, json};
+
+use super::{Judge, Verdict};
+use crate::simulation::asks::Ask;
+use crate::simulation::clients::text;
+use crate::simulation::invariants::published::parts;
+use crate::simulation::witness::has_ended;
+
+/// The server cannot say now whether it was done, or will do it later.
+const LATER: [u16; 3] = [429, 503, 504];
+
+impl Judge<'_> {
+    /// Judges what was answered to a client of the protocol.
+    ///
+    /// # Errors
+    /// Why that may not be.
+    pub(crate) fn judge_ask(&mut self, ask: &Ask, answer: &HttpResponse) -> Result<Verdict, String> {
+        let code = text(&answer.body["error"], "code");
+        let busy = code == "resource_locked" && !matches!(ask, Ask::Truncate { .. });
+        if LATER.contains(&answer.status) || busy {
+            return Ok(Verdict::Again);
+        }
+        let fitting = match answer.status {
+            200..=299 => self.granted(ask, &answer.body)?,
+            _ => self.refused(ask, code),
+        };
+        if fitting { Ok(Verdict::Done) } else { Err(format!("{ask} was answered {} {}", answer.status, answer.body)) }
+    }
+
+    fn granted(&mut self, ask: &Ask, body: &Value) -> Result<bool, String> {
+        let mut first = true;
+        if let Some(key) = ask.key() {
+            let known = self.clients.answers.entry(key.to_owned()).or_insert_with(|| body.clone());
+            if known != body {
+                return Err(format!("{ask} was answered {known} and is answered {body}"));
+            }
+            first = self.clients.heard.insert(key.to_owned());
+        }
+        let id = text(body, "id");
+        let published = &self.witness.published;
+        let (clients, now) = (&mut *self.clients, self.now);
+        Ok(match ask {
+            Ask::Workspace { .. } => {
+                if first {
+                    clients.settle_in(id, now, self.chance);
+                }
+                id.starts_with("workspace_")
+            }
+            Ask::Session { chats, .. } | Ask::Fork { chats, .. } => {
+                if first {
+                    clients.live_in(id, *chats, now, self.chance);
+                }
+                published.session(id).is_some()
+            }
+            Ask::Submit { graph, .. } => {
+                if first {
+                    clients.watch(id, graph, now, self.chance);
+                }
+                published.task(id).is_some() && body["status"] == "WORKING"
+            }
+            Ask::Say { key, .. } | Ask::Interrupt { key, .. } | Ask::Answer { key, .. } => {
+                if let (Ask::Say { .. }, Some(task)) = (ask, body["task_id"].as_str()) {
+                    // The message was taken as the answer that a task of the session waits for.
+                    clients.sent_to_task(task, &crate::map(json!({ "allowed": true })));
+                }
+                self.is_told(key, body)
+            }
+            Ask::Cancel { task, .. } => {
+                body["status"] == "CANCELED"
+                    && published.task(task).is_some_and(|task| task.status == TaskStatus::Canceled)
+            }
+            Ask::Look { task } => return self.was_so(task, body),
+            Ask::Spy { .. } => false,
+            Ask::Close { session, .. } => published.session(session).is_some_and(is_closed),
+            Ask::Truncate { session, .. } => body["session_id"] == session.as_str(),
+            Ask::Read { session, behind, times } => {
+                let times = times - 1;
+                let events = events_of(&body["data"])?;
+                let behind = self.is_stretch(session, *behind, &events)?;
+                let next = Ask::Read { session: session.clone(), behind, times };
+                self.clients.read_on(next, times, now, self.chance);
+                true
+            }
+            Ask::Follow { session, behind, times } => {
+                let times = times - 1;
+                let blocks = sse::Reader::new().push(body.as_str().unwrap_or_default().as_bytes());
+                let told = blocks.iter().filter(|block| block.event != sse::ERROR);
+                let told = told.map(|block| serde_json::from_str::<Value>(&block.data).map_err(|e| e.to_string()));
+                let events = events_of(&told.collect::<Result<Vec<_>, _>>()?.into())?;
+                let behind = self.is_stretch(session, *behind, &events)?;
+                let next = Ask::Follow { session: session.clone(), behind, times };
+                self.clients.read_on(next, times, now, self.chance);
+                blocks.iter().all(|block| block.event != sse::ERROR || self.may_fail(&block.data))
+            }
+            Ask::ReadAll { behind, times } => {
+                let times = times - 1;
+                let events = events_of(&body["data"])?;
+                let last = self.are_in_order(behind.as_ref(), &events)?;
+                let next = Ask::ReadAll { behind: last, times };
+                self.clients.read_on(next, times, now, self.chance);
+                true
+            }
+        })
+    }
+
+    /// Whether things are, or were when it was asked, so that this had to be refused.
+    fn refused(&self, ask: &Ask, code: &str) -> bool {
+        let published = &self.witness.published;
+        let has_ended = |task: &str| published.task(task).is_some_and(|task| task.status.is_terminal());
+        match (ask, code) {
+            (Ask::Spy { .. }, _) => code == "resource_not_found",
+            (Ask::Submit { session, .. } | Ask::Say { session, .. } | Ask::Truncate { session, .. }, "conflict") => {
+                published.session(session).is_some_and(is_closed)
+            }
+            // A task was open then.
+            (Ask::Truncate { session, .. }, "resource_locked") => {
+                published.tasks.values().flatten().any(|task| task.session_id.as_str() == session)
+            }
+            (Ask::Interrupt { task, .. } | Ask::Answer { task, .. }, "invalid_state_transition") => has_ended(task),
+            (Ask::Answer { task, .. }, "conflict") => self.has_moved(task),
+            (Ask::Answer { payload, .. }, "invalid_request") => {
+                payload.values().any(|value| value.is_number() || value == "perhaps")
+            }
+            (Ask::Cancel { task, .. }, "invalid_state_transition") => published
+                .task(task)
+                .is_some_and(|task| task.status.is_terminal() && task.status != TaskStatus::Canceled),
+            _ => false,
+        }
+    }
+
+    /// Whether the task has ever gone on from a pause, so that somebody may have found it working.
+    fn has_moved(&self, task: &str) -> bool {
+        let record = self.witness.invocations.get(&task.into());
+        let moved = record.is_some_and(|record| {
+            has_ended(record) || record.paused.generation > 1 || matches!(record.status, InvocationStatus::Resuming(_))
+        });
+        let versions = self.witness.published.tasks.get(task).into_iter().flatten();
+        let mut behind = versions.skip_while(|task| !task.status.is_suspended());
+        moved || behind.any(|task| task.status == TaskStatus::Working) || self.witness.was_claimed(task)
+    }
+
+    /// The message stands where its id says, and its event names the key of the request.
+    fn is_told(&self, key: &str, message: &Value) -> bool {
+        let id = MessageId::from(text(message, "id"));
+        let Some((stream, position)) = id.place() else { return false };
+        let event = self.event(stream, position);
+        event.is_some_and(|event| parts(event) == &message["parts"] && event.idempotency_key.as_deref() == Some(key))
+    }
+
+    /// The task was so at some time; one that has ended is so.
+    fn was_so(&mut self, id: &str, body: &Value) -> Result<bool, String> {
+        let task: Task = serde_json::from_value(body.clone()).map_err(|error| format!("task {id}: {error}"))?;
+        let versions = self.witness.published.tasks.get(id).map_or(&[][..], Vec::as_slice);
+        if task.status.is_suspended() {
+            self.clients.attend(&task, self.now, self.chance);
+        }
+        Ok(match task.status.is_terminal() {
+            true => versions.last() == Some(&task),
+            false => versions.contains(&task),
+        })
+    }
+
+    /// `events` are what stands in the stream behind that position; the last position.
+    fn is_stretch(&self, stream: &str, behind: u64, events: &[Event]) -> Result<u64, String> {
+        let mut last = behind;
+        for event in events {
+            last += 1;
+            if self.event(stream, last) != Some(event) {
+                return Err(format!("a reader of {stream} behind {behind} was told {event:?} as event {last}"));
+            }
+        }
+        Ok(last)
+    }
+
+    /// `events` stand in their streams, one behind the other in the order of all, and behind the event that was known.
+    fn are_in_order(&self, behind: Option<&EventId>, events: &[Event]) -> Result<Option<EventId>, String> {
+        let mut last = behind.and_then(|id| id.place()).and_then(|(stream, position)| self.event(stream, position));
+        for event in events {
+            let stored = event.envelope.id.place().and_then(|(stream, position)| self.event(stream, position));
+            if stored != Some(event) || last.is_some_and(|last| rank(last) >= rank(event)) {
+                return Err(format!("a reader of all events was told {event:?} behind {last:?}"));
+            }
+            last = stored;
+        }
+        Ok(last.map(|event| event.envelope.id.clone()))
+    }
+
+    fn event(&self, stream: &str, position: u64) -> Option<&Event> {
+        let index = usize::try_from(position).ok()?.checked_sub(1)?;
+        self.witness.published.streams.get(stream)?.get(index)
+    }
+
+    /// A stream may end because the store did not answer.
+    fn may_fail(&self, data: &str) -> bool {
+        data.contains("service_unavailable")
+    }
+}
+
+fn is_closed(thread: &crate::simulation::witness::Thread) -> bool {
+    thread.session.state == SessionState::Closed
+}
+
+fn events_of(data: &Value) -> Result<Vec<Event>, String> {
+    serde_json::from_value(data.clone()).map_err(|error| format!("{data} are no events: {error}"))
+}
+
+/// Where an event stands in the order of all.
+fn rank(event: &Event) -> impl PartialOrd + use<'_> {
+    (event.envelope.created_at, event.envelope.id.place())
+}

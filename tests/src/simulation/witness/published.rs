@@ -1,0 +1,113 @@
+use std::collections::BTreeMap;
+
+use dormouse_ports::{Commit, Document, DocumentKey, FeedRow, Records};
+use dormouse_protocol::Event;
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
+use dormouse_protocol::resource::{Outcome, Session, Task};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::simulation::outside::at_once;
+use crate::simulation::planted::LyingStore;
+
+/// What is stored for clients: documents in all their versions, and streams.
+#[derive(Default)]
+pub(crate) struct Published {
+    pub(crate) streams: BTreeMap<String, Vec<Event>>,
+    pub(crate) feeds: BTreeMap<String, Vec<FeedRow>>,
+    pub(crate) tasks: BTreeMap<String, Vec<Task>>,
+    pub(crate) outcomes: BTreeMap<String, Vec<Outcome>>,
+    pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
+    /// What idempotency keys were answered with.
+    pub(crate) receipts: BTreeMap<String, Vec<Value>>,
+    /// The version of each document that was seen last.
+    versions: BTreeMap<DocumentKey, u64>,
+    /// Something that cannot be read.
+    pub(crate) unreadable: Option<String>,
+}
+
+/// A session, and what its server knows of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Thread {
+    pub(crate) session: Session,
+    /// The position of the last event of its stream.
+    pub(crate) position: u64,
+    /// What its open tasks do.
+    pub(crate) open: BTreeMap<TaskId, String>,
+}
+
+/// What every resource is stored as.
+#[derive(Deserialize)]
+struct Kept<R> {
+    resource: R,
+    own: Value,
+}
+
+#[derive(Deserialize)]
+struct OwnOfSession {
+    position: u64,
+    open: BTreeMap<TaskId, String>,
+}
+
+impl Published {
+    /// Reads the documents and streams that `commit` writes; by how many entries the streams grew.
+    pub(super) fn look(&mut self, store: &LyingStore, commit: &Commit) -> usize {
+        for write in &commit.journal.documents {
+            if let Ok(Some(document)) = at_once(store.document(&write.key, commit.now))
+                && self.versions.insert(document.key.clone(), document.version) != Some(document.version)
+                && let Err(error) = self.note(&document)
+            {
+                self.unreadable = Some(format!("{}: {error}", document.key));
+            }
+        }
+        let mut grown = 0;
+        for append in &commit.journal.appends {
+            let entries = at_once(store.entries(&append.stream, 0, usize::MAX)).unwrap_or_default();
+            let events = entries.into_iter().map(|entry| serde_json::from_value(Value::Object(entry.entry)));
+            match events.collect::<Result<Vec<Event>, _>>() {
+                Ok(events) => {
+                    grown += events.len() - self.streams.get(&append.stream).map_or(0, Vec::len);
+                    self.streams.insert(append.stream.clone(), events);
+                }
+                Err(error) => self.unreadable = Some(format!("stream {}: {error}", append.stream)),
+            }
+            for place in &append.fed {
+                let rows = at_once(store.feed(&place.list, None, usize::MAX)).unwrap_or_default();
+                self.feeds.insert(place.list.clone(), rows);
+            }
+        }
+        grown
+    }
+
+    fn note(&mut self, document: &Document) -> Result<(), serde_json::Error> {
+        let (id, body) = (document.key.id.clone(), Value::Object(document.body.clone()));
+        match document.key.kind.as_str() {
+            TaskId::OBJECT => self.tasks.entry(id).or_default().push(resource(body)?),
+            OutcomeId::OBJECT => self.outcomes.entry(id).or_default().push(resource(body)?),
+            SessionId::OBJECT => {
+                let Kept { resource: session, own } = serde_json::from_value(body)?;
+                let OwnOfSession { position, open } = serde_json::from_value(own)?;
+                self.sessions.entry(id).or_default().push(Thread { session, position, open });
+            }
+            "idempotency" => self.receipts.entry(id).or_default().push(body["answer"].clone()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The task `id` as it is.
+    pub(crate) fn task(&self, id: &str) -> Option<&Task> {
+        self.tasks.get(id)?.last()
+    }
+
+    /// The session `id` as it is.
+    pub(crate) fn session(&self, id: &str) -> Option<&Thread> {
+        self.sessions.get(id)?.last()
+    }
+}
+
+fn resource<R: DeserializeOwned>(body: Value) -> Result<R, serde_json::Error> {
+    serde_json::from_value(body).map(|kept: Kept<R>| kept.resource)
+}
