@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_aws::RandomIds;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, GrowingLists,
-    IdSource, InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page,
-    ParkedRow, PausedInvocation, PendingRow, SessionExpectation, SessionFilter, SessionId, SessionRecord,
-    SessionSummary, SessionWrite, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationWrite, Journal, LeaseRequest,
+    LoadedSession, Map, SessionExpectation, SessionId, SessionRecord, SessionWrite, StateStore, StoreError, StoreLayer,
 };
 use jiff::Timestamp;
 
@@ -89,7 +87,11 @@ impl WatchedStore {
 }
 
 #[async_trait]
-impl StateStore for WatchedStore {
+impl StoreLayer for WatchedStore {
+    fn below(&self) -> &dyn StateStore {
+        &*self.inner
+    }
+
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         {
             let mut calls = self.lock();
@@ -100,22 +102,6 @@ impl StateStore for WatchedStore {
         let loaded = self.inner.load_session(id, lease).await?;
         self.lock().loaded.clone_from(&loaded.record);
         Ok(loaded)
-    }
-
-    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        self.inner.delete_session(id).await
-    }
-
-    async fn list_sessions(
-        &self,
-        filter: &SessionFilter,
-        cursor: Option<&str>,
-    ) -> Result<Page<SessionSummary>, StoreError> {
-        self.inner.list_sessions(filter, cursor).await
-    }
-
-    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        self.inner.load_invocation(id).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
@@ -132,49 +118,5 @@ impl StateStore for WatchedStore {
             self.faults.on_suspend()?;
         }
         self.inner.commit(commit).await
-    }
-
-    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        self.inner.load_signal(id, now).await
-    }
-
-    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        self.inner.buffer_signal(id, signal).await
-    }
-
-    async fn list_pending(
-        &self,
-        due_by: Option<Timestamp>,
-        cursor: Option<&str>,
-    ) -> Result<Page<PendingRow>, StoreError> {
-        self.inner.list_pending(due_by, cursor).await
-    }
-
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        self.inner.glance(ids).await
-    }
-
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.inner.dead_claims(now).await
-    }
-
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.inner.pending_row(paused).await
-    }
-
-    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
-        self.inner.list_parked(cursor).await
-    }
-
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.inner.sweep_position(lane).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.inner.collect(now, cursor).await
-    }
-
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        self.inner.upkeep(upkeep).await
     }
 }

@@ -1,4 +1,4 @@
-"""The front door: the HTTP API of the stack, as a caller on the internet meets it."""
+"""The doors of the stack, its HTTP API and the address of a function, as a caller on the internet meets them."""
 
 import http.client
 import json
@@ -32,8 +32,8 @@ class Door:
     def post(self, path, body, *, signed=False, headers=None):
         return self._send("POST", path, json.dumps(body).encode(), signed, headers or {})
 
-    def get(self, path):
-        return self._send("GET", path, b"", False, {})
+    def get(self, path, *, headers=None):
+        return self._send("GET", path, b"", False, headers or {})
 
     def _send(self, method, path, body, signed, headers):
         path = path.removeprefix(f"http://{self.host}")

@@ -1,8 +1,9 @@
 """Deploys the template to an emulator on this machine with the scripts of infra/, goes the tour (tour.py), and removes
-everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip,
-stream.zip and wakeup.zip."""
+everything again. `main.py FOLDER` takes the functions from FOLDER: inbound.zip, signal.zip, stream.zip and wakeup.zip;
+DORMOUSE_BIN is the command line."""
 
 import json
+import os
 import pathlib
 import platform
 import subprocess
@@ -39,9 +40,18 @@ class Stack:
         self.bus, self.failed, self.undelivered = (
             outputs[name] for name in ("BusName", "FailedQueueUrl", "UndeliveredQueueUrl")
         )
+        self.table = outputs["TableName"]
         self.door = Door(outputs["Url"], emulator.port, REGION)
+        self.streams = Door(outputs["StreamUrl"], emulator.port, REGION)
         variables = self.functions.get_function_configuration(FunctionName=self.signal)["Environment"]["Variables"]
         self.signal_key = variables["DORMOUSE_SIGNAL_KEY"]
+
+    def api_key(self):
+        """A key for clients of the protocol, made as an operator makes one."""
+        given = self.emulator.environment() | {"AWS_REGION": REGION}
+        made = [os.environ["DORMOUSE_BIN"], "keys", "create", "--actor", "tour", "--table", self.table]
+        made += ["--endpoint-url", self.emulator.url, "--json"]
+        return json.loads(subprocess.run(made, env=given, check=True, capture_output=True, text=True).stdout)["key"]
 
     def grant_what_the_emulator_misjudges(self):
         """The emulator judges schedules as if all were of the group `default`, and targets of rules by their bus."""

@@ -11,6 +11,8 @@ What the emulator does not do as AWS does, and which step is narrower for it:
 - An asynchronous invocation is tried again after 1 and 2 seconds; on AWS after one and two minutes. A claim lives for up
   to 30 seconds, so the third attempt here comes before a dead worker's claim ends: `killed_in_the_midst` uses a
   callback, whose sender tries again as `retry-after` says.
+- What a function streams is delivered when it has ended: `events_streamed` sees what comes from the address of `stream`,
+  not when. The test of the roles takes the first piece of a stream that goes on.
 - `GET /health` at any host is the emulator's own, so no step asks for it.
 - Roles are enforced (AUTH=true), but without `dynamodb:LeadingKeys`; every schedule is judged as one of the group
   `default`, and the targets of a rule by their bus: main.py grants that besides. The test of the roles
@@ -167,6 +169,36 @@ def unknown_shapes(stack):
     same({letter["responsePayload"]["errorType"] for letter in letters}, {"unreadable_event"}, "why they are there")
 
 
+def events_streamed(stack):
+    """a task is approved while the function `stream` tells of it at its own address: every event, in order"""
+    speak = {"authorization": f"Bearer {stack.api_key()}", "harn-agents-protocol-version": "agents-protocol-2026-04-25"}
+
+    def ask(path, body):
+        answer = stack.door.post(path, body, headers=speak | {"idempotency-key": str(uuid.uuid4())})
+        same(answer.status in (200, 201, 202), True, f"{path}: {answer}")
+        return answer.json
+
+    workspace = ask("/v1/workspaces", {"name": "desk", "root": "/"})
+    session = ask("/v1/sessions", {"workspace_id": workspace["id"]})
+    work = {"persona_id": "persona_expense-approval", "input": EXPENSE["state"]}
+    task = ask(f"/v1/sessions/{session['id']}/tasks", work)
+    path = f"/v1/tasks/{task['id']}"
+    until(lambda: stack.door.get(path, headers=speak).json["status"] == "AUTH_REQUIRED", 30, "the task waits")
+    same(stack.streams.get(f"{path}/stream").status, 401, "a stream without a key")
+    same(stack.streams.post("/v1/workspaces", {"name": "w", "root": "/"}, headers=speak).status, 501, "a write")
+    with concurrent.futures.ThreadPoolExecutor(1) as caller:
+        streamed = caller.submit(stack.streams.get, f"{path}/stream", headers=speak)
+        message = {"role": "user", "parts": [{"type": "json", "value": {"approved": True}}]}
+        ask(f"{path}/messages", {"kind": "tool_confirmation", "message": message})
+        answer = streamed.result()
+    same((answer.status, answer.headers["content-type"]), (200, "text/event-stream"), f"the stream: {answer}")
+    lines = answer.content.decode().splitlines()
+    events = [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
+    events = [event for event in events if event["resource"]["id"] == task["id"]]
+    same([event["sequence"] for event in events], list(range(1, len(events) + 1)), "no gap and no repeat")
+    same(events[-1]["event"], "task.completed", "the last event")
+
+
 def sweep_repairs(stack):
     """a schedule is lost -> the sweep registers it again"""
     pause = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT1H"}})
@@ -220,6 +252,7 @@ STEPS = [
     schedule_fires,
     killed_in_the_midst,
     unknown_shapes,
+    events_streamed,
     sweep_repairs,
     hundred_sessions,
     nothing_was_denied,

@@ -15,8 +15,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use dormouse_api::keys::{CHANCE, KeyToken};
 use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{RuntimeApi, SECRET, http_event};
 use serde_json::{Value, json};
 
@@ -49,6 +51,9 @@ fn subjects() -> Vec<Subject> {
     let message = json!({ "role": "user", "content": "please get an approval" });
     let message = http_event("POST", "/chat/chat/sessions/s1/messages", "", &message);
     let callback = http_event("POST", "/callback/nobody", &query, &json!({}));
+    let mut stream = http_event("GET", "/v1/tasks/nobody/stream", "", &Value::Null);
+    stream["headers"]["harn-agents-protocol-version"] = PROTOCOL_VERSION.into();
+    stream["headers"]["authorization"] = format!("Bearer {}", KeyToken::generate([7; CHANCE]).reveal()).into();
     let due = json!({ "dormouse_wakeup": { "invocation_id": "nobody", "generation": 1 } });
     let subject = |label, program, zip, event, status| Subject { label, program, zip, event, status };
     vec![
@@ -56,9 +61,17 @@ fn subjects() -> Vec<Subject> {
         subject(COMPARED, "hello-dynamodb", "compare/hello-dynamodb", json!({}), Value::Null),
         subject("inbound, one read", "dormouse-inbound", "inbound", status, json!(404)),
         subject("inbound, falls asleep", "dormouse-inbound", "inbound", message, json!(202)),
-        subject("signal, one read", "dormouse-signal", "signal", callback, json!(404)),
+        subject("signal, one read", "dormouse-signal", "signal", cancellation(), json!(200)),
+        subject("signal, claims in vain", "dormouse-signal", "signal", callback, json!(404)),
+        subject("stream, one read", "dormouse-stream", "stream", stream, json!(401)),
         subject("wakeup, one read", "dormouse-wakeup", "wakeup", due, Value::Null),
     ]
+}
+
+/// Whoever asks for it a second time is told, after one read, that it is done.
+fn cancellation() -> Value {
+    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"canceled".into(), 1, None);
+    http_event("POST", "/invocations/canceled/cancel", &format!("token={token}"), &json!({}))
 }
 
 fn main() {
@@ -76,6 +89,7 @@ fn main() {
         for round in 0..=rounds {
             let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
             ensure_table(&store.client(), "dormouse").await.unwrap();
+            cancel(&programs, &store.endpoint()).await;
             for (subject, starts) in subjects.iter().zip(&mut measured) {
                 let start = start(&programs.join(subject.program), subject, &store.endpoint()).await;
                 if round > 0 {
@@ -85,6 +99,14 @@ fn main() {
         }
         report(&subjects, &measured, &zips);
     });
+}
+
+/// Has it canceled what [`cancellation`] names.
+async fn cancel(programs: &Path, endpoint: &str) {
+    let signal = programs.join("dormouse-signal");
+    let first =
+        Subject { label: "a first cancellation", program: "", zip: "", event: cancellation(), status: json!(200) };
+    start(&signal, &first, endpoint).await;
 }
 
 /// Starts `program` and waits for its first answer.

@@ -198,11 +198,26 @@ async fn error(State(served): State<Served>, body: String) -> StatusCode {
     answer(&served, Err(&body)).await
 }
 
+/// What stands between status and headers, and the body, of an answer that is streamed.
+const PRELUDE_ENDS: &str = "\0\0\0\0\0\0\0\0";
+
+/// An answer as it is, or as it was said; one that was streamed as if it had been sent whole.
+fn read(body: &str) -> Value {
+    let json = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+    match body.split_once(PRELUDE_ENDS) {
+        None => json(body),
+        Some((prelude, body)) => {
+            let mut answer: Value = json(prelude);
+            answer["body"] = body.into();
+            answer
+        }
+    }
+}
+
 async fn answer(served: &Served, body: Result<&String, &String>) -> StatusCode {
-    let read = |body: &String| serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.clone()));
     if let Some(waiting) = served.waiting.lock().await.take() {
         // Who asked may have given up.
-        let _ = waiting.send(body.map(read).map_err(read));
+        let _ = waiting.send(body.map(|body| read(body)).map_err(|body| read(body)));
     }
     StatusCode::ACCEPTED
 }

@@ -12,10 +12,13 @@
 mod asks;
 mod clients;
 mod desk;
+mod dynamodb;
 mod executor;
 mod graphs;
+mod intent;
 mod invariants;
 mod judge;
+mod observed;
 mod outside;
 mod planted;
 mod process;
@@ -45,9 +48,21 @@ pub use witness::Violation;
 /// The longest that one turn may compute.
 const TURN: Duration = Duration::from_secs(5);
 
+/// What holds the state of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Store {
+    /// The store in memory: a call is one step.
+    #[default]
+    Memory,
+    /// The adapter of DynamoDB on an embedded database: each of its requests is one step.
+    DynamoDb,
+}
+
 /// How a run is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// What holds the state.
+    pub store: Store,
     /// A bug to put in.
     pub planted: Option<PlantedBug>,
     /// Whether the steps are kept for reading.

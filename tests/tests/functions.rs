@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::{Json, Router};
+use dormouse_api::keys::{CHANCE, KeyToken};
 use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{self, Lambda, RuntimeApi, SECRET, http_event};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -42,6 +44,25 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
     let late = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 1 } });
     assert_eq!(wakeup.invoke(late).await.expect("acknowledged")["status"], "stale");
     assert_eq!(wakeup.invoke(json!({ "dormouse_sweep": "due" })).await.expect("swept")["examined"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_streamed_begins_with_a_status() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+    let stream = Lambda::start("dormouse-stream", &store.endpoint()).await;
+    let mut asked = http_event("GET", "/v1/tasks/task_1/stream", "", &Value::Null);
+    asked["headers"]["harn-agents-protocol-version"] = PROTOCOL_VERSION.into();
+    asked["headers"]["authorization"] = format!("Bearer {}", KeyToken::generate([7; CHANCE]).reveal()).into();
+    let refused = stream.invoke(asked).await.expect("an answer to an HTTP request");
+    assert_eq!(
+        (&refused["statusCode"], &refused["headers"]["content-type"]),
+        (&json!(401), &json!("application/json"))
+    );
+    assert_eq!(body(&refused)["error"]["code"], "unauthenticated", "{refused}");
+    let error = stream.invoke(json!({ "version": "1.0", "path": "/v1/tasks" })).await.expect_err("raised");
+    assert_eq!(error["errorType"], "unreadable_event");
 }
 
 /// A DynamoDB that answers every request with this code, or never.

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use dormouse_aws::ensure_table;
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
@@ -156,6 +157,31 @@ async fn what_was_said_in_a_deleted_session_goes_with_the_last_who_sleeps_on_it(
     assert_eq!(said("s").await, before, "it was seen in the round before");
     rounds(1).await;
     assert_eq!((said("s").await, said("another").await), (0, of_another));
+}
+
+/// Another version wrote the record of who sleeps on what was said: nobody here knows in which session that was.
+#[tokio::test]
+async fn what_cannot_be_read_keeps_what_it_may_refer_to() {
+    let scene = Scene::new().await;
+    scene.sleeps("talk", Some("s")).await;
+    store(&scene.embedded.client()).delete_session(&"s".into()).await.unwrap();
+    let key = |text: &str| AttributeValue::S(text.to_owned());
+    let update = || scene.embedded.client().update_item().table_name(TABLE).key("pk", key("INVOCATION#talk"));
+    let pause = async |value: AttributeValue| {
+        let update = update().key("sk", key("PAUSED")).update_expression("SET pause = :pause");
+        let before = update.expression_attribute_values(":pause", value).return_values(ReturnValue::UpdatedOld);
+        before.send().await.unwrap().attributes.unwrap()["pause"].clone()
+    };
+    let readable = pause(AttributeValue::B(Blob::new("v9:?"))).await;
+    let mut place = None;
+    // Rounds are one stretch here; one is made each day.
+    for _ in 0..5 {
+        scene.stage.clock.advance(DAY);
+        let now = scene.harness.engine().ports().clock.now();
+        place = store(&scene.embedded.client()).collect(now, place.as_deref()).await.unwrap().next;
+    }
+    pause(readable).await;
+    assert!(scene.loads("talk").await);
 }
 
 #[tokio::test]

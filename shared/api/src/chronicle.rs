@@ -7,10 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Glance, InvocationId, InvocationRecord, InvocationWrite, Journal, LeaseRequest, LoadedSession, Map, Page,
-    ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError, SuspendFrom, Upkeep,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, InvocationId, InvocationWrite, Journal, Map,
+    PausedInvocation, Records, StateStore, StoreError, StoreLayer, SuspendFrom,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::TaskId;
@@ -221,7 +219,11 @@ fn said_since(
 }
 
 #[async_trait]
-impl StateStore for Chronicle {
+impl StoreLayer for Chronicle {
+    fn below(&self) -> &dyn StateStore {
+        &*self.store
+    }
+
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         let Some(task) = task_of(commit) else { return self.write(commit).await };
         let mut told = commit.clone();
@@ -250,73 +252,5 @@ impl StateStore for Chronicle {
             tracing::info!(%error, %task, "that the task goes on is told with what comes of it");
         }
         Ok(outcome)
-    }
-
-    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
-        self.store.load_session(id, lease).await
-    }
-
-    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        self.store.delete_session(id).await
-    }
-
-    async fn list_sessions(
-        &self,
-        filter: &SessionFilter,
-        cursor: Option<&str>,
-    ) -> Result<Page<SessionSummary>, StoreError> {
-        self.store.list_sessions(filter, cursor).await
-    }
-
-    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        self.store.load_invocation(id).await
-    }
-
-    async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
-        self.store.cancellation(id).await
-    }
-
-    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        self.store.load_signal(id, now).await
-    }
-
-    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        self.store.buffer_signal(id, signal).await
-    }
-
-    async fn list_pending(
-        &self,
-        due_by: Option<Timestamp>,
-        cursor: Option<&str>,
-    ) -> Result<Page<PendingRow>, StoreError> {
-        self.store.list_pending(due_by, cursor).await
-    }
-
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        self.store.glance(ids).await
-    }
-
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.store.dead_claims(now).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.store.collect(now, cursor).await
-    }
-
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.store.pending_row(paused).await
-    }
-
-    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
-        self.store.list_parked(cursor).await
-    }
-
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.store.sweep_position(lane).await
-    }
-
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        self.store.upkeep(upkeep).await
     }
 }

@@ -7,7 +7,7 @@ use aws_sdk_scheduler::operation::create_schedule::CreateScheduleInput;
 use aws_sdk_scheduler::types::{
     ActionAfterCompletion, DeadLetterConfig, FlexibleTimeWindow, FlexibleTimeWindowMode, Target,
 };
-use dormouse_ports::{Due, InvocationId, SubscriptionError};
+use dormouse_ports::{Due, InvocationId, Registration, SubscriptionError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -56,15 +56,15 @@ pub(crate) async fn schedule(
     config: &SchedulerConfig,
     deadline: Deadline<'_>,
     now: Timestamp,
-) -> Result<(), SubscriptionError> {
+) -> Result<Registration, SubscriptionError> {
     let input = entry(config, deadline, expression(deadline.due.at, now))?;
     let request = client.create_schedule().set_name(input.name).set_group_name(input.group_name);
     let request = request.set_schedule_expression(input.schedule_expression).set_target(input.target);
     let request = request.set_schedule_expression_timezone(input.schedule_expression_timezone);
     let request = request.set_flexible_time_window(input.flexible_time_window);
     match request.set_action_after_completion(input.action_after_completion).send().await {
-        Ok(_) => Ok(()),
-        Err(error) if error.code() == Some("ConflictException") => Ok(()),
+        Ok(_) => Ok(Registration::Made),
+        Err(error) if error.code() == Some("ConflictException") => Ok(Registration::Known),
         Err(error) => Err(refused("CreateSchedule", &config.group_name, &error)),
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::{Clock, SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{Clock, Registration, SignalSubscriptions, Subscription, SubscriptionError};
 
 use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
@@ -39,14 +39,16 @@ impl fmt::Debug for AwsSubscriptions {
 
 #[async_trait]
 impl SignalSubscriptions for AwsSubscriptions {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+        let mut registration = Registration::Known;
         if let Some(wait) = &subscription.wake.event {
-            self.rules.ensure(wait, &subscription.descriptor.signal_id).await?;
+            registration = self.rules.ensure(wait, &subscription.descriptor.signal_id).await?;
         }
-        match deadline(subscription) {
-            Some(next) => scheduler::schedule(&self.scheduler, &self.schedules, next, self.clock.now()).await,
-            None => Ok(()),
+        if let Some(next) = deadline(subscription) {
+            let schedule = scheduler::schedule(&self.scheduler, &self.schedules, next, self.clock.now());
+            registration = registration.and(schedule.await?);
         }
+        Ok(registration)
     }
 
     /// Rules stay: others may wait for the same shape of event.

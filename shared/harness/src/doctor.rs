@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalId,
-    SignalState, Until, Upkeep,
+    SignalState, Until, Upkeep, limits,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -15,9 +15,6 @@ use crate::{Harness, Transmission, TurnError, TurnOutcome};
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
 const LATE: Duration = Duration::from_secs(120);
-
-/// Longer than a turn can have a session: Lambda ends it after 15 minutes.
-const LONGEST_LEASE: Duration = Duration::from_secs(20 * 60);
 
 /// What can be the matter with an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -49,7 +46,7 @@ pub enum Finding {
     SignalTaken,
     /// A turn of its session runs, or died a moment ago.
     SessionLeased,
-    /// Its session is leased for longer than any turn may take: no turn of it begins.
+    /// Its session is leased for longer than any turn may take: a clock is wrong.
     LeaseStuck,
     /// No worker of this version knows the graph.
     GraphUnknown,
@@ -233,10 +230,10 @@ impl Harness {
         let Some(session) = &paused.session_id else { return Ok(()) };
         let loaded = self.engine().ports().store.load_session(session, None).await.map_err(store_failed)?;
         let Some(until) = loaded.leased_until else { return Ok(()) };
-        remarks.push(if since(self.now(), until) > LONGEST_LEASE {
+        remarks.push(if since(self.now(), until) > limits::LEASE {
             let sentence = format!(
-                "its session `{session}` is leased until {until}, longer than any turn may take: no \
-                turn of it begins until then; look for a machine whose clock is wrong"
+                "its session `{session}` is leased until {until}, longer than any turn may take: the next turn takes it \
+                over; look for a machine whose clock is wrong"
             );
             remark(Finding::LeaseStuck, sentence)
         } else if until > self.now() {

@@ -10,7 +10,8 @@
 use std::time::Duration;
 
 use dormouse_ports::{
-    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, SignalState, Standing, Upkeep, WakePlan,
+    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, SignalState, Standing, Upkeep,
+    WakePlan,
 };
 use jiff::Timestamp;
 
@@ -22,6 +23,10 @@ use crate::{Bucket, Harness, Transmission, TurnError, TurnOutcome};
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long a parked signal may wait before it counts as unclaimed.
 const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
+/// How late a wake-up may be before its timer counts as lost: what fires timers is as exact as that.
+const LOST_AFTER: Duration = Duration::from_secs(60);
+/// How long a worker may take to come to accepted work before its call counts as lost.
+const CALLED_FOR: Duration = Duration::from_secs(10);
 /// Of how many parked signals a sweep finds out whether they were claimed.
 const PARKED_ROWS: usize = 100;
 /// The lane of all that is stored.
@@ -82,9 +87,10 @@ pub struct SweepSummary {
     pub late_by: Duration,
     /// How long the one that sleeps longest has slept, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims whose worker had died, or for which none had come.
+    /// Claims whose worker had died, or for which none had come: work whose call was lost.
     pub expired_claims: usize,
-    /// Rows whose pause was over, and which are removed.
+    /// Timers and pauses that had lost each other: rows whose pause was over, and which are removed; wake-ups that were
+    /// not registered outside, and now are; and pauses that nothing woke for a minute after they fell due.
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
     pub unclaimed_signals: usize,
@@ -187,9 +193,10 @@ impl Harness {
                 summary.unfinished = true;
                 return;
             }
+            let late_by = row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default();
             // What was accepted falls due at once, and its row stays until it first sleeps.
-            if let Some(due_at) = row.due_at.filter(|_| row.generation > 0) {
-                summary.late_by = summary.late_by.max(since(due_at, self.now()));
+            if row.generation > 0 {
+                summary.late_by = summary.late_by.max(late_by);
             }
             let due = Transmission::due(row.invocation_id.clone(), row.generation, row.due_at);
             let swept = match self.turn(Transmission { time_left: left, ..due }).await.outcome {
@@ -200,6 +207,12 @@ impl Harness {
                 | TurnOutcome::Errored(_)
                 | TurnOutcome::Buffered { .. } => Ok(true),
             };
+            if matches!(swept, Ok(true)) {
+                match row.generation {
+                    0 => summary.expired_claims += usize::from(late_by >= CALLED_FOR),
+                    _ => summary.orphan_timers += usize::from(late_by >= LOST_AFTER),
+                }
+            }
             summary.count(&row.invocation_id, swept);
         }
     }
@@ -283,8 +296,9 @@ impl Harness {
         }
         if paused.wake != WakePlan::default() {
             let subscribed = self.subscriptions().subscribe(&subscription_to(&paused)).await;
-            subscribed.map_err(subscription_failed)?;
+            let registration = subscribed.map_err(subscription_failed)?;
             summary.registered += 1;
+            summary.orphan_timers += usize::from(registration == Registration::Made);
         }
         self.engine().ports().store.upkeep(&Upkeep::Registered(row.clone())).await.map_err(store_failed)
     }

@@ -112,11 +112,11 @@ pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
 
 /// The order in `event`, without what a schedule tells of itself beside it (its `<aws.scheduler.…>` attributes). Two
 /// orders are none.
-fn order(event: Value) -> Value {
-    match event {
-        Value::Object(fields) => fields.into_iter().filter(|(name, _)| name.starts_with("dormouse_")).collect(),
-        other => other,
+fn order(mut event: Value) -> Value {
+    if let Some(fields) = event.as_object_mut() {
+        fields.retain(|name, _| name.starts_with("dormouse_"));
     }
+    event
 }
 
 fn of_our_own(event: Value, detail_type: &str, expected: &str) -> Result<BusEvent, TriggerError> {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_harness::WORK;
-use dormouse_ports::{BusError, Clock, Event, EventBus, EventWait, IdSource, SignalId, SubscriptionError};
+use dormouse_ports::{
+    BusError, Clock, Event, EventBus, EventWait, IdSource, Registration, SignalId, SubscriptionError,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -108,7 +110,11 @@ impl LocalBus {
     }
 
     /// Makes sure that events which `wait` describes reach whoever waits for `signal_id`.
-    pub(crate) async fn ensure(&self, wait: &EventWait, signal_id: &SignalId) -> Result<(), SubscriptionError> {
+    pub(crate) async fn ensure(
+        &self,
+        wait: &EventWait,
+        signal_id: &SignalId,
+    ) -> Result<Registration, SubscriptionError> {
         self.0.rules.ensure(wait, signal_id).await
     }
 

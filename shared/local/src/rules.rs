@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock};
 
 use dormouse_harness::WORK;
 use dormouse_ports::limits::PATTERN_RULES;
-use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
+use dormouse_ports::{EventWait, Map, Registration, SignalId, SubscriptionError};
 use quamina::Quamina;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -68,14 +68,18 @@ impl Rules {
     }
 
     /// Makes sure that events which `wait` describes are carried to whoever waits for `signal_id`.
-    pub(crate) async fn ensure(&self, wait: &EventWait, signal_id: &SignalId) -> Result<(), SubscriptionError> {
+    pub(crate) async fn ensure(
+        &self,
+        wait: &EventWait,
+        signal_id: &SignalId,
+    ) -> Result<Registration, SubscriptionError> {
         pattern::check(&wait.pattern).map_err(SubscriptionError::Rejected)?;
         let pattern = pattern::shape(wait, signal_id).map_err(SubscriptionError::Rejected)?;
         let name = name_of(&[&sorted(&Value::Object(pattern.clone())).to_string(), &wait.correlation]);
         {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             if known.rules.contains_key(&name) {
-                return Ok(());
+                return Ok(Registration::Known);
             }
             if known.rules.len() >= PATTERN_RULES {
                 let advice = "let waits share a pattern";
@@ -92,7 +96,7 @@ impl Rules {
             let _ = self.spool.remove(&name).await;
             return Err(SubscriptionError::Rejected(reason));
         }
-        Ok(())
+        Ok(Registration::Made)
     }
 
     /// Where `event`, in the shape that EventBridge sends, goes.

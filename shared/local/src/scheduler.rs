@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::{Clock, Due, InvocationId};
+use dormouse_ports::{Clock, Due, InvocationId, Registration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -65,16 +65,21 @@ impl LocalScheduler {
 
     /// Makes sure that pause `generation` of `invocation_id` is woken when it falls due. When it returns, the entry is on
     /// the disk.
-    pub(crate) async fn schedule(&self, invocation_id: &InvocationId, generation: u64, due: &Due) -> io::Result<()> {
+    pub(crate) async fn schedule(
+        &self,
+        invocation_id: &InvocationId,
+        generation: u64,
+        due: &Due,
+    ) -> io::Result<Registration> {
         let entry = Entry { at: due.at, invocation_id: invocation_id.clone(), generation, rung: due.rung };
         let name = entry.name();
         if self.agenda().entries.get(&name) == Some(&entry) {
-            return Ok(());
+            return Ok(Registration::Known);
         }
         self.0.spool.put(&name, &entry).await?;
         self.agenda().insert(name, entry);
         self.0.changed.notify_one();
-        Ok(())
+        Ok(Registration::Made)
     }
 
     /// Removes the entry; it may have fired.

@@ -1,7 +1,7 @@
 use std::io;
 
 use async_trait::async_trait;
-use dormouse_ports::{SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{Registration, SignalSubscriptions, Subscription, SubscriptionError};
 
 use crate::bus::LocalBus;
 use crate::scheduler::LocalScheduler;
@@ -23,15 +23,17 @@ impl LocalSubscriptions {
 
 #[async_trait]
 impl SignalSubscriptions for LocalSubscriptions {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+        let mut registration = Registration::Known;
         if let Some(wait) = &subscription.wake.event {
-            self.bus.ensure(wait, &subscription.descriptor.signal_id).await?;
+            registration = self.bus.ensure(wait, &subscription.descriptor.signal_id).await?;
         }
         if let Some(due) = &subscription.wake.due {
             let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
-            self.scheduler.schedule(invocation, generation, due).await.map_err(unavailable)?;
+            let scheduled = self.scheduler.schedule(invocation, generation, due).await.map_err(unavailable)?;
+            registration = registration.and(scheduled);
         }
-        Ok(())
+        Ok(registration)
     }
 
     /// Rules stay: others may wait for the same shape of event.

@@ -13,7 +13,8 @@ use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, Random
 use dormouse_engine::EngineError;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, Records, SignalSubscriptions, StateStore, Subscription, SubscriptionError,
+    BusError, Clock, Event, EventBus, Records, Registration, SignalSubscriptions, StateStore, Subscription,
+    SubscriptionError,
 };
 
 use crate::bus::{Deliveries, LocalBus};
@@ -196,8 +197,8 @@ struct LeftToTheSweep;
 
 #[async_trait]
 impl SignalSubscriptions for LeftToTheSweep {
-    async fn subscribe(&self, _subscription: &Subscription) -> Result<(), SubscriptionError> {
-        Ok(())
+    async fn subscribe(&self, _subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+        Ok(Registration::Known)
     }
 
     async fn cancel(&self, _subscription: &Subscription) -> Result<(), SubscriptionError> {

@@ -40,6 +40,7 @@ mod growing;
 mod identity;
 mod invocation;
 mod journal;
+mod layer;
 pub mod limits;
 mod runtime;
 mod session;
@@ -64,6 +65,7 @@ pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
     StreamEntry,
 };
+pub use layer::StoreLayer;
 pub use limits::InvocationLimits;
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
@@ -73,8 +75,8 @@ pub use store::{
     SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,
 };
 pub use subscription::{
-    Announcement, Due, DueAction, Escalation, EventWait, SignalSubscriptions, Subscription, SubscriptionError,
-    WakePlan, WakePlanner,
+    Announcement, Due, DueAction, Escalation, EventWait, Registration, SignalSubscriptions, Subscription,
+    SubscriptionError, WakePlan, WakePlanner,
 };
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.

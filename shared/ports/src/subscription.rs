@@ -138,14 +138,32 @@ pub enum SubscriptionError {
     Rejected(String),
 }
 
+/// What a subscription found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registration {
+    /// Everything was registered already.
+    Known,
+    /// Something was not, and is now.
+    Made,
+}
+
+impl Registration {
+    /// What two parts of one subscription come to.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == Self::Known { other } else { self }
+    }
+}
+
 /// Registers the wake-ups of paused invocations with the runtime (harness §6).
 #[async_trait]
 pub trait SignalSubscriptions: Send + Sync {
-    /// Makes sure that `subscription` wakes its invocation. Repeating the call is harmless.
+    /// Makes sure that `subscription` wakes its invocation, and says whether it would have without. Repeating the call is
+    /// harmless.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not take it.
-    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError>;
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError>;
 
     /// Takes back what [`subscribe`](Self::subscribe) registered, because something else woke the invocation.
     /// A wake-up that fires all the same finds nothing to do.

@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use dormouse_ports::{SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{Registration, SignalSubscriptions, Subscription, SubscriptionError};
 
 use crate::lock;
 
@@ -28,6 +28,21 @@ impl MemorySubscriptions {
     /// What was asked so far and taken; refused calls are not among them.
     pub fn calls(&self) -> Vec<SubscriptionCall> {
         lock(&self.calls).clone()
+    }
+
+    /// What was registered is lost outside; nobody was told.
+    pub fn forget(&self) {
+        lock(&self.calls).clear();
+    }
+
+    fn is_registered(&self, subscription: &Subscription) -> bool {
+        let calls = lock(&self.calls);
+        let last = calls.iter().rev().find_map(|call| match call {
+            SubscriptionCall::Subscribed(other) if other == subscription => Some(true),
+            SubscriptionCall::Cancelled(other) if other == subscription => Some(false),
+            SubscriptionCall::Subscribed(_) | SubscriptionCall::Cancelled(_) => None,
+        });
+        last.unwrap_or_default()
     }
 
     /// From now on every call fails as [`SubscriptionError::Unavailable`].
@@ -63,8 +78,10 @@ impl MemorySubscriptions {
 
 #[async_trait]
 impl SignalSubscriptions for MemorySubscriptions {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
-        self.answer(SubscriptionCall::Subscribed(subscription.clone()))
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+        let known = self.is_registered(subscription);
+        self.answer(SubscriptionCall::Subscribed(subscription.clone()))?;
+        Ok(if known { Registration::Known } else { Registration::Made })
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {

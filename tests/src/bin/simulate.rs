@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation};
+use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation, Store};
 
 /// Runs the real handlers, harness and engine on ports that fail, by seed.
 #[derive(Parser)]
@@ -23,6 +23,9 @@ struct Command {
     /// Runs this seed only and prints every step.
     #[arg(long)]
     seed: Option<u64>,
+    /// What holds the state: memory or dynamodb.
+    #[arg(long, default_value = "memory", value_parser = store)]
+    store: Store,
     /// Puts a bug in, by its name.
     #[arg(long, value_parser = bug)]
     plant: Option<PlantedBug>,
@@ -31,10 +34,24 @@ struct Command {
     jobs: Option<NonZero<usize>>,
 }
 
+fn store(name: &str) -> Result<Store, String> {
+    match name {
+        "memory" => Ok(Store::Memory),
+        "dynamodb" => Ok(Store::DynamoDb),
+        _ => Err("there are memory and dynamodb".to_owned()),
+    }
+}
+
 fn bug(name: &str) -> Result<PlantedBug, String> {
     let known = || PlantedBug::ALL.map(|bug| bug.to_string()).join(", ");
     let found = PlantedBug::ALL.into_iter().find(|bug| bug.to_string() == name);
     found.ok_or_else(|| format!("there is no such bug; there are {}", known()))
+}
+
+impl Command {
+    fn options(&self, readable: bool) -> Options {
+        Options { store: self.store, planted: self.plant, readable }
+    }
 }
 
 /// Prints a line, for whoever still reads.
@@ -45,15 +62,15 @@ fn say(line: fmt::Arguments<'_>) {
 fn main() -> ExitCode {
     let command = Command::parse();
     let violated = match command.seed {
-        Some(seed) => replay(seed, command.plant),
+        Some(seed) => replay(seed, command.options(true)),
         None => many(&command),
     };
     if violated { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Runs one seed and prints its steps; whether an invariant broke.
-fn replay(seed: u64, planted: Option<PlantedBug>) -> bool {
-    let report = Simulation::default().run(seed, &Options { planted, readable: true });
+fn replay(seed: u64, options: Options) -> bool {
+    let report = Simulation::default().run(seed, &options);
     for line in &report.trace {
         say(format_args!("{line}"));
     }
@@ -65,15 +82,16 @@ fn replay(seed: u64, planted: Option<PlantedBug>) -> bool {
         )),
         Some(violation) => {
             say(format_args!("seed {seed}: after {} steps, this invariant broke:\n  {violation}", report.steps));
-            say(format_args!("replay it with\n  {}", replay_command(seed, planted)));
+            say(format_args!("replay it with\n  {}", replay_command(seed, &options)));
         }
     }
     report.violation.is_some()
 }
 
-fn replay_command(seed: u64, planted: Option<PlantedBug>) -> String {
-    let plant = planted.map(|bug| format!(" --plant {bug}")).unwrap_or_default();
-    format!("make simulate ARGS='--seed {seed}{plant}'")
+fn replay_command(seed: u64, options: &Options) -> String {
+    let plant = options.planted.map(|bug| format!(" --plant {bug}")).unwrap_or_default();
+    let store = if options.store == Store::DynamoDb { " --store dynamodb" } else { "" };
+    format!("make simulate ARGS='--seed {seed}{store}{plant}'")
 }
 
 #[derive(Default)]
@@ -105,7 +123,7 @@ fn many(command: &Command) -> bool {
     let jobs = command.jobs.map_or(cores, NonZero::get);
     let (next, stop) = (AtomicU64::new(command.from), AtomicBool::new(false));
     let end = command.from.saturating_add(command.seeds);
-    let options = Options { planted: command.plant, readable: false };
+    let options = command.options(false);
     let (sender, reports) = mpsc::channel();
     let began = Instant::now();
     let (totals, failed) = std::thread::scope(|threads| {
@@ -129,7 +147,7 @@ fn many(command: &Command) -> bool {
         None => false,
         Some(report) => {
             say(format_args!("\nseed {} failed; its steps:\n", report.seed));
-            replay(report.seed, command.plant)
+            replay(report.seed, command.options(true))
         }
     }
 }

@@ -4,18 +4,26 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
     Document, DocumentKey, Event, EventBus, FeedRow, Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite,
-    LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError,
-    StreamEntry, Subscription, SubscriptionError, Upkeep,
+    LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, Registration,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore,
+    StoreError, StreamEntry, Subscription, SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
+use super::dynamodb::{Body, Said, throttled};
+use super::intent::{Intent, Within};
 use super::outside::{Outside, at_once};
-use super::ticket::{Call, Phase, Ticket};
+use super::ticket::{Call, Phase, REFUSED, Ticket};
 use super::weather::Fault;
 use super::world::{ProcessId, World};
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("process", &self.process).finish_non_exhaustive()
+    }
+}
 
 /// All ports of one process, or of whichever process runs. Every call becomes a ticket, and the simulator decides what
 /// comes of it.
@@ -53,12 +61,43 @@ impl Desk {
         Duration::from_millis(world.chance.u64(..longest))
     }
 
+    /// The bug that is put in.
+    pub(crate) fn planted(&self) -> Option<PlantedBug> {
+        self.planted
+    }
+
+    /// Ends when `duration` is over.
+    pub(crate) fn nap(&self, duration: Duration) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let woken = self.world.lock().sleep(duration);
+        async move {
+            if woken.await.is_err() {
+                // The simulation is over.
+                future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Does `work`, whose requests are for `intent`.
+    pub(crate) fn within<F: Future>(&self, intent: Intent, work: F) -> Within<F> {
+        Within::new(self.world.clone(), intent, work)
+    }
+
+    /// Sends a request to the database.
+    pub(crate) async fn ask_dynamodb(&self, operation: &'static str, body: Body) -> Said {
+        let intent = self.world.lock().intent.clone();
+        let about = intent.as_deref().map(about_intent).unwrap_or_default();
+        let refusal = throttled(operation, &body);
+        let effect = move |outside: &mut Outside| Ok(outside.ask_dynamodb(operation, &body, intent.as_deref()));
+        let lost = move |why| if why == REFUSED { Ok(refusal.clone()) } else { Err(why) };
+        self.call(operation, about, effect, lost).await
+    }
+
     async fn call<T: Send + 'static>(
         &self,
         operation: &'static str,
         about: String,
         effect: impl FnOnce(&mut Outside) -> T + Send + 'static,
-        lost: fn(&'static str) -> T,
+        lost: impl Fn(&'static str) -> T + Send + 'static,
     ) -> T {
         let (call, answered) = Call::new(effect, lost);
         {
@@ -256,13 +295,8 @@ impl Clock for Desk {
     }
 
     async fn sleep(&self, duration: Duration) {
-        if duration.is_zero() {
-            return;
-        }
-        let woken = self.world.lock().sleep(duration);
-        if woken.await.is_err() {
-            // The simulation is over.
-            future::pending::<()>().await;
+        if !duration.is_zero() {
+            self.nap(duration).await;
         }
     }
 }
@@ -283,12 +317,9 @@ impl Spawner for Desk {
 
 #[async_trait]
 impl SignalSubscriptions for Desk {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
+    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
-        let effect = move |outside: &mut Outside| {
-            outside.services.subscribe(&subscription);
-            Ok(())
-        };
+        let effect = move |outside: &mut Outside| Ok(outside.services.subscribe(&subscription));
         self.call("subscribe", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
 
@@ -320,6 +351,15 @@ fn unavailable(why: &'static str) -> StoreError {
 
 fn about_subscription(subscription: &Subscription) -> String {
     format!("{}#{}", subscription.invocation_id, subscription.generation)
+}
+
+fn about_intent(intent: &Intent) -> String {
+    match intent {
+        Intent::Lease { session, request } => format!("to lease {session} to {}", request.owner),
+        Intent::Claim { request } => format!("to claim {} for {}", request.invocation_id, request.owner),
+        Intent::Commit { commit } => format!("to commit: {}", about_commit(commit)),
+        Intent::Buffer { id, .. } => format!("to park {id}"),
+    }
 }
 
 fn about_commit(commit: &Commit) -> String {

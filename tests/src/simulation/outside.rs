@@ -1,18 +1,37 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationId,
-    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, SessionFilter, SessionId, SessionSummary,
-    SignalId, SignalRecord, StateStore, StoreError,
+    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, SessionFilter, SessionId,
+    SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
 };
 use futures::FutureExt;
 use jiff::Timestamp;
 
+use super::dynamodb::{Body, Engine};
+use super::intent::Intent;
+
 use super::planted::LyingStore;
 use super::services::Services;
 use super::witness::{Call, Witness};
+use super::{Options, Store};
+
+/// What is stored, for who wants to see it at once.
+pub(crate) trait Truth: StateStore + Records {}
+
+impl<T: StateStore + Records> Truth for T {}
 
 /// Everything that outlives a process: the store, the services, and a witness of all that happens there.
 pub(crate) struct Outside {
-    pub(crate) store: LyingStore,
+    /// The store in memory, where that is used.
+    pub(crate) store: Arc<LyingStore>,
+    /// The database, where that is used.
+    pub(crate) database: Option<Engine>,
+    /// Whichever of them is used.
+    pub(crate) truth: Arc<dyn Truth>,
+    /// The commits that have happened in the database.
+    done: BTreeSet<String>,
     pub(crate) services: Services,
     pub(crate) witness: Witness,
 }
@@ -23,13 +42,75 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Outside {
+    /// An outside in which nothing has happened.
+    pub(crate) fn new(options: &Options) -> Self {
+        let store = Arc::new(LyingStore::new(options.planted));
+        let database = (options.store == Store::DynamoDb).then(Engine::new);
+        let truth: Arc<dyn Truth> = match &database {
+            Some(engine) => Arc::new(engine.truth()),
+            None => store.clone(),
+        };
+        let (services, witness) = (Services::new(options.planted), Witness::default());
+        Self { store, database, truth, done: BTreeSet::new(), services, witness }
+    }
+
+    /// Does a request to the database, and shows the witness the call that it completes.
+    ///
+    /// # Panics
+    /// When there is no database.
+    pub(crate) fn ask_dynamodb(
+        &mut self,
+        operation: &'static str,
+        body: &[u8],
+        intent: Option<&Intent>,
+    ) -> (u16, Body) {
+        let database = self.database.as_ref().expect("a run on the database");
+        let answer = database.serve(operation, body);
+        let writes = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation);
+        let (done, truth) = (answer.0 == 200, self.truth.clone());
+        let apart = [&b"BLOB#"[..], b"SEGMENT#"].iter().any(|name| body.windows(name.len()).any(|part| part == *name));
+        match intent {
+            _ if !writes => {}
+            // A transaction may hold references to what lies apart, but is never about that.
+            _ if apart && operation != "TransactWriteItems" => {
+                if operation == "DeleteItem" && done {
+                    self.witness.saw_removal(&*truth);
+                }
+            }
+            Some(Intent::Lease { session, request }) => {
+                self.witness.saw(&*truth, Call::Lease { session, request, granted: done });
+            }
+            Some(Intent::Claim { request }) => {
+                let record = at_once(truth.load_invocation(&request.invocation_id)).ok().flatten();
+                let granted = record.filter(|_| done).map(|record| ClaimOutcome::Granted(Box::new(record)));
+                let outcome = granted.unwrap_or(ClaimOutcome::Missing);
+                self.witness.saw(&*truth, Call::Claim { request, outcome: &outcome });
+            }
+            // The answer to a transaction that is sent again tells of the first time.
+            Some(Intent::Commit { commit }) if done && !self.done.insert(commit.id.clone()) => {}
+            Some(Intent::Commit { commit }) => self.witness.saw(&*truth, Call::Commit { commit, done }),
+            Some(Intent::Buffer { id, signal }) => {
+                let state =
+                    at_once(truth.load_signal(id, signal.received_at)).ok().flatten().map(|record| record.state);
+                let parked = matches!(&state, Some(SignalState::Buffered(found)) if found == signal);
+                let outcome = match done && parked {
+                    true => BufferOutcome::Buffered { expires_at: signal.expires_at },
+                    false => BufferOutcome::Changed,
+                };
+                self.witness.saw(&*truth, Call::Buffer { id, signal, outcome: &outcome });
+            }
+            None => {}
+        }
+        answer
+    }
+
     /// Writes what was there before the run.
     ///
     /// # Panics
     /// When it cannot be written.
     pub(crate) fn know(&mut self, id: String, now: Timestamp, journal: Journal) {
         let commit = Commit { id, now, session: None, invocation: None, journal, growing: GrowingLists::default() };
-        at_once(self.store.commit(&commit)).expect("an empty store takes it");
+        at_once(self.truth.commit(&commit)).expect("an empty store takes it");
     }
 }
 
@@ -43,7 +124,7 @@ impl Outside {
         let loaded = at_once(self.store.load_session(id, lease));
         if let Some(request) = lease {
             let granted = loaded.as_ref().is_ok_and(|loaded| loaded.lease.is_some());
-            self.witness.saw(&self.store, Call::Lease { session: id, request, granted });
+            self.witness.saw(&*self.store, Call::Lease { session: id, request, granted });
         }
         loaded
     }
@@ -67,14 +148,14 @@ impl Outside {
     pub(crate) fn claim(&mut self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let outcome = at_once(self.store.claim(request));
         if let Ok(outcome) = &outcome {
-            self.witness.saw(&self.store, Call::Claim { request, outcome });
+            self.witness.saw(&*self.store, Call::Claim { request, outcome });
         }
         outcome
     }
 
     pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), CommitError> {
         let result = at_once(self.store.commit(commit));
-        self.witness.saw(&self.store, Call::Commit { commit, done: result.is_ok() });
+        self.witness.saw(&*self.store, Call::Commit { commit, done: result.is_ok() });
         result
     }
 
@@ -89,7 +170,7 @@ impl Outside {
     ) -> Result<BufferOutcome, StoreError> {
         let outcome = at_once(self.store.buffer_signal(id, signal));
         if let Ok(outcome) = &outcome {
-            self.witness.saw(&self.store, Call::Buffer { id, signal, outcome });
+            self.witness.saw(&*self.store, Call::Buffer { id, signal, outcome });
         }
         outcome
     }

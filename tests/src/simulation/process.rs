@@ -6,14 +6,17 @@ use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts, Server, TriggerError, Wire};
+use dormouse_ports::{Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::StreamExt;
 use serde_json::Value;
 
 use super::desk::Desk;
+use super::dynamodb;
+use super::observed::Observed;
 use super::workload::KEY;
 use super::world::{ProcessId, World};
-use super::{PlantedBug, TURN};
+use super::{PlantedBug, Store, TURN};
 
 /// The most bytes of a stream that are sent in one response.
 const WHOLE_STREAM: usize = 100_000;
@@ -40,10 +43,22 @@ pub(crate) enum Reply {
 }
 
 impl Process {
-    pub(crate) fn new(world: &World, id: ProcessId, graphs: GraphRegistry, planted: Option<PlantedBug>) -> Self {
+    pub(crate) fn new(
+        world: &World,
+        id: ProcessId,
+        graphs: GraphRegistry,
+        (kind, planted): (Store, Option<PlantedBug>),
+    ) -> Self {
         let desk = Arc::new(Desk::of(world.clone(), id, planted));
+        let (store, records): (Arc<dyn StateStore>, Arc<dyn Records>) = match kind {
+            Store::Memory => (desk.clone(), desk.clone()),
+            Store::DynamoDb => {
+                let store = dynamodb::store(&desk);
+                (Arc::new(Observed { store: store.clone(), desk: desk.clone() }), Arc::new(store))
+            }
+        };
         let ports = Ports {
-            store: Arc::new(Chronicle::new(desk.clone(), desk.clone(), desk.clone())),
+            store: Arc::new(Chronicle::new(store, records.clone(), desk.clone())),
             clock: desk.clone(),
             ids: desk.clone(),
             spawner: desk.clone(),
@@ -61,7 +76,7 @@ impl Process {
             telemetry: None,
         });
         let wire = Wire {
-            records: desk.clone(),
+            records,
             subscriptions: desk,
             cursors: Cursors::new(b"hush"),
             base_url: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dormouse_harness::WORK;
-use dormouse_ports::{Event, EventWait, InvocationId, Map, SignalId, Subscription};
+use dormouse_ports::{Event, EventWait, InvocationId, Map, Registration, SignalId, Subscription};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -67,16 +67,22 @@ impl Services {
         Self { planted, ..Self::default() }
     }
 
-    pub(crate) fn subscribe(&mut self, subscription: &Subscription) {
+    pub(crate) fn subscribe(&mut self, subscription: &Subscription) -> Registration {
+        let mut registration = Registration::Known;
         if let Some(due) = &subscription.wake.due {
-            self.schedules.insert((subscription.invocation_id.clone(), subscription.generation, due.rung), due.at);
+            let name = (subscription.invocation_id.clone(), subscription.generation, due.rung);
+            if self.schedules.insert(name, due.at).is_none() {
+                registration = Registration::Made;
+            }
         }
         if let Some(wait) = &subscription.wake.event {
             self.awaited.push((wait.clone(), subscription.descriptor.signal_id.clone()));
             if self.planted != Some(PlantedBug::RuleNotMade) && !self.rules.contains(wait) {
                 self.rules.push(wait.clone());
+                registration = Registration::Made;
             }
         }
+        registration
     }
 
     pub(crate) fn has_rule(&self, wait: &EventWait) -> bool {

@@ -15,16 +15,14 @@ use super::asks;
 use super::clients::Clients;
 use super::executor::Executor;
 use super::outside::Outside;
-use super::planted::LyingStore;
 use super::process::{Message, Process, Reply};
 use super::rest::{AT_REST, Rest};
-use super::services::Services;
 use super::trace::Trace;
 use super::weather::Fault;
-use super::witness::{Violation, Witness};
+use super::witness::Violation;
 use super::workload;
 use super::world::{ProcessId, World};
-use super::{Options, PlantedBug, Report};
+use super::{Options, PlantedBug, Report, Store};
 
 /// How many decisions a run makes while everything may fail.
 const STORMY_STEPS: u32 = 500;
@@ -63,6 +61,7 @@ pub(crate) struct Simulator {
     replies: Arc<Mutex<Vec<(u64, Reply)>>>,
     trace: Trace,
     planted: Option<PlantedBug>,
+    store: Store,
     calls: u64,
     deepest: usize,
     stormy: bool,
@@ -73,11 +72,7 @@ impl Simulator {
     pub(crate) fn new(world: World, graphs: GraphRegistry, options: &Options) -> Self {
         let planted = options.planted;
         let mut simulator = Self {
-            outside: Outside {
-                store: LyingStore::new(planted),
-                services: Services::new(planted),
-                witness: Witness::default(),
-            },
+            outside: Outside::new(options),
             executor: Executor::default(),
             processes: Vec::new(),
             started: 0,
@@ -88,6 +83,7 @@ impl Simulator {
             replies: Arc::default(),
             trace: Trace::new(options.readable),
             planted,
+            store: options.store,
             calls: 0,
             deepest: 0,
             stormy: true,

@@ -6,6 +6,9 @@ use futures::channel::oneshot;
 use super::outside::Outside;
 use super::world::ProcessId;
 
+/// Why a call fails that never took effect.
+pub(crate) const REFUSED: &str = "throttled";
+
 /// A call on a port that is under way.
 pub(crate) struct Ticket {
     pub(crate) process: ProcessId,
@@ -45,15 +48,15 @@ pub(crate) trait Pending: Send {
 }
 
 /// A call whose effect is `F` and whose answer is `T`.
-pub(crate) struct Call<T, F> {
+pub(crate) struct Call<T, F, L> {
     effect: Option<F>,
     done: Option<T>,
     caller: Option<oneshot::Sender<T>>,
-    lost: fn(&'static str) -> T,
+    lost: L,
 }
 
-impl<T, F> Call<T, F> {
-    pub(crate) fn new(effect: F, lost: fn(&'static str) -> T) -> (Self, oneshot::Receiver<T>) {
+impl<T, F, L> Call<T, F, L> {
+    pub(crate) fn new(effect: F, lost: L) -> (Self, oneshot::Receiver<T>) {
         let (caller, answered) = oneshot::channel();
         (Self { effect: Some(effect), done: None, caller: Some(caller), lost }, answered)
     }
@@ -66,7 +69,7 @@ impl<T, F> Call<T, F> {
     }
 }
 
-impl<T: Send, F: FnOnce(&mut Outside) -> T + Send> Pending for Call<T, F> {
+impl<T: Send, F: FnOnce(&mut Outside) -> T + Send, L: Fn(&'static str) -> T + Send> Pending for Call<T, F, L> {
     fn take_effect(&mut self, outside: &mut Outside) {
         if let Some(effect) = self.effect.take() {
             self.done = Some(effect(outside));

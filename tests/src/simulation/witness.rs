@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId, InvocationRecord,
     InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionId,
-    SessionRecord, SignalDescriptor, SignalId, SignalState, StateStore, WakePlan,
+    SessionRecord, SignalDescriptor, SignalId, SignalState, WakePlan,
 };
 use jiff::Timestamp;
 
 pub(crate) use published::{Published, Thread};
 
 use super::invariants::EVERY_STEP;
-use super::outside::at_once;
-use super::planted::LyingStore;
+use super::outside::{Truth, at_once};
 
 /// A call that may have changed what is stored, and what it was answered.
 #[derive(Clone, Copy)]
@@ -106,7 +105,7 @@ pub(crate) struct Parked {
 
 impl Witness {
     /// Takes note of `call`, which has just been answered.
-    pub(crate) fn saw(&mut self, store: &LyingStore, call: Call<'_>) {
+    pub(crate) fn saw(&mut self, store: &dyn Truth, call: Call<'_>) {
         let invocation = invocation_of(call).map(|id| Changed {
             before: self.invocations.get(id).cloned(),
             after: at_once(store.load_invocation(id)).ok().flatten(),
@@ -136,6 +135,21 @@ impl Witness {
         self.violation = self.violation.take().or(broken);
     }
 
+    /// Something was removed that lay apart from its record: every record must be whole.
+    pub(crate) fn saw_removal(&mut self, store: &dyn Truth) {
+        let invocations = self.invocations.iter().find(|(id, known)| {
+            at_once(store.load_invocation(id)).map_or(true, |found| found.is_some_and(|found| found != **known))
+        });
+        let sessions = self.sessions.iter().find(|(id, known)| {
+            let loaded = at_once(store.load_session(id, None)).map(|loaded| loaded.record);
+            loaded.map_or(true, |found| found.as_ref() != Some(*known))
+        });
+        let how = invocations.map(|(id, _)| format!("the record of {id} is broken"));
+        let how = how.or_else(|| sessions.map(|(id, _)| format!("session {id} is broken")));
+        let invariant = "nothing is removed that is referred to";
+        self.violation = self.violation.take().or_else(|| how.map(|how| Violation { invariant, how }));
+    }
+
     /// Whether pause `generation` of `id` is over.
     pub(crate) fn is_over(&self, id: &InvocationId, generation: u64) -> bool {
         self.invocations.get(id).is_some_and(|record| record.paused.generation > generation || has_ended(record))
@@ -162,14 +176,14 @@ impl Witness {
         self.claims().any(|claim| claim.until <= now)
     }
 
-    fn look_at_signals(&mut self, store: &LyingStore, changed: &Changed<InvocationRecord>) {
+    fn look_at_signals(&mut self, store: &dyn Truth, changed: &Changed<InvocationRecord>) {
         for record in [&changed.before, &changed.after].into_iter().flatten() {
             record.paused.awaited().for_each(|id| self.look_at_signal(store, id));
         }
     }
 
     /// Reads a signal as it is stored, whether or not it has expired.
-    fn look_at_signal(&mut self, store: &LyingStore, id: &SignalId) {
+    fn look_at_signal(&mut self, store: &dyn Truth, id: &SignalId) {
         match at_once(store.load_signal(id, Timestamp::MIN)).ok().flatten() {
             Some(record) => self.signals.insert(id.clone(), record.state),
             None => self.signals.remove(id),
@@ -245,7 +259,7 @@ impl Witness {
 }
 
 /// The whole index of what sleeps.
-pub(crate) fn rows(store: &LyingStore) -> Vec<PendingRow> {
+pub(crate) fn rows(store: &dyn Truth) -> Vec<PendingRow> {
     let (mut rows, mut cursor) = (Vec::new(), None);
     while let Ok(page) = at_once(store.list_pending(None, cursor.as_deref())) {
         rows.extend(page.items);

@@ -5,6 +5,7 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::intent::Intent;
 use super::ticket::Ticket;
 use super::weather::Weather;
 
@@ -23,6 +24,8 @@ pub(crate) struct Inner {
     pub(crate) weather: Weather,
     /// Whose task is polled now.
     pub(crate) running: ProcessId,
+    /// What the requests are for that are sent now.
+    pub(crate) intent: Option<Arc<Intent>>,
     /// How much time has passed.
     pub(crate) elapsed: Duration,
     pub(crate) tickets: Vec<Ticket>,
@@ -62,6 +65,7 @@ impl Inner {
             chance,
             weather,
             running: 0,
+            intent: None,
             elapsed: Duration::ZERO,
             tickets: Vec::new(),
             spawned: Vec::new(),

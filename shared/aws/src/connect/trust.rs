@@ -1,7 +1,9 @@
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
+use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 
 /// In PEM; the file says where they are from.
 const AMAZON: &str = include_str!("../../roots/amazon.pem");
@@ -30,13 +32,29 @@ pub(super) fn client(roots: Roots) -> SharedHttpClient {
         Roots::System => TrustStore::default(),
     };
     let client = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc));
-    match TlsContext::builder().with_trust_store(trusted).build() {
+    let client = match TlsContext::builder().with_trust_store(trusted).build() {
         Ok(context) => client.tls_context(context).build_https(),
         // The system's roots are the default.
         Err(error) => {
             tracing::warn!(%error, "the roots of Amazon cannot be used; the system's are");
             client.build_https()
         }
+    };
+    SharedHttpClient::new(OnDemand(client))
+}
+
+/// Reads the roots when a request is sent for the first time. By itself the SDK's client reads them also for each service
+/// that is configured, and throws away what it has made of them.
+#[derive(Debug)]
+struct OnDemand(SharedHttpClient);
+
+impl HttpClient for OnDemand {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        self.0.http_connector(settings, components)
+    }
+
+    fn connector_metadata(&self) -> Option<ConnectorMetadata> {
+        self.0.connector_metadata()
     }
 }
 

@@ -9,6 +9,8 @@
 //!   when its session was noted a day before the round before this one began, and no such invocation was seen since;
 //! - a signal that waits for an invocation that ended, or is gone.
 //!
+//! What cannot be read stays, and what it may refer to: a newer version, or somebody who looks, will make sense of it.
+//!
 //! # Invariants
 //! - Nothing younger than [`YOUNG`] is removed: whoever wrote it may be about to refer to it. A writer puts what it
 //!   will refer to once more, which makes it young again, and a removal demands that its item is as old as it was
@@ -42,6 +44,8 @@ use super::write::{Write, key_item};
 const STRETCH: i32 = 250;
 /// Far longer than any turn takes.
 const YOUNG: SignedDuration = SignedDuration::from_hours(24);
+/// Characters of the digest with which the address of a blob begins.
+const DIGEST: usize = 64;
 /// How many owners are asked at a time.
 const CONCURRENT: usize = 8;
 /// How long is remembered what was noted of a deleted session, if it is not noted again.
@@ -61,6 +65,8 @@ enum Found {
     Piece { key: Key, written_at: Timestamp, owner: Key },
     /// An invocation that refers to the pieces of a session.
     Root { session: SessionId, head: Key },
+    /// An invocation that refers to the pieces of nobody knows which session.
+    Riddle,
     /// A signal that leads to that pause.
     Wait { key: Key, invocation_id: InvocationId, generation: u64 },
 }
@@ -75,7 +81,10 @@ impl DynamoDbStateStore {
         for item in &items {
             match self.found(item, now - YOUNG).await {
                 Ok(one) => found.extend(one),
-                Err(error @ StoreError::Corrupt(_)) => tracing::warn!(%error, "an item stays that cannot be read"),
+                Err(error @ StoreError::Corrupt(_)) => {
+                    tracing::warn!(%error, "an item stays that cannot be read");
+                    found.extend(item.contains_key(LIST_REFS).then_some(Found::Riddle));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -91,7 +100,7 @@ impl DynamoDbStateStore {
                 None => !owners.contains_key(owner),
             },
             Found::Wait { key, .. } => waits.contains(key),
-            Found::Root { .. } => false,
+            Found::Root { .. } | Found::Riddle => false,
         });
         let removals: Vec<Write> = useless.filter_map(removal).collect();
         let removed = removals.len();
@@ -115,10 +124,12 @@ impl DynamoDbStateStore {
             match found {
                 Found::Root { session, head } if !owners.contains_key(head) => roots.extend([session.clone()]),
                 Found::Piece { owner, .. } if !owners.contains_key(owner) => pieces.extend(keys::session_id(&owner.pk)),
+                Found::Riddle => self.put_plainly(note(&Key::riddle(), now)).await?,
                 Found::Root { .. } | Found::Piece { .. } | Found::Chunk { .. } | Found::Wait { .. } => {}
             }
         }
         self.put_all(roots.iter().map(|session| note(&Key::root(session), now)).collect()).await?;
+        let riddle = if pieces.is_empty() { None } else { self.noted(Key::riddle()).await? };
         let mut over = BTreeSet::new();
         for session in &pieces {
             let Some(headless) = self.get_item(Key::headless(session)).await? else {
@@ -126,13 +137,17 @@ impl DynamoDbStateStore {
                 continue;
             };
             let since = time(&headless, WRITTEN_AT)?;
-            let root = self.get_item(Key::root(session)).await?;
-            let seen = root.as_ref().map(|root| time(root, WRITTEN_AT)).transpose()?;
+            let seen = self.noted(Key::root(session)).await?.max(riddle);
             if before.is_some_and(|before| since <= before - YOUNG && seen.is_none_or(|seen| seen < before)) {
                 over.insert(session.clone());
             }
         }
         Ok(over)
+    }
+
+    /// When `key` was noted last.
+    async fn noted(&self, key: Key) -> Result<Option<Timestamp>, StoreError> {
+        self.get_item(key).await?.map(|item| time(&item, WRITTEN_AT)).transpose()
     }
 
     async fn stretch(&self, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
@@ -192,14 +207,14 @@ impl Found {
         match self {
             Self::Chunk { owners, .. } => owners,
             Self::Piece { owner, .. } | Self::Root { head: owner, .. } => std::slice::from_ref(owner),
-            Self::Wait { .. } => &[],
+            Self::Wait { .. } | Self::Riddle => &[],
         }
     }
 
     fn waiter(&self) -> Option<(&Key, &InvocationId)> {
         match self {
             Self::Wait { key, invocation_id, .. } => Some((key, invocation_id)),
-            Self::Chunk { .. } | Self::Piece { .. } | Self::Root { .. } => None,
+            Self::Chunk { .. } | Self::Piece { .. } | Self::Root { .. } | Self::Riddle => None,
         }
     }
 }
@@ -218,9 +233,13 @@ fn found_apart(item: &Item, key: Key, old: Timestamp) -> Result<Option<Found>, S
     Ok(owner.map(|owner| Found::Piece { key, written_at, owner }))
 }
 
-/// Whether an attribute of `owner` refers to the blob of that address.
+/// Whether an attribute of `owner` refers to the blob of that address, or may do so in a way that cannot be read.
 fn refers_to(owner: &Item, address: &str) -> bool {
-    let refers = |text: &String| BlobRef::parse(text).is_ok_and(|reference| reference.address() == address);
+    let digest = address.get(..DIGEST).unwrap_or(address);
+    let refers = |text: &String| match BlobRef::parse(text) {
+        Ok(reference) => reference.address() == address,
+        Err(_) => text.contains(digest),
+    };
     owner.values().filter_map(|value| value.as_s().ok()).any(refers)
 }
 
@@ -238,7 +257,7 @@ fn removal(found: &Found) -> Option<Write> {
                 .with(":generation", number_value(*generation));
             Some(removal)
         }
-        Found::Root { .. } => None,
+        Found::Root { .. } | Found::Riddle => None,
     }
 }
 

@@ -158,6 +158,11 @@ impl Key {
         Self { pk: "PENDING#root".to_owned(), sk: session.to_string() }
     }
 
+    /// Says when an invocation was seen last that refers to pieces of a session and cannot be read.
+    pub(super) fn riddle() -> Self {
+        Self { pk: "PENDING#riddle".to_owned(), sk: "ROOT".to_owned() }
+    }
+
     /// Where the sweep called `lane` keeps its position.
     pub(super) fn position(lane: &str) -> Self {
         Self { pk: "PENDING#position".to_owned(), sk: lane.to_owned() }

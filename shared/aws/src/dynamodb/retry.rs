@@ -11,7 +11,8 @@ pub struct RetryPolicy {
     /// How often a request is sent at most. The default gives a busy table some 2 seconds; a turn whose time is over
     /// drops the request earlier.
     pub attempts: u32,
-    /// The ceiling of the first pause; each next one is twice as high.
+    /// The ceiling of the first pause; each next one is twice as high. With zero there are no pauses, and no runtime
+    /// is needed.
     pub base: Duration,
     /// No pause is longer.
     pub cap: Duration,
@@ -38,7 +39,10 @@ impl RetryPolicy {
                 Err(Fault::Passing(error)) if sent >= self.attempts => return Err(error),
                 Err(Fault::Passing(error)) => {
                     tracing::debug!(%error, sent, "the request is repeated");
-                    tokio::time::sleep(self.pause(sent)).await;
+                    let pause = self.pause(sent);
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@ use aws_sdk_eventbridge::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_rule::PutRuleInput;
 use aws_sdk_eventbridge::operation::put_targets::PutTargetsInput;
 use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, Target};
-use dormouse_ports::{EventWait, Map, SignalId, SubscriptionError};
+use dormouse_ports::{EventWait, Map, Registration, SignalId, SubscriptionError};
 use serde_json::{Value, json};
 
 use crate::connect::Lazy;
@@ -50,21 +50,25 @@ impl Rules {
     }
 
     /// Makes sure that events which `wait` describes reach the signal function.
-    pub(crate) async fn ensure(&self, wait: &EventWait, signal_id: &SignalId) -> Result<(), SubscriptionError> {
+    pub(crate) async fn ensure(
+        &self,
+        wait: &EventWait,
+        signal_id: &SignalId,
+    ) -> Result<Registration, SubscriptionError> {
         let shape = shape(wait, signal_id)?;
         let name = rule_name(&shape, &wait.correlation);
         if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
-            return Ok(());
+            return Ok(Registration::Known);
         }
-        self.check_room(&name).await?;
+        let registration = self.look_for(&name).await?;
         self.put_rule(rule(&self.config, &name, &shape)?).await?;
         self.put_targets(targets(&self.config, &name, &wait.correlation)?).await?;
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-        Ok(())
+        Ok(registration)
     }
 
-    /// Refuses a rule that would be one too many.
-    async fn check_room(&self, name: &str) -> Result<(), SubscriptionError> {
+    /// Whether the rule is there; refuses one that would be one too many. Its target may be missing all the same.
+    async fn look_for(&self, name: &str) -> Result<Registration, SubscriptionError> {
         let (mut names, mut next) = (Vec::new(), None);
         loop {
             let request = self.client.list_rules().event_bus_name(&self.config.bus_name).name_prefix(PREFIX).limit(100);
@@ -117,9 +121,12 @@ impl Rules {
 }
 
 /// Whether the rule `name` is there, or there is room for it beside the rules `names`.
-fn room(names: &[String], name: &str, most: usize) -> Result<(), SubscriptionError> {
-    if names.len() < most || names.iter().any(|known| known == name) {
-        return Ok(());
+fn room(names: &[String], name: &str, most: usize) -> Result<Registration, SubscriptionError> {
+    if names.iter().any(|known| known == name) {
+        return Ok(Registration::Known);
+    }
+    if names.len() < most {
+        return Ok(Registration::Made);
     }
     let sentence = format!("the event bus has {most} rules of ours, which is the limit: let waits share a pattern");
     Err(SubscriptionError::Rejected(sentence))
@@ -237,8 +244,8 @@ mod tests {
     #[test]
     fn one_rule_too_many_is_refused() {
         let names = ["dormouse-a", "dormouse-b"].map(str::to_owned);
-        room(&names, "dormouse-c", 3).expect("room for one more");
-        room(&names, "dormouse-b", 2).expect("it is there");
+        assert_eq!(room(&names, "dormouse-c", 3).expect("room for one more"), Registration::Made);
+        assert_eq!(room(&names, "dormouse-b", 2).expect("it is there"), Registration::Known);
         let Err(SubscriptionError::Rejected(reason)) = room(&names, "dormouse-c", 2) else { panic!("no room") };
         assert_eq!(reason, "the event bus has 2 rules of ours, which is the limit: let waits share a pattern");
     }

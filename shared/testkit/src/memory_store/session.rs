@@ -14,11 +14,12 @@ pub(super) struct SessionRow {
 impl SessionRow {
     /// Grants or renews the lease; a renewed lease keeps its fence.
     pub(super) fn lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
+        let counts = |until: Timestamp| request.now < until && until <= request.latest();
         match &self.holder {
-            Some((owner, until)) if *until > request.now && *owner != request.owner => {
+            Some((owner, until)) if counts(*until) && *owner != request.owner => {
                 return Err(StoreError::LeaseHeld { until: *until });
             }
-            Some((owner, until)) if *until > request.now && *owner == request.owner => {}
+            Some((_, until)) if counts(*until) => {}
             _ => self.fence += 1,
         }
         self.holder = Some((request.owner.clone(), request.until));

@@ -3,11 +3,10 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, EarlySignal, FeedRow, Glance, GrowingLists, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, SessionExpectation, SessionFilter, SessionId, SessionSummary, SignalId,
-    SignalRecord, SignalState, StateStore, StoreError, StreamEntry, SuspendFrom, Upkeep,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
+    EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
+    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, SessionExpectation, SessionId,
+    SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer, StreamEntry, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -207,7 +206,11 @@ impl Records for LyingStore {
 }
 
 #[async_trait]
-impl StateStore for LyingStore {
+impl StoreLayer for LyingStore {
+    fn below(&self) -> &dyn StateStore {
+        &self.inner
+    }
+
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         match (self.inner.load_session(id, lease).await, lease) {
             (Err(StoreError::LeaseHeld { .. }), Some(request)) if self.has(PlantedBug::IgnoreLease) => {
@@ -216,22 +219,6 @@ impl StateStore for LyingStore {
             }
             (loaded, _) => loaded,
         }
-    }
-
-    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        self.inner.delete_session(id).await
-    }
-
-    async fn list_sessions(
-        &self,
-        filter: &SessionFilter,
-        cursor: Option<&str>,
-    ) -> Result<Page<SessionSummary>, StoreError> {
-        self.inner.list_sessions(filter, cursor).await
-    }
-
-    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
-        self.inner.load_invocation(id).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
@@ -335,33 +322,5 @@ impl StateStore for LyingStore {
             _ => {}
         }
         Ok(page)
-    }
-
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        self.inner.glance(ids).await
-    }
-
-    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        self.inner.dead_claims(now).await
-    }
-
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.inner.pending_row(paused).await
-    }
-
-    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
-        self.inner.list_parked(cursor).await
-    }
-
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.inner.sweep_position(lane).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.inner.collect(now, cursor).await
-    }
-
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        self.inner.upkeep(upkeep).await
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Simulator;
 use crate::simulation::process::Process;
-use crate::simulation::ticket::Phase;
+use crate::simulation::ticket::{Phase, REFUSED};
 use crate::simulation::weather::Fault;
 use crate::simulation::witness::Violation;
 use crate::simulation::world::ProcessId;
@@ -25,7 +25,7 @@ impl Simulator {
         }
         if self.strikes(Fault::Refused) {
             self.trace.note(format_args!("{ticket}: refused"));
-            ticket.call.fail("throttled");
+            ticket.call.fail(REFUSED);
             return Ok(());
         }
         if self.strikes(Fault::DiedBefore) {
@@ -93,6 +93,6 @@ impl Simulator {
 
     pub(super) fn start_process(&mut self) -> Process {
         self.started += 1;
-        Process::new(&self.world, self.started, self.graphs.clone(), self.planted)
+        Process::new(&self.world, self.started, self.graphs.clone(), (self.store, self.planted))
     }
 }

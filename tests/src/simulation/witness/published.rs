@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use dormouse_ports::{Commit, Document, DocumentKey, FeedRow, Records};
+use dormouse_ports::{Commit, Document, DocumentKey, FeedRow};
 use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::simulation::outside::at_once;
-use crate::simulation::planted::LyingStore;
+use crate::simulation::outside::{Truth, at_once};
 
 /// What is stored for clients: documents in all their versions, and streams.
 #[derive(Default)]
@@ -53,7 +52,7 @@ struct OwnOfSession {
 
 impl Published {
     /// Reads the documents and streams that `commit` writes; by how many entries the streams grew.
-    pub(super) fn look(&mut self, store: &LyingStore, commit: &Commit) -> usize {
+    pub(super) fn look(&mut self, store: &dyn Truth, commit: &Commit) -> usize {
         for write in &commit.journal.documents {
             if let Ok(Some(document)) = at_once(store.document(&write.key, commit.now))
                 && self.versions.insert(document.key.clone(), document.version) != Some(document.version)

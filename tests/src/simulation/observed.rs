@@ -1,0 +1,51 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dormouse_aws::DynamoDbStateStore;
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, LeaseRequest, LoadedSession,
+    SessionId, SignalId, StateStore, StoreError, StoreLayer,
+};
+
+use super::desk::Desk;
+use super::intent::Intent;
+
+/// The store of a process whose every request is a ticket; each is known by the call that it is for.
+pub(crate) struct Observed {
+    pub(crate) store: DynamoDbStateStore,
+    pub(crate) desk: Arc<Desk>,
+}
+
+#[async_trait]
+impl StoreLayer for Observed {
+    fn below(&self) -> &dyn StateStore {
+        &self.store
+    }
+
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
+        let work = self.store.load_session(id, lease);
+        match lease.cloned() {
+            Some(request) => self.desk.within(Intent::Lease { session: id.clone(), request }, work).await,
+            None => work.await,
+        }
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(request)).await
+    }
+
+    /// A bug may write it in two halves.
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let halves = super::planted::torn(self.desk.planted(), commit);
+        let (first, second) = halves.map_or_else(|| (commit.clone(), None), |(first, second)| (first, Some(second)));
+        for half in std::iter::once(first).chain(second) {
+            self.desk.within(Intent::Commit { commit: Box::new(half.clone()) }, self.store.commit(&half)).await?;
+        }
+        Ok(())
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        let intent = Intent::Buffer { id: id.clone(), signal: signal.clone() };
+        self.desk.within(intent, self.store.buffer_signal(id, signal)).await
+    }
+}

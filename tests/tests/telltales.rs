@@ -1,0 +1,179 @@
+//! Whatever is lost, a metric of the sweep tells within a minute. Dead letters are told by the depth of two queues, which
+//! `roles` compares with the template.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
+use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_ports::{
+    ClaimRequest, Clock, Commit, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, StateStore, Upkeep,
+};
+use dormouse_tests::{Stage, map};
+use serde_json::json;
+
+struct Scene {
+    stage: Stage,
+    worker: Harness,
+}
+
+fn expense() -> Transmission {
+    let state = map(json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" }));
+    Transmission { invocation_id: Some("i".into()), ..Transmission::start(EXPENSE_APPROVAL, state) }
+}
+
+fn approval() -> Map {
+    map(json!({ "decision": "approved", "decided_by": "Grace" }))
+}
+
+fn scene() -> Scene {
+    let stage = Stage::default();
+    let worker = stage.shipped_on(stage.store.clone(), Mode::Stateless).unwrap();
+    Scene { stage, worker }
+}
+
+impl Scene {
+    /// An invocation that sleeps; nothing is lost yet.
+    async fn asleep(&self, transmission: Transmission) -> PausedInvocation {
+        let outcome = self.worker.turn(transmission).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+        self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap().paused
+    }
+
+    async fn commit(&self, id: &str, write: InvocationWrite) {
+        let commit = Commit {
+            id: id.to_owned(),
+            now: self.stage.clock.now(),
+            session: None,
+            invocation: Some(write),
+            journal: Journal::default(),
+            growing: GrowingLists::default(),
+        };
+        self.stage.store.commit(&commit).await.unwrap();
+    }
+
+    async fn sweep(&self) -> SweepSummary {
+        let order = SweepOrder::from(SweepScope::Everything);
+        self.worker.sweep(order).await.unwrap()
+    }
+
+    /// What sweeps tell within a minute from now on.
+    async fn told(&self) -> BTreeMap<&'static str, usize> {
+        let mut told = BTreeMap::new();
+        for _ in 0..2 {
+            self.stage.clock.advance(Duration::from_secs(30));
+            let summary = self.sweep().await;
+            for (metric, count) in [
+                ("expired_claims", summary.expired_claims),
+                ("orphan_timers", summary.orphan_timers),
+                ("unclaimed_signals", summary.unclaimed_signals),
+            ] {
+                if count > 0 {
+                    *told.entry(metric).or_default() += count;
+                }
+            }
+        }
+        told
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_is_lost_nothing_is_told() {
+    let scene = scene();
+    scene.asleep(expense()).await;
+    assert_eq!(scene.told().await, BTreeMap::new());
+    let callback = Transmission::callback("i", Some(1), approval());
+    assert!(matches!(scene.worker.turn(callback).await.outcome, TurnOutcome::Completed(_)));
+    assert_eq!(scene.told().await, BTreeMap::new());
+}
+
+/// The process dies between the pause and its registration, or the scheduler loses what it was told.
+#[tokio::test]
+async fn a_timer_or_a_rule_that_was_never_made_is_told() {
+    let export = Transmission {
+        invocation_id: Some("i".into()),
+        ..Transmission::start(EXPORT_JOB, map(json!({ "dataset": "orders" })))
+    };
+    for begun in [expense(), export] {
+        let scene = scene();
+        scene.asleep(begun).await;
+        scene.stage.subscriptions.forget();
+        assert_eq!(scene.told().await, BTreeMap::from([("orphan_timers", 1)]));
+    }
+}
+
+/// The timer was registered and never fires, and sweeps did not come either.
+#[tokio::test]
+async fn a_timer_that_does_not_fire_is_told() {
+    let scene = scene();
+    let paused = scene.asleep(expense()).await;
+    scene.sweep().await;
+    let due = paused.wake.due.unwrap().at;
+    scene.stage.clock.advance(Duration::try_from(due.duration_since(scene.stage.clock.now())).unwrap());
+    scene.stage.clock.advance(Duration::from_secs(30));
+    assert_eq!(scene.told().await.get("orphan_timers"), Some(&1));
+}
+
+/// Nobody can know of an event that was never published: the pause grows old.
+#[tokio::test]
+async fn a_pause_whose_event_is_lost_grows_old() {
+    let scene = scene();
+    scene.asleep(expense()).await;
+    scene.stage.clock.advance(Duration::from_secs(3600));
+    assert_eq!(scene.sweep().await.oldest_pause, Duration::from_secs(3600));
+}
+
+#[tokio::test]
+async fn a_worker_that_died_over_a_claim_is_told() {
+    let scene = scene();
+    scene.asleep(expense()).await;
+    let now = scene.stage.clock.now();
+    let request = ClaimRequest {
+        invocation_id: "i".into(),
+        generation: None,
+        owner: "dead".into(),
+        now,
+        until: now + Duration::from_secs(30),
+        payload: Some(approval()),
+        answered: None,
+    };
+    scene.stage.store.claim(&request).await.unwrap();
+    assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
+}
+
+#[tokio::test]
+async fn accepted_work_whose_call_is_lost_is_told() {
+    let scene = scene();
+    let paused = scene.worker.accept(expense()).await.unwrap();
+    scene.commit("accept", InvocationWrite::Accept { paused: Box::new(paused) }).await;
+    assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
+}
+
+#[tokio::test]
+async fn accepted_input_whose_call_is_lost_is_told() {
+    let scene = scene();
+    let paused = scene.asleep(expense()).await;
+    let payload = scene.worker.input(&paused, approval()).unwrap();
+    scene.commit("input", InvocationWrite::Deliver { invocation_id: "i".into(), generation: 1, payload }).await;
+    assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
+}
+
+#[tokio::test]
+async fn a_signal_that_nobody_claims_is_told() {
+    let scene = scene();
+    let parked = scene.worker.turn(Transmission::signal("nobody", Map::new())).await.outcome;
+    assert!(matches!(parked, TurnOutcome::Buffered { .. }), "{parked:?}");
+    assert_eq!(scene.told().await, BTreeMap::from([("unclaimed_signals", 1)]));
+}
+
+#[tokio::test]
+async fn a_row_without_its_pause_is_told() {
+    let scene = scene();
+    let paused = scene.asleep(expense()).await;
+    let callback = Transmission::callback("i", Some(1), approval());
+    assert!(matches!(scene.worker.turn(callback).await.outcome, TurnOutcome::Completed(_)));
+    scene.stage.store.upkeep(&Upkeep::Row(Box::new(paused))).await.unwrap();
+    assert_eq!(scene.told().await, BTreeMap::from([("orphan_timers", 1)]));
+}
