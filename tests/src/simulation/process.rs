@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, Content, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Origins, Response, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
@@ -82,6 +82,7 @@ impl Process {
             base_url: None,
             stream_url: None,
             bell: Bell::default(),
+            origins: Origins::default(),
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
             reads_only: false,
         };
