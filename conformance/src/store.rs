@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_aws::RandomIds;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationWrite, Journal, LeaseRequest,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, IdSource, InvocationWrite, Journal, LeaseRequest,
     LoadedSession, Map, SessionExpectation, SessionId, SessionRecord, SessionWrite, StateStore, StoreError, StoreLayer,
 };
 use jiff::Timestamp;

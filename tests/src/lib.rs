@@ -1,6 +1,6 @@
 //! What the tests of the whole share: a stage on which harnesses live and die over one store, the items of a store as
-//! they are, the records of released versions, stories that survive faults, as much of Lambda as a function sees, and
-//! clients whose streams break.
+//! they are, the records of released versions, stories that survive faults, clients whose streams break, and as much of
+//! Lambda as a function sees.
 
 pub mod lambda;
 pub mod raw;

@@ -84,6 +84,7 @@ impl Process {
             bell: Bell::default(),
             origins: Origins::default(),
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
+            origins: Origins::default(),
             reads_only: false,
         };
         Self { id, server: Server::new(app, wire) }
