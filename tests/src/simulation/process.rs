@@ -82,7 +82,6 @@ impl Process {
             base_url: None,
             stream_url: None,
             bell: Bell::default(),
-            origins: Origins::default(),
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
             origins: Origins::default(),
             reads_only: false,
