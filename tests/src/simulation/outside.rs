@@ -71,12 +71,9 @@ impl Outside {
         let apart = [&b"BLOB#"[..], b"SEGMENT#"].iter().any(|name| body.windows(name.len()).any(|part| part == *name));
         match intent {
             _ if !writes => {}
+            _ if apart && done && operation == "DeleteItem" => self.witness.saw_removal(&*truth),
             // A transaction may hold references to what lies apart, but is never about that.
-            _ if apart && operation != "TransactWriteItems" => {
-                if operation == "DeleteItem" && done {
-                    self.witness.saw_removal(&*truth);
-                }
-            }
+            _ if apart && operation != "TransactWriteItems" => {}
             Some(Intent::Lease { session, request }) => {
                 self.witness.saw(&*truth, Call::Lease { session, request, granted: done });
             }
