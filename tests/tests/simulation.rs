@@ -9,7 +9,7 @@ use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation,
 /// How many seeds every change has to stand.
 const SEEDS: u64 = 300;
 /// How many of them on DynamoDB, where each takes as long as many in memory.
-const SEEDS_ON_DYNAMODB: u64 = 4;
+const SEEDS_ON_DYNAMODB: u64 = 3;
 /// How many seeds may go by until a planted bug shows.
 const UNTIL_FOUND: u64 = 1_000;
 
@@ -50,9 +50,9 @@ fn every_invariant_holds_on_dynamodb() {
     let reports: Vec<Report> = on_all_cores(SEEDS_ON_DYNAMODB, |simulation, seed| simulation.run(seed, &options));
     assert_eq!(reports.len() as u64, SEEDS_ON_DYNAMODB);
     show_the_first_violation(&reports, Store::DynamoDb);
-    let again = Simulation::default().run(0, &options);
-    let first = reports.iter().find(|report| report.seed == 0).expect("the first seed");
-    assert_eq!((first.digest, first.steps), (again.digest, again.steps), "a seed repeats itself there too");
+    let shortest = reports.iter().min_by_key(|report| report.steps).expect("a report");
+    let again = Simulation::default().run(shortest.seed, &options);
+    assert_eq!((shortest.digest, shortest.steps), (again.digest, again.steps), "a seed repeats itself there too");
 }
 
 /// Fails with the steps of the first seed that broke something.
