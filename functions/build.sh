@@ -28,14 +28,22 @@ can_target() {
     }
 }
 
+# The C library of the runtime provided.al2023. Older ones have threads and dynamic loading in libraries of their own,
+# which a program made for them loads at every start.
+glibc=2.34
+# A program at a fixed address needs none of the 22,500 corrections that one which may lie anywhere begins with.
+fixed="-C relocation-model=static"
+
 # build ARCH FOLDER PACKAGE...: packages of one call share what they compile, and the features of it.
 build() {
-    local arch="$1" folder="$2" out zip name package
+    local arch="$1" folder="$2" triple out zip name package
     shift 2
+    triple="$(triple "$arch")"
+    export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<< "$triple")_RUSTFLAGS=$fixed"
     out="$(mktemp -d)"
     # The profile says everything: cargo-lambda's own choices, panic=abort among them, stay out of it.
     PATH="$tools:$PATH" cargo lambda build --locked --profile lambda --disable-optimizations \
-        --target "$(triple "$arch")" --output-format zip --lambda-dir "$out" "${@/#/--package=}"
+        --target "$triple.$glibc" --output-format zip --lambda-dir "$out" "${@/#/--package=}"
     mkdir -p "$folder"
     for zip in "$out"/*/bootstrap.zip; do
         name="$(basename "$(dirname "$zip")")"

@@ -171,7 +171,8 @@ def unknown_shapes(stack):
 
 def events_streamed(stack):
     """a task is approved while the function `stream` tells of it at its own address: every event, in order"""
-    speak = {"authorization": f"Bearer {stack.api_key()}", "harn-agents-protocol-version": "agents-protocol-2026-04-25"}
+    version = {"harn-agents-protocol-version": "agents-protocol-2026-04-25"}
+    speak = version | {"authorization": f"Bearer {stack.api_key()}"}
 
     def ask(path, body):
         answer = stack.door.post(path, body, headers=speak | {"idempotency-key": str(uuid.uuid4())})
@@ -184,7 +185,7 @@ def events_streamed(stack):
     task = ask(f"/v1/sessions/{session['id']}/tasks", work)
     path = f"/v1/tasks/{task['id']}"
     until(lambda: stack.door.get(path, headers=speak).json["status"] == "AUTH_REQUIRED", 30, "the task waits")
-    same(stack.streams.get(f"{path}/stream").status, 401, "a stream without a key")
+    same(stack.streams.get(f"{path}/stream", headers=version).status, 401, "a stream without a key")
     same(stack.streams.post("/v1/workspaces", {"name": "w", "root": "/"}, headers=speak).status, 501, "a write")
     with concurrent.futures.ThreadPoolExecutor(1) as caller:
         streamed = caller.submit(stack.streams.get, f"{path}/stream", headers=speak)

@@ -25,6 +25,7 @@ mod process;
 mod rest;
 mod services;
 mod simulator;
+mod storage;
 mod ticket;
 mod trace;
 mod weather;

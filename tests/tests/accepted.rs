@@ -15,6 +15,7 @@ use dormouse_harness::{DispatchPath, Harness, Mode, SweepScope, Transmission, Tu
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, GrowingLists, InvocationId, InvocationRecord,
     InvocationStatus, InvocationWrite, Journal, LeaseRequest, Map, PausedInvocation, SignalDescriptor, StateStore,
+    limits,
 };
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
@@ -154,6 +155,13 @@ impl Scene {
         turn
     }
 
+    /// Another turn gets the session for so long.
+    async fn lease(&self, duration: Duration) {
+        let now = self.stage.clock.now();
+        let lease = LeaseRequest { owner: "another turn".into(), now, until: now + duration, past: None };
+        self.stage.store.load_session(&"session-1".into(), Some(&lease)).await.unwrap();
+    }
+
     async fn nothing_is_pending(&self) {
         assert_eq!(self.stage.store.list_pending(None, None).await.unwrap().items, []);
     }
@@ -197,7 +205,8 @@ async fn a_job_that_never_sleeps_ends_under_its_claim() {
     assert!(matches!(scene.take_up().await, TurnOutcome::Completed(_)));
     let status = scene.record().await.status;
     assert!(matches!(status, InvocationStatus::Completed { state } if state["answer"] == 1));
-    let lease = LeaseRequest { owner: "next".into(), now: scene.stage.clock.now(), until: scene.stage.clock.now() };
+    let lease =
+        LeaseRequest { owner: "next".into(), now: scene.stage.clock.now(), until: scene.stage.clock.now(), past: None };
     assert!(scene.stage.store.load_session(&"session-1".into(), Some(&lease)).await.is_ok(), "the lease is free");
     scene.nothing_is_pending().await;
 }
@@ -330,12 +339,19 @@ async fn what_takes_longer_than_a_turn_may_is_over() {
 }
 
 #[tokio::test]
+async fn a_lease_that_no_turn_can_need_does_not_keep_it_from_its_session() {
+    let scene = scene();
+    scene.accepted(json!({ "answer": 1 })).await;
+    scene.lease(limits::LEASE + Duration::from_secs(1)).await;
+    let outcome = scene.harness.take_up(&id(), None).await.outcome;
+    assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn it_waits_for_its_session_and_gives_the_work_back_when_that_takes_too_long() {
     let scene = scene();
     scene.accepted(json!({ "answer": 1 })).await;
-    let now = scene.stage.clock.now();
-    let lease = LeaseRequest { owner: "another turn".into(), now, until: now + Duration::from_secs(40) };
-    scene.stage.store.load_session(&"session-1".into(), Some(&lease)).await.unwrap();
+    scene.lease(Duration::from_secs(40)).await;
     let worker = scene.harness.clone();
     let turn = tokio::spawn(async move { worker.take_up(&id(), None).await.outcome });
     while !turn.is_finished() {

@@ -224,7 +224,7 @@ async fn the_lease_of_its_session_is_told() {
     assert_eq!(told().await, None);
     let lease = async |owner: &str, seconds: u64| {
         let now = scene.harness.engine().ports().clock.now();
-        let request = LeaseRequest { owner: owner.into(), now, until: now + Duration::from_secs(seconds) };
+        let request = LeaseRequest { owner: owner.into(), now, until: now + Duration::from_secs(seconds), past: None };
         scene.stage.store.load_session(&session, Some(&request)).await.unwrap();
     };
     lease("worker", 30).await;
@@ -273,7 +273,7 @@ async fn accepted_work_whose_session_is_busy_says_so() {
         (scene.harness.engine().ports().clock.now(), GrowingLists::default(), Journal::default());
     let commit = Commit { id: "c".to_owned(), now, session: None, invocation: Some(write), journal, growing };
     scene.stage.store.commit(&commit).await.unwrap();
-    let lease = LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30) };
+    let lease = LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30), past: None };
     scene.stage.store.load_session(&"session".into(), Some(&lease)).await.unwrap();
     let remarks = scene.harness.diagnose(&"task".into()).await.unwrap().remarks;
     assert_eq!(

@@ -4,10 +4,12 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation};
+use dormouse_tests::simulation::{Fault, Options, PlantedBug, Report, Simulation, Store};
 
 /// How many seeds every change has to stand.
 const SEEDS: u64 = 300;
+/// How many of them on DynamoDB, where each takes as long as many in memory.
+const SEEDS_ON_DYNAMODB: u64 = 3;
 /// How many seeds may go by until a planted bug shows.
 const UNTIL_FOUND: u64 = 1_000;
 
@@ -33,18 +35,36 @@ fn on_all_cores<T: Send>(count: u64, work: impl Fn(&Simulation, u64) -> T + Sync
 fn every_invariant_holds_on_every_seed() {
     let reports: Vec<Report> = on_all_cores(SEEDS, |simulation, seed| simulation.run(seed, &Options::default()));
     assert_eq!(reports.len() as u64, SEEDS);
-    if let Some(report) = reports.iter().filter(|report| report.violation.is_some()).min_by_key(|report| report.seed) {
-        let replayed = Simulation::default().run(report.seed, &Options { readable: true, ..Options::default() });
-        let violation = replayed.violation.as_ref().or(report.violation.as_ref()).expect("a violation");
-        let (seed, trace) = (report.seed, replayed.trace.join("\n"));
-        panic!("{trace}\n\nseed {seed}: {violation}\nreplay it with: make simulate ARGS='--seed {seed}'");
-    }
+    show_the_first_violation(&reports, Store::Memory);
     for (number, fault) in Fault::ALL.iter().enumerate() {
         let struck: u64 = reports.iter().map(|report| report.struck[number]).sum();
         assert!(struck > 0, "in {SEEDS} seeds there was never this fault: {fault}");
     }
     assert!(reports.iter().map(|report| report.tasks).sum::<usize>() > 50, "hardly a task ended");
     assert!(reports.iter().any(|report| report.deepest > 5), "calls never overlapped");
+}
+
+#[test]
+fn every_invariant_holds_on_dynamodb() {
+    let options = Options { store: Store::DynamoDb, ..Options::default() };
+    let reports: Vec<Report> = on_all_cores(SEEDS_ON_DYNAMODB, |simulation, seed| simulation.run(seed, &options));
+    assert_eq!(reports.len() as u64, SEEDS_ON_DYNAMODB);
+    show_the_first_violation(&reports, Store::DynamoDb);
+    let shortest = reports.iter().min_by_key(|report| report.steps).expect("a report");
+    let again = Simulation::default().run(shortest.seed, &options);
+    assert_eq!((shortest.digest, shortest.steps), (again.digest, again.steps), "a seed repeats itself there too");
+}
+
+/// Fails with the steps of the first seed that broke something.
+fn show_the_first_violation(reports: &[Report], store: Store) {
+    let broken = reports.iter().filter(|report| report.violation.is_some());
+    let Some(report) = broken.min_by_key(|report| report.seed) else { return };
+    let options = Options { store, readable: true, ..Options::default() };
+    let replayed = Simulation::default().run(report.seed, &options);
+    let violation = replayed.violation.as_ref().or(report.violation.as_ref()).expect("a violation");
+    let (seed, trace) = (report.seed, replayed.trace.join("\n"));
+    let where_it_was = if store == Store::DynamoDb { " --store dynamodb" } else { "" };
+    panic!("{trace}\n\nseed {seed}: {violation}\nreplay it with: make simulate ARGS='--seed {seed}{where_it_was}'");
 }
 
 #[test]
@@ -65,7 +85,7 @@ fn a_seed_repeats_itself() {
 fn every_planted_bug_is_found() {
     let missed: Vec<_> = on_all_cores(PlantedBug::ALL.len() as u64, |simulation, number| {
         let bug = PlantedBug::ALL[usize::try_from(number).expect("a small number")];
-        let options = Options { planted: Some(bug), ..Options::default() };
+        let options = Options { store: bug.store(), planted: Some(bug), ..Options::default() };
         let found = (0..UNTIL_FOUND).any(|seed| simulation.run(seed, &options).violation.is_some());
         (!found).then_some(bug)
     });

@@ -118,8 +118,12 @@ impl History {
     }
 
     async fn lease(&mut self) {
-        let request =
-            LeaseRequest { owner: self.owner(), now: self.now, until: self.now + SignedDuration::from_secs(30) };
+        let request = LeaseRequest {
+            owner: self.owner(),
+            now: self.now,
+            until: self.now + SignedDuration::from_secs(30),
+            past: None,
+        };
         let id = self.session().into();
         let memory = self.memory.load_session(&id, Some(&request)).await;
         let mut durable = self.durable.load_session(&id, Some(&request)).await;

@@ -107,7 +107,7 @@ impl Scene {
     /// What is told at `target`, up to the block that `is_last`; half of all clients name the cursor in the header.
     async fn read(&self, seed: u64, target: &str, is_last: impl Fn(&Block) -> bool) -> Vec<String> {
         let mut rng = Rng::with_seed(seed);
-        let by_header = seed % 2 == 0;
+        let by_header = seed.is_multiple_of(2);
         let open = async |after: Option<&str>| Some(self.open(target, after, by_header).await);
         let told = read_in_pieces(&mut rng, open, is_last).await;
         told.into_iter().map(|block| block.id).collect()

@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Map, Owner, SessionId, StoredList, limits};
+use crate::{Map, Owner, SessionId, StoredList};
 
 /// The stored form of a session (sessions §2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,14 +53,10 @@ pub struct LeaseRequest {
     pub now: Timestamp,
     /// When the lease ends by itself.
     pub until: Timestamp,
-}
-
-impl LeaseRequest {
-    /// A lease of somebody else that ends later does not count: it was given by a clock that is wrong, and would keep
-    /// the session from everybody. Whoever still works under it finds it lost.
-    pub fn latest(&self) -> Timestamp {
-        self.now.saturating_add(limits::LEASE).unwrap_or(Timestamp::MAX)
-    }
+    /// The end of a lease of somebody else that does not count, because it is [further away](crate::limits::LEASE) than any turn
+    /// needs: a clock was wrong. Whoever works under it finds it lost. Only that very lease is passed over: a request that
+    /// arrives late takes nobody's.
+    pub past: Option<Timestamp>,
 }
 
 /// A lease that was granted.

@@ -175,7 +175,7 @@ checks! {
         a_lease_excludes_others,
         a_renewed_lease_keeps_its_fence,
         an_expired_lease_passes_on_with_a_larger_fence,
-        a_lease_that_no_turn_can_need_does_not_count,
+        a_lease_is_passed_over_only_by_who_names_it,
         a_released_lease_is_free,
         a_lost_lease_fails_the_commit,
         a_lease_alone_makes_no_record,

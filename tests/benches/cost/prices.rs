@@ -1,4 +1,5 @@
-//! What AWS asks, in dollars for a million of each: us-east-1, on demand, without free tiers, as published in 2025.
+//! What AWS asks, in dollars for a million of each: us-east-1, on demand, without free tiers, as published in 2025 (those
+//! of DynamoDB hold since November 2024).
 
 /// DynamoDB, write request units.
 pub(super) const WRITE_UNITS: f64 = 0.625;

@@ -50,7 +50,11 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
 
 impl Command {
     fn options(&self, readable: bool) -> Options {
-        Options { store: self.store, planted: self.plant, readable }
+        let store = match self.plant.map(PlantedBug::store) {
+            Some(Store::DynamoDb) => Store::DynamoDb,
+            Some(Store::Memory) | None => self.store,
+        };
+        Options { store, planted: self.plant, readable }
     }
 }
 

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use super::desk::Desk;
 use super::outside::at_once;
+use super::planted::{self, PlantedBug};
 
 /// The name of the table.
 pub(crate) const TABLE: &str = "dormouse";
@@ -31,9 +32,12 @@ pub(crate) const TABLE: &str = "dormouse";
 /// A request, or what it is answered with.
 pub(crate) type Body = Vec<u8>;
 
-/// The database. Cheap to clone.
+/// The database, and what is wrong with it. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Engine(Database);
+pub(crate) struct Engine {
+    database: Database,
+    planted: Option<PlantedBug>,
+}
 
 /// What the database says: a status and a body; or why nobody knows.
 pub(crate) type Said = Result<(u16, Body), &'static str>;
@@ -49,8 +53,8 @@ impl Engine {
     ///
     /// # Panics
     /// When there is no memory for it.
-    pub(crate) fn new() -> Self {
-        let engine = Self(Database::memory().expect("a database in memory"));
+    pub(crate) fn new(planted: Option<PlantedBug>) -> Self {
+        let engine = Self { database: Database::memory().expect("a database in memory"), planted };
         at_once(ensure_table(&client(engine.clone()), TABLE)).expect("a table");
         engine
     }
@@ -60,9 +64,14 @@ impl Engine {
         DynamoDbStateStore::new(&client(self.clone()), TABLE, StoreConfig { page_size: 1000, ..config() })
     }
 
-    /// Does what `operation` says.
+    /// Does what `operation` says, as far as no bug is in the way.
     pub(crate) fn serve(&self, operation: &str, body: &[u8]) -> (u16, Body) {
-        let db = &self.0;
+        planted::serve(self, self.planted, operation, body)
+    }
+
+    /// Does what `operation` says.
+    pub(crate) fn obey(&self, operation: &str, body: &[u8]) -> (u16, Body) {
+        let db = &self.database;
         let answer = match operation {
             "GetItem" => answer(body, |request| db.get_item(request)),
             "PutItem" => answer(body, |request| db.put_item(request)),

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::dynamodb::{Body, Engine};
 use super::intent::Intent;
 
-use super::planted::LyingStore;
+use super::planted::{self, LyingStore};
 use super::services::Services;
 use super::witness::{Call, Witness};
 use super::{Options, Store};
@@ -45,12 +45,13 @@ impl Outside {
     /// An outside in which nothing has happened.
     pub(crate) fn new(options: &Options) -> Self {
         let store = Arc::new(LyingStore::new(options.planted));
-        let database = (options.store == Store::DynamoDb).then(Engine::new);
+        let database = (options.store == Store::DynamoDb).then(|| Engine::new(options.planted));
         let truth: Arc<dyn Truth> = match &database {
             Some(engine) => Arc::new(engine.truth()),
             None => store.clone(),
         };
-        let (services, witness) = (Services::new(options.planted), Witness::default());
+        let services = Services::new(options.planted);
+        let witness = Witness::new(database.is_some());
         Self { store, database, truth, done: BTreeSet::new(), services, witness }
     }
 
@@ -68,15 +69,12 @@ impl Outside {
         let answer = database.serve(operation, body);
         let writes = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"].contains(&operation);
         let (done, truth) = (answer.0 == 200, self.truth.clone());
-        let apart = [&b"BLOB#"[..], b"SEGMENT#"].iter().any(|name| body.windows(name.len()).any(|part| part == *name));
+        // A transaction may hold references to what lies apart, but is never about that.
+        let apart = operation != "TransactWriteItems" && planted::lies_apart(body);
         match intent {
             _ if !writes => {}
-            // A transaction may hold references to what lies apart, but is never about that.
-            _ if apart && operation != "TransactWriteItems" => {
-                if operation == "DeleteItem" && done {
-                    self.witness.saw_removal(&*truth);
-                }
-            }
+            _ if apart && done && operation == "DeleteItem" => self.witness.saw_removal(),
+            _ if apart => {}
             Some(Intent::Lease { session, request }) => {
                 self.witness.saw(&*truth, Call::Lease { session, request, granted: done });
             }
@@ -102,6 +100,11 @@ impl Outside {
             None => {}
         }
         answer
+    }
+
+    /// Looks for damage that removals have done.
+    pub(crate) fn look_for_damage(&mut self) {
+        self.witness.look_for_damage(&*self.truth);
     }
 
     /// Writes what was there before the run.

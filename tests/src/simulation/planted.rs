@@ -1,12 +1,15 @@
 //! Bugs put in on purpose, to show that the simulation finds them. Ports that lie stand for code that forgot something:
 //! the product itself has no switch for them.
 
+mod request;
 mod store;
 
 use std::fmt;
 
 use dormouse_ports::{Commit, DocumentWrite, InvocationWrite, Journal};
 
+use super::Store;
+pub(crate) use request::{lies_apart, serve};
 pub(crate) use store::LyingStore;
 
 /// A bug that can be put in.
@@ -80,11 +83,17 @@ pub enum PlantedBug {
     RuleNotMade,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
+    /// Of a transaction only the first half of its items is written.
+    TearTransaction,
+    /// Whoever collects what nothing refers to does not see who refers to it.
+    ForgetOwners,
+    /// What nothing refers to is not removed.
+    KeepOrphans,
 }
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -119,7 +128,16 @@ impl PlantedBug {
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::AcknowledgeFailure,
+        Self::TearTransaction,
+        Self::ForgetOwners,
+        Self::KeepOrphans,
     ];
+
+    /// Where it can be put in.
+    pub fn store(self) -> Store {
+        let of_dynamodb = [Self::TearTransaction, Self::ForgetOwners, Self::KeepOrphans];
+        if of_dynamodb.contains(&self) { Store::DynamoDb } else { Store::Memory }
+    }
 }
 
 impl fmt::Display for PlantedBug {

@@ -3,7 +3,7 @@
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_ports::{
-    DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, PartAnswer, SignalState,
+    DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, PartAnswer, PendingRow, SignalState,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -19,16 +19,19 @@ pub(crate) struct Rest<'a> {
     pub(crate) witness: &'a Witness,
     pub(crate) services: &'a Services,
     pub(crate) clients: &'a Clients,
+    /// The whole index of what sleeps.
+    pub(crate) rows: Vec<PendingRow>,
     pub(crate) now: Timestamp,
 }
 
 type Holds = fn(&Rest<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 11] = [
+pub(crate) const AT_REST: [(&str, Holds); 12] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
+    ("who sleeps has one row, and nobody else has any", rows_are_of_sleepers),
     ("a wait belongs to a sleeper", waits_belong_to_sleepers),
     ("a passed deadline was announced", passed_deadlines_were_announced),
     ("whoever sleeps can be woken", sleepers_can_be_woken),
@@ -64,6 +67,15 @@ fn nothing_is_overdue(rest: &Rest<'_>) -> Result<(), String> {
             _ => Ok(()),
         }
     })
+}
+
+fn rows_are_of_sleepers(rest: &Rest<'_>) -> Result<(), String> {
+    let row = |row: &PendingRow| (row.invocation_id.clone(), row.generation);
+    let mut rows: Vec<_> = rest.rows.iter().map(row).collect();
+    rows.sort();
+    let sleepers = rest.witness.invocations.values().filter(|record| !has_ended(record));
+    let wanted: Vec<_> = sleepers.map(|it| (it.paused.invocation_id.clone(), it.paused.generation)).collect();
+    if rows == wanted { Ok(()) } else { Err(format!("{wanted:?} sleep, and there are rows for {rows:?}")) }
 }
 
 /// Nothing is left of waits that are over.

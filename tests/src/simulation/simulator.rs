@@ -17,9 +17,10 @@ use super::executor::Executor;
 use super::outside::Outside;
 use super::process::{Message, Process, Reply};
 use super::rest::{AT_REST, Rest};
+use super::storage;
 use super::trace::Trace;
 use super::weather::Fault;
-use super::witness::Violation;
+use super::witness::{self, Violation};
 use super::workload;
 use super::world::{ProcessId, World};
 use super::{Options, PlantedBug, Report, Store};
@@ -136,7 +137,8 @@ impl Simulator {
         self.come_to_rest()?;
         let elapsed = self.world.lock().elapsed + BEYOND_DEADLINES;
         self.advance_to(elapsed);
-        self.come_to_rest()
+        self.come_to_rest()?;
+        self.check_storage()
     }
 
     fn come_to_rest(&mut self) -> Result<(), Violation> {
@@ -166,8 +168,16 @@ impl Simulator {
     fn check_rest(&mut self) -> Result<(), Violation> {
         let now = self.world.now();
         let (witness, services) = (&self.outside.witness, &self.outside.services);
-        let rest = Rest { witness, services, clients: &self.clients, now };
+        let rows = witness::rows(&*self.outside.truth);
+        let rest = Rest { witness, services, clients: &self.clients, rows, now };
         AT_REST.iter().try_for_each(|(invariant, holds)| holds(&rest).map_err(|how| Violation { invariant, how }))
+    }
+
+    /// What holds when there is nothing more to come: the table is then looked at, and grows old.
+    fn check_storage(&mut self) -> Result<(), Violation> {
+        let now = self.world.now();
+        let invariant = "storage holds no orphans";
+        storage::holds_no_orphans(&mut self.outside, now).map_err(|how| Violation { invariant, how })
     }
 
     fn is_idle(&self) -> bool {

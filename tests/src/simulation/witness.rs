@@ -46,7 +46,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) session: Option<Changed<SessionRecord>>,
     /// By how many entries streams grew.
     pub(crate) grown: usize,
-    /// The whole index of what sleeps, now.
+    /// The index of what sleeps, now: at least what it holds of the invocation.
     pub(crate) rows: Vec<PendingRow>,
 }
 
@@ -73,6 +73,10 @@ pub(crate) struct Witness {
     pub(crate) published: Published,
     /// The invocations that somebody has ever gone on with.
     claimed: BTreeSet<InvocationId>,
+    /// Whether something was removed that lay apart from its record, since all records were looked at.
+    removed: bool,
+    /// Whether reading is dear: of the index of what sleeps only what a call concerns is read then.
+    is_frugal: bool,
     /// How many calls changed something.
     pub(crate) changes: u64,
     pub(crate) violation: Option<Violation>,
@@ -104,6 +108,11 @@ pub(crate) struct Parked {
 }
 
 impl Witness {
+    /// A witness who has seen nothing yet; a frugal one reads no more than a call concerns.
+    pub(crate) fn new(is_frugal: bool) -> Self {
+        Self { is_frugal, ..Self::default() }
+    }
+
     /// Takes note of `call`, which has just been answered.
     pub(crate) fn saw(&mut self, store: &dyn Truth, call: Call<'_>) {
         let invocation = invocation_of(call).map(|id| Changed {
@@ -124,7 +133,11 @@ impl Witness {
             Call::Commit { commit, .. } => self.published.look(store, commit),
             Call::Lease { .. } | Call::Claim { .. } | Call::Buffer { .. } => 0,
         };
-        let rows = rows(store);
+        let rows = match &invocation {
+            Some(changed) if self.is_frugal => rows_of(store, changed),
+            None if self.is_frugal => Vec::new(),
+            _ => rows(store),
+        };
         self.note(call, invocation.as_ref(), session.as_ref());
         let sight = Sight { call, witness: self, invocation, session, grown, rows };
         let broken = EVERY_STEP.iter().find_map(|(invariant, holds)| {
@@ -135,19 +148,39 @@ impl Witness {
         self.violation = self.violation.take().or(broken);
     }
 
-    /// Something was removed that lay apart from its record: every record must be whole.
-    pub(crate) fn saw_removal(&mut self, store: &dyn Truth) {
-        let invocations = self.invocations.iter().find(|(id, known)| {
-            at_once(store.load_invocation(id)).map_or(true, |found| found.is_some_and(|found| found != **known))
-        });
-        let sessions = self.sessions.iter().find(|(id, known)| {
-            let loaded = at_once(store.load_session(id, None)).map(|loaded| loaded.record);
-            loaded.map_or(true, |found| found.as_ref() != Some(*known))
-        });
-        let how = invocations.map(|(id, _)| format!("the record of {id} is broken"));
-        let how = how.or_else(|| sessions.map(|(id, _)| format!("session {id} is broken")));
-        let invariant = "nothing is removed that is referred to";
-        self.violation = self.violation.take().or_else(|| how.map(|how| Violation { invariant, how }));
+    /// Something was removed that lay apart from its record.
+    pub(crate) fn saw_removal(&mut self) {
+        self.removed = true;
+    }
+
+    /// Every record must be whole, whatever was removed.
+    pub(crate) fn look_for_damage(&mut self, store: &dyn Truth) {
+        if std::mem::take(&mut self.removed)
+            && let Err(how) = self.look_at_all(store, false)
+        {
+            let invariant = "nothing is removed that is referred to";
+            self.violation.get_or_insert(Violation { invariant, how });
+        }
+    }
+
+    /// Whether every record is as it was; where those have `expired` that ended, every other one.
+    ///
+    /// # Errors
+    /// Which is not.
+    pub(crate) fn look_at_all(&self, store: &dyn Truth, expired: bool) -> Result<(), String> {
+        for (id, known) in self.invocations.iter().filter(|(_, record)| !expired || !has_ended(record)) {
+            let found = at_once(store.load_invocation(id)).map_err(|error| format!("{id}: {error}"))?;
+            if found.as_ref() != Some(known) {
+                return Err(format!("{id} was {known:?} and is {found:?}"));
+            }
+        }
+        for (id, known) in &self.sessions {
+            let found = at_once(store.load_session(id, None)).map_err(|error| format!("session {id}: {error}"))?.record;
+            if found.as_ref() != Some(known) {
+                return Err(format!("session {id} was {known:?} and is {found:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether pause `generation` of `id` is over.
@@ -256,6 +289,15 @@ impl Witness {
             Call::Lease { .. } | Call::Commit { .. } | Call::Claim { .. } | Call::Buffer { .. } => {}
         }
     }
+}
+
+/// The rows of an invocation in the index of what sleeps, where it has or had them.
+fn rows_of(store: &dyn Truth, changed: &Changed<InvocationRecord>) -> Vec<PendingRow> {
+    let records = [&changed.before, &changed.after].into_iter().flatten();
+    let mut rows: Vec<PendingRow> =
+        records.filter_map(|record| at_once(store.pending_row(&record.paused)).ok().flatten()).collect();
+    rows.dedup();
+    rows
 }
 
 /// The whole index of what sleeps.

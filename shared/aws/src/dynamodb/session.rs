@@ -106,11 +106,11 @@ impl DynamoDbStateStore {
 fn grant(id: &SessionId, request: &LeaseRequest) -> Write {
     let change = "SET lease_owner = :owner, lease_until = :until, fence = if_not_exists(fence, :zero) + :one";
     Write::update(&Key::session(id), change)
-        .when("attribute_not_exists(lease_owner) OR lease_until <= :now OR lease_until > :latest")
+        .when("attribute_not_exists(lease_owner) OR lease_until <= :now OR lease_until = :past")
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
         .with(":now", time_value(request.now))
-        .with(":latest", time_value(request.latest()))
+        .with(":past", time_value(request.past.unwrap_or(request.now)))
         .with(":zero", number_value(0))
         .with(":one", number_value(1))
 }

@@ -27,11 +27,10 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     check_reachable(&draft, &entry, &edges)?;
     let warnings = check_projections(&draft)?;
     check_migrations(&draft)?;
-    let digest = digest(&draft, &entry, &edges);
     let nodes = assemble(draft.nodes, &edges, &draft.middleware);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
     Ok(CompiledGraph::new(
-        (draft.name, draft.schema, digest),
+        (draft.name, draft.schema),
         (entry_index, nodes),
         (draft.sessions, draft.checkpoints, draft.upgrade),
         warnings,
@@ -171,12 +170,13 @@ fn bind_parts(mut work: Work, name: &str) -> Work {
 }
 
 /// A digest of the graph's shape: names, kinds, static edges, fields and reducers, and the shapes of subgraphs.
-fn digest(draft: &GraphBuilder, entry: &str, edges: &Edges) -> String {
-    let mut text = format!("graph {} entry {entry} version {}\n", draft.name, draft.schema.version());
-    for (name, field) in draft.schema.fields() {
+pub(super) fn digest(graph: &CompiledGraph) -> String {
+    let (name, entry, schema) = (graph.name(), &graph.as_subgraph().entry_node, graph.schema());
+    let mut text = format!("graph {name} entry {entry} version {}\n", schema.version());
+    for (name, field) in schema.fields() {
         let _ = writeln!(text, "field {name:?} {} {:?}", field.field_type, field.reducer);
     }
-    for (name, node) in &draft.nodes {
+    for (name, node) in graph.nodes() {
         let kind = match &node.work {
             Work::Node(_) => "node".to_owned(),
             Work::Subgraph { .. } => "subgraph".to_owned(),
@@ -184,10 +184,10 @@ fn digest(draft: &GraphBuilder, entry: &str, edges: &Edges) -> String {
             Work::Branches(branches) => format!("{branches:?}"),
         };
         let inner: Vec<_> = node.work.inner().map(CompiledGraph::digest).collect();
-        let target = match edges.get(name) {
-            Some(DraftEdge::Static(Target::Node(to))) => to,
-            Some(DraftEdge::Conditional(_)) => "?",
-            Some(DraftEdge::Static(Target::End)) | None => "END",
+        let target = match &node.edge {
+            Edge::To(index) => graph.nodes().get_index(*index).map_or("END", |(name, _)| &**name),
+            Edge::Route(_) => "?",
+            Edge::End => "END",
         };
         let _ = writeln!(text, "node {name:?} {kind} {inner:?} -> {target:?}");
     }

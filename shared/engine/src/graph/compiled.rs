@@ -1,9 +1,10 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
+use super::compile::digest;
 use super::migrations::Migrated;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Route};
@@ -14,7 +15,8 @@ use crate::{EngineError, StateSchema};
 pub struct CompiledGraph {
     /// What observers know of it.
     shown: Arc<Subgraph>,
-    digest: String,
+    /// Made when somebody asks: most turns that only look do not.
+    digest: OnceLock<String>,
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
@@ -88,7 +90,7 @@ impl fmt::Debug for CompiledGraph {
 
 impl CompiledGraph {
     pub(super) fn new(
-        (name, schema, digest): (Arc<str>, StateSchema, String),
+        (name, schema): (Arc<str>, StateSchema),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
         (sessions, checkpoints, upgrade): (Option<SessionPolicy>, Checkpoints, UpgradePolicy),
         warnings: Vec<String>,
@@ -96,7 +98,7 @@ impl CompiledGraph {
         let entry_node = nodes.get_index(entry).map_or_else(|| "".into(), |(name, _)| name.clone());
         Self {
             shown: Arc::new(Subgraph { name, entry_node }),
-            digest,
+            digest: OnceLock::new(),
             schema,
             entry,
             nodes,
@@ -116,7 +118,7 @@ impl CompiledGraph {
 
     /// Digest of its shape, in hexadecimal; stored with every pause.
     pub fn digest(&self) -> &str {
-        &self.digest
+        self.digest.get_or_init(|| digest(self))
     }
 
     /// The schema of its state.
@@ -161,6 +163,10 @@ impl CompiledGraph {
     /// The names of its nodes in the order of their declaration.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(AsRef::as_ref)
+    }
+
+    pub(super) fn nodes(&self) -> &IndexMap<Arc<str>, CompiledNode> {
+        &self.nodes
     }
 
     /// The graphs that its nodes run.

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_ports::{
     Category, CommitError, GrowingLists, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, SessionExpectation,
-    SessionId, SessionRecord, SessionWrite, StoreError, StoredList,
+    SessionId, SessionRecord, SessionWrite, StoreError, StoredList, limits,
 };
 use serde_json::Value;
 
@@ -45,10 +45,7 @@ impl SessionRun {
         terms: Option<&LeaseTerms>,
     ) -> Result<Option<Arc<Self>>, EngineError> {
         let (Some(_), Some(session_id)) = (graph.sessions(), session_id) else { return Ok(None) };
-        let now = engine.ports().clock.now();
-        let request = terms.map(|terms| LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration });
-        let loaded = engine.ports().store.load_session(session_id, request.as_ref()).await.map_err(load_failed)?;
-        let LoadedSession { record, lease, stored, .. } = loaded;
+        let LoadedSession { record, lease, stored, .. } = load(engine, session_id, terms).await.map_err(load_failed)?;
         let session = Self {
             engine: engine.clone(),
             graph: graph.clone(),
@@ -270,6 +267,23 @@ fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'
     let now = mine.as_array()?;
     let grew = matches!(field.reducer, Reducer::Append | Reducer::ConcatFlatten) && now.starts_with(before);
     grew.then(|| &now[before.len()..])
+}
+
+/// Reads the session, and leases it on `terms`. A lease that lasts longer than any turn needs was given by a clock that is
+/// wrong, and is passed over; it is compared with the present once it was read.
+async fn load(engine: &Engine, id: &SessionId, terms: Option<&LeaseTerms>) -> Result<LoadedSession, StoreError> {
+    let (store, clock) = (&engine.ports().store, &engine.ports().clock);
+    let Some(terms) = terms else { return store.load_session(id, None).await };
+    let now = clock.now();
+    let request = LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration, past: None };
+    match store.load_session(id, Some(&request)).await {
+        Err(StoreError::LeaseHeld { until }) if until > clock.now() + limits::LEASE => {
+            let now = clock.now();
+            let request = LeaseRequest { now, until: now + terms.duration, past: Some(until), ..request };
+            store.load_session(id, Some(&request)).await
+        }
+        loaded => loaded,
+    }
 }
 
 fn load_failed(error: StoreError) -> EngineError {

@@ -183,7 +183,7 @@ pub(super) async fn session(store: &Store, id: &str) -> Option<SessionRecord> {
 
 /// A request for a lease at `now` seconds, for a minute.
 pub(super) fn lease_for(owner: &str, now: i64) -> LeaseRequest {
-    LeaseRequest { owner: Owner::from(owner), now: at(now), until: at(now + 60) }
+    LeaseRequest { owner: Owner::from(owner), now: at(now), until: at(now + 60), past: None }
 }
 
 /// Writes `write` alone.

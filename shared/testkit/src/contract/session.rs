@@ -104,14 +104,11 @@ pub(super) async fn an_expired_lease_passes_on_with_a_larger_fence(store: Store)
     assert!(third.fence > second.fence, "{third:?} after {second:?}");
 }
 
-pub(super) async fn a_lease_that_no_turn_can_need_does_not_count(store: Store) {
-    let longest = LeaseRequest { until: lease_for("first", 0).latest(), ..lease_for("first", 0) };
-    let first = leased(&store, &longest).await;
-    assert!(matches!(load(&store, &lease_for("second", 0)).await, Err(StoreError::LeaseHeld { .. })));
-    // The clock of the first one is ahead by an hour.
-    let renewed = leased(&store, &LeaseRequest { until: at(3600), ..lease_for("first", 0) }).await;
-    assert_eq!(renewed, first);
-    let second = leased(&store, &lease_for("second", 1)).await;
+pub(super) async fn a_lease_is_passed_over_only_by_who_names_it(store: Store) {
+    let first = leased(&store, &lease_for("first", 0)).await;
+    let past = |end| LeaseRequest { past: Some(at(end)), ..lease_for("second", 1) };
+    assert!(matches!(load(&store, &past(59)).await, Err(StoreError::LeaseHeld { .. })));
+    let second = leased(&store, &past(60)).await;
     assert!(second.fence > first.fence, "{second:?} after {first:?}");
     let outcome = write_session(&store, "save", under(&first, true)).await;
     assert!(matches!(outcome, Err(CommitError::LeaseLost)), "{outcome:?}");

@@ -14,7 +14,7 @@ pub(super) struct SessionRow {
 impl SessionRow {
     /// Grants or renews the lease; a renewed lease keeps its fence.
     pub(super) fn lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
-        let counts = |until: Timestamp| request.now < until && until <= request.latest();
+        let counts = |until: Timestamp| request.now < until && request.past != Some(until);
         match &self.holder {
             Some((owner, until)) if counts(*until) && *owner != request.owner => {
                 return Err(StoreError::LeaseHeld { until: *until });

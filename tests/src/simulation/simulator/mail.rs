@@ -115,7 +115,7 @@ impl Simulator {
     pub(super) fn receive(&mut self, source: Source, reply: Option<Reply>) -> Result<(), Violation> {
         self.note_reply(source, reply.as_ref());
         match source {
-            Source::Sweep => {}
+            Source::Sweep => self.outside.look_for_damage(),
             Source::Errand(index) => {
                 self.clients.errands[index].in_flight -= 1;
                 let verdict = match reply {
