@@ -92,7 +92,7 @@ impl Past {
     async fn a_poll_that_was_half_answered_is_decided(&self) {
         let grace = Transmission::callback("asleep-poll", None, map(json!({ "vote": "no" })));
         let state = self.completes(Transmission { part: Some("grace".to_owned()), ..grace }).await;
-        assert_eq!(state["votes"], json!({ "ada": { "vote": "yes" }, "grace": { "vote": "no" } }));
+        assert_eq!(state["votes"]["answers"], json!({ "ada": { "vote": "yes" }, "grace": { "vote": "no" } }));
     }
 
     async fn what_was_accepted_is_begun(&self) {
