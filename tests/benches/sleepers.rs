@@ -141,8 +141,19 @@ fn processor_times() -> (f64, f64) {
     (ours, all - ours)
 }
 
+/// Where the store runs. A runtime must not wait for its end inside of another one.
+struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(threads) = self.0.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
 struct Bench {
-    _threads: Runtime,
+    _threads: Threads,
     embedded: EmbeddedDynamoDb,
     harness: Harness,
     meter: Meter,
@@ -168,7 +179,7 @@ impl Bench {
         let graphs = GraphRegistry::new([Arc::new(graph())]);
         let (subscriptions, bus) = (Arc::new(MemorySubscriptions::default()), Arc::new(MemoryBus::default()));
         let harness = Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Stateless));
-        let bench = Self { _threads: threads, embedded, harness, meter };
+        let bench = Self { _threads: Threads(Some(threads)), embedded, harness, meter };
         bench.suspend(MODEL).await;
         bench.sweep(SweepScope::Everything).await;
         bench.fill(count - 1).await;
