@@ -246,7 +246,7 @@ impl History {
         let number = self.dice.roll(12);
         let paused = Box::new(self.pause(number, generation));
         let owner = self.owner();
-        match self.dice.roll(14) {
+        match self.dice.roll(15) {
             0 | 1 => {
                 let paused = Box::new(self.pause(number, 1));
                 let claim = self.dice.one_in(3).then(|| self.born_claim());
@@ -281,6 +281,7 @@ impl History {
                 let (invocation_id, payload) = (paused.invocation_id, self.payload());
                 InvocationWrite::Deliver { invocation_id, generation: generation.max(1), answered, payload }
             }
+            13 => InvocationWrite::Hold { invocation_id: paused.invocation_id, generation, owner },
             _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
         }
     }

@@ -117,6 +117,7 @@ impl Chronicle {
                 InvocationWrite::Accept { .. }
                 | InvocationWrite::Deliver { .. }
                 | InvocationWrite::Release { .. }
+                | InvocationWrite::Hold { .. }
                 | InvocationWrite::Advance { .. }
                 | InvocationWrite::Answer { .. }
                 | InvocationWrite::Forestall { .. }
@@ -127,19 +128,21 @@ impl Chronicle {
         told.and_then(|()| ledger.close()).map(|(_, journal)| Some(journal)).map_err(corrupt)
     }
 
-    /// Tells that the wait of a task is over. That it is told matters less than that it goes on.
-    async fn tell_woken(&self, id: &TaskId, request: &ClaimRequest) -> Result<(), CommitError> {
+    /// Tells that the wait of a task is over, as long as the claim holds: who tells it late would tell of a task that sleeps
+    /// again. That it is told matters less than that it goes on.
+    async fn tell_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
         let Some((mut task, mut ledger)) = self.open(id, request.now).await? else { return Ok(()) };
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
         ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
         let journal = ledger.put_task(&task).and_then(|()| ledger.close()).map_err(corrupt)?.1;
+        let (invocation_id, owner) = (request.invocation_id.clone(), request.owner.clone());
         let commit = Commit {
             id: format!("{}-woken", request.owner),
             now: request.now,
             session: None,
-            invocation: None,
+            invocation: Some(InvocationWrite::Hold { invocation_id, generation, owner }),
             journal,
             growing: dormouse_ports::GrowingLists::default(),
         };
@@ -173,6 +176,7 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         | InvocationWrite::Advance { .. }
         | InvocationWrite::Answer { .. }
         | InvocationWrite::Forestall { .. }
+        | InvocationWrite::Hold { .. }
         | InvocationWrite::Unstored { .. } => None,
     }
 }
@@ -245,9 +249,9 @@ impl StoreLayer for Chronicle {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let outcome = self.store.claim(request).await?;
-        if let (ClaimOutcome::Granted(_), Some(_), Some(task)) =
+        if let (ClaimOutcome::Granted(record), Some(_), Some(task)) =
             (&outcome, &request.payload, task_called(&request.invocation_id))
-            && let Err(error) = self.tell_woken(&task, request).await
+            && let Err(error) = self.tell_woken(&task, record.paused.generation, request).await
         {
             tracing::info!(%error, %task, "that the task goes on is told with what comes of it");
         }

@@ -432,6 +432,16 @@ pub enum InvocationWrite {
         /// Who claimed it.
         owner: Owner,
     },
+    /// It stays as it is: only the condition that the claim is still the worker's. What else the commit writes is true as
+    /// long as it is.
+    Hold {
+        /// Whom.
+        invocation_id: InvocationId,
+        /// In which of its pauses.
+        generation: u64,
+        /// Who claimed it.
+        owner: Owner,
+    },
 }
 
 impl InvocationWrite {
@@ -446,6 +456,7 @@ impl InvocationWrite {
             | Self::Answer { paused, .. }
             | Self::Cancel { paused, .. } => &paused.invocation_id,
             Self::Release { invocation_id, .. }
+            | Self::Hold { invocation_id, .. }
             | Self::Deliver { invocation_id, .. }
             | Self::Forestall { invocation_id, .. }
             | Self::Unstored { invocation_id } => invocation_id,

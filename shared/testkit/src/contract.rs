@@ -119,6 +119,7 @@ checks! {
         another_generation_is_settled,
         a_later_pause_settles_an_earlier_one,
         a_released_claim_forgets_its_payload,
+        a_claim_is_held_by_its_owner_alone,
         concurrent_claims_give_exactly_one,
     ],
     finish: [

@@ -386,6 +386,9 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::Deliver { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} is given its input")
         }
+        InvocationWrite::Hold { invocation_id, generation, .. } => {
+            format!("{invocation_id}#{generation} is still claimed")
+        }
         InvocationWrite::Unstored { invocation_id } => format!("{invocation_id} ends without ever having slept"),
         InvocationWrite::Advance { paused, wake } => {
             format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())

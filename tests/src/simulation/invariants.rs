@@ -205,7 +205,9 @@ fn is_cancellation(commit: &Commit) -> bool {
 
 fn claimant(write: &InvocationWrite) -> Option<&Owner> {
     match write {
-        InvocationWrite::Complete { owner, .. } | InvocationWrite::Release { owner, .. } => Some(owner),
+        InvocationWrite::Complete { owner, .. }
+        | InvocationWrite::Release { owner, .. }
+        | InvocationWrite::Hold { owner, .. } => Some(owner),
         InvocationWrite::Fail { owner, .. } => owner.as_ref(),
         InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
         InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }

@@ -5,6 +5,7 @@
 mod durable;
 mod events;
 mod idempotency;
+mod late;
 mod parts;
 mod refusals;
 mod resources;

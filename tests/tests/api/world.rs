@@ -24,7 +24,7 @@ pub(crate) struct World {
     pub(crate) subscriptions: Arc<MemorySubscriptions>,
     records: Arc<dyn Records>,
     /// The store, where it is in memory.
-    memory: Option<Arc<MemoryStore>>,
+    pub(crate) memory: Option<Arc<MemoryStore>>,
     /// How many calls for work were taken.
     taken: Mutex<usize>,
 }

@@ -243,13 +243,13 @@ async fn tasks(scene: &Scene) {
     let session = format!("/v1/sessions/{}", text(&session, "id"));
     let part = json!({ "type": "text", "text": noise() });
     post(&format!("{session}/messages"), json!({ "message": { "role": "user", "parts": [part] } })).await;
-    let begin = async || {
-        let task = post(&format!("{session}/tasks"), json!({ "input": { "within": "PT1H" } })).await;
+    let begin = async |within: &str| {
+        let task = post(&format!("{session}/tasks"), json!({ "input": { "within": within } })).await;
         let id = text(&task, "id").to_owned();
         scene.wakeup.app.wakeup(work(&id), None).await.unwrap();
         id
     };
-    let id = begin().await;
+    let id = begin("PT1H").await;
     let signalled = async |what: &str, id: &str| {
         let signal = json!({ "signal_id": format!("{what}-{id}"), "payload": {}, "event_id": "e" });
         scene.signal.app.event(json!({ "dormouse_signal": signal }), None).await.unwrap()["status"].clone()
@@ -259,12 +259,14 @@ async fn tasks(scene: &Scene) {
     let answer = json!({ "kind": "input", "message": { "role": "user", "parts": [answer] } });
     post(&format!("/v1/tasks/{id}/messages"), answer).await;
     assert_eq!(scene.wakeup.app.wakeup(work(&id), None).await.unwrap()["status"], "completed");
-    let other = begin().await;
+    let other = begin("PT1H").await;
     assert_eq!(
         (signalled("ask", &other).await, signalled("parcel", &other).await),
         ("suspended".into(), "completed".into())
     );
-    post(&format!("/v1/tasks/{}/cancel", begin().await), json!({})).await;
+    let due = json!({ "dormouse_wakeup": { "invocation_id": begin("PT0S").await, "generation": 1 } });
+    assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
+    post(&format!("/v1/tasks/{}/cancel", begin("PT1H").await), json!({})).await;
     for function in [&scene.inbound, &scene.stream] {
         let (_, events) = function.speak(&key, "GET", &format!("{session}/events"), &Value::Null).await;
         let after = format!("{session}/events/stream?after_event_id={}", text(&events["data"][0], "id"));

@@ -279,6 +279,11 @@ pub(super) fn end_write(
     })
 }
 
+/// The condition that `owner` has claimed the invocation in that pause.
+pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> Write {
+    claimed(Write::check(&Key::invocation(id)), owner, generation)
+}
+
 /// Demands that nothing is stored of an invocation.
 pub(super) fn absence(id: &InvocationId) -> Write {
     Write::check(&Key::invocation(id)).when(ABSENT)

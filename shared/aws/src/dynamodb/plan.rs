@@ -126,6 +126,9 @@ impl<'a> Plan<'a> {
             InvocationWrite::Unstored { invocation_id } => {
                 self.parts.push((Part::Invocation, invocation::absence(invocation_id)));
             }
+            InvocationWrite::Hold { invocation_id, generation, owner } => {
+                self.parts.push((Part::Invocation, invocation::claim_check(invocation_id, *generation, owner)));
+            }
             InvocationWrite::Advance { paused, wake } => {
                 let change = invocation::advance_write(encoder, paused, wake, id)?;
                 self.change_invocation(&paused.invocation_id, change);

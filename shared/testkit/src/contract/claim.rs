@@ -1,4 +1,4 @@
-use dormouse_ports::{Claim, ClaimOutcome, ClaimRequest, InvocationStatus, InvocationWrite, Owner};
+use dormouse_ports::{Claim, ClaimOutcome, ClaimRequest, CommitError, InvocationStatus, InvocationWrite, Owner};
 use futures::future::join_all;
 
 use super::scene::{
@@ -100,6 +100,24 @@ pub(super) async fn a_released_claim_forgets_its_payload(store: Store) {
     let record = granted(store.claim(&request).await.expect("the store answers"));
     let InvocationStatus::Resuming(claim) = record.status else { panic!("not resuming") };
     assert_eq!(Some(claim.payload), request.payload);
+}
+
+pub(super) async fn a_claim_is_held_by_its_owner_alone(store: Store) {
+    let hold = |generation, owner: &str| InvocationWrite::Hold {
+        invocation_id: "i1".into(),
+        generation,
+        owner: Owner::from(owner),
+    };
+    let write = async |id: &str, hold| store.commit(&commit(id, None, Some(hold))).await;
+    assert!(matches!(write("nobody", hold(1, "first")).await, Err(CommitError::InvocationConflict)));
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    assert!(matches!(write("asleep", hold(1, "first")).await, Err(CommitError::InvocationConflict)));
+    claimed(&store, "i1", "first").await;
+    let before = invocation(&store, "i1").await;
+    write("held", hold(1, "first")).await.expect("the claim is its own");
+    assert_eq!(invocation(&store, "i1").await, before, "nothing changes");
+    assert!(matches!(write("another", hold(1, "second")).await, Err(CommitError::InvocationConflict)));
+    assert!(matches!(write("later", hold(2, "first")).await, Err(CommitError::InvocationConflict)));
 }
 
 pub(super) async fn concurrent_claims_give_exactly_one(store: Store) {

@@ -55,7 +55,8 @@ impl Tables {
                 self.check_pause(invocation_id, *generation, None)?;
                 self.check_answered(invocation_id, *answered)
             }
-            InvocationWrite::Release { invocation_id, generation, owner } => {
+            InvocationWrite::Release { invocation_id, generation, owner }
+            | InvocationWrite::Hold { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
             }
         }
@@ -144,7 +145,7 @@ impl Tables {
             Some(InvocationWrite::Release { invocation_id, .. }) => {
                 self.stand(invocation_id, InvocationStatus::Suspended);
             }
-            Some(InvocationWrite::Unstored { .. }) | None => {}
+            Some(InvocationWrite::Unstored { .. } | InvocationWrite::Hold { .. }) | None => {}
         }
         self.journal.apply(&commit.journal);
     }

@@ -166,7 +166,9 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
     match write {
         InvocationWrite::Complete { paused, owner, .. } => Some((paused.invocation_id.clone(), owner)),
         InvocationWrite::Fail { paused, owner: Some(owner), .. } => Some((paused.invocation_id.clone(), owner)),
-        InvocationWrite::Release { invocation_id, owner, .. } => Some((invocation_id.clone(), owner)),
+        InvocationWrite::Release { invocation_id, owner, .. } | InvocationWrite::Hold { invocation_id, owner, .. } => {
+            Some((invocation_id.clone(), owner))
+        }
         InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
             Some((paused.invocation_id.clone(), owner))
         }

@@ -1,0 +1,93 @@
+//! Workers that come to telling of a task only when others have gone on with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_api::Chronicle;
+use dormouse_ports::{
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Map,
+    StateStore, StoreLayer,
+};
+use dormouse_testkit::{ManualClock, MemoryStore};
+use serde_json::json;
+
+use crate::world::{World, text};
+
+const CLAIM: Duration = Duration::from_secs(30);
+
+/// The store of a worker that stalls once before it writes, until its claim is over: meanwhile an heir takes the
+/// invocation over and gives it back.
+struct Stalls {
+    store: Arc<MemoryStore>,
+    clock: Arc<ManualClock>,
+    id: InvocationId,
+    stalled: AtomicBool,
+}
+
+impl Stalls {
+    fn claim(&self, owner: &str) -> ClaimRequest {
+        let now = self.clock.now();
+        ClaimRequest {
+            invocation_id: self.id.clone(),
+            generation: Some(1),
+            owner: owner.into(),
+            now,
+            until: now + CLAIM,
+            payload: Some(Map::new()),
+            answered: None,
+        }
+    }
+
+    async fn heir(&self) {
+        let heir = Chronicle::new(self.store.clone(), self.store.clone(), self.clock.clone());
+        let taken = StoreLayer::claim(&heir, &self.claim("heir")).await.unwrap();
+        assert!(matches!(taken, ClaimOutcome::Granted(_)), "{taken:?}");
+        let (invocation_id, owner) = (self.id.clone(), "heir".into());
+        let commit = Commit {
+            id: "release".to_owned(),
+            now: self.clock.now(),
+            session: None,
+            invocation: Some(InvocationWrite::Release { invocation_id, generation: 1, owner }),
+            journal: Journal::default(),
+            growing: GrowingLists::default(),
+        };
+        StoreLayer::commit(&heir, &commit).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl StoreLayer for Stalls {
+    fn below(&self) -> &dyn StateStore {
+        &*self.store
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        if !self.stalled.swap(true, Ordering::Relaxed) {
+            self.clock.advance(CLAIM);
+            self.heir().await;
+        }
+        self.store.commit(commit).await
+    }
+}
+
+#[tokio::test]
+async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_again() {
+    let (world, session) = World::with_session().await;
+    let state = json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"});
+    let body = json!({"persona_id": "persona_expense-approval", "input": state});
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    world.work().await.unwrap();
+    let (store, clock) = (world.memory.clone().unwrap(), world.clock.clone());
+    let id = InvocationId::from(text(&task["id"]));
+    let stalls = Arc::new(Stalls { store: store.clone(), clock: clock.clone(), id, stalled: AtomicBool::new(false) });
+    let slow = Chronicle::new(stalls.clone(), store, clock);
+    let granted = StoreLayer::claim(&slow, &stalls.claim("slow")).await.unwrap();
+    assert!(matches!(granted, ClaimOutcome::Granted(_)), "{granted:?}");
+    assert!(stalls.stalled.load(Ordering::Relaxed), "it came to telling");
+    let path = format!("/v1/tasks/{}", text(&task["id"]));
+    assert_eq!(world.get(&path).await["status"], "AUTH_REQUIRED");
+    let told = world.told(&format!("{path}/events")).await;
+    assert_eq!(told.last().map(String::as_str), Some("task.auth_required"), "{told:?}");
+}
