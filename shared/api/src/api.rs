@@ -183,10 +183,11 @@ impl Api {
     /// Commits `change`; `None` when somebody else was faster.
     async fn commit(&self, call: &Call, change: Change) -> Result<Option<Answer>, ProtocolError> {
         let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
+        // Also a call that changes nothing is answered the same when its key comes again.
+        journal.documents.extend(self.record(call, status, &body).await?);
         if journal.is_empty() && invocation.is_none() {
             return Ok(Some(Answer::Json(status, body)));
         }
-        journal.documents.extend(self.record(call, status, &body).await?);
         let ports = self.0.harness.engine().ports();
         let (id, now, growing) = (ports.ids.fresh(), call.now, GrowingLists::default());
         match ports.store.commit(&Commit { id, now, session, invocation, journal, growing }).await {

@@ -30,6 +30,19 @@ async fn the_same_key_and_body_get_the_same_answer() {
 }
 
 #[tokio::test]
+async fn what_changed_nothing_is_answered_the_same_again() {
+    let (world, session) = World::with_session().await;
+    let close = format!("{session}/close");
+    world.keyed(&close, &json!({}), "k1").await.unwrap();
+    let Answer::Json(status, closed) = world.keyed(&close, &json!({}), "k2").await.unwrap() else {
+        panic!("a repetition")
+    };
+    world.post(&format!("{session}/fork"), json!({})).await;
+    assert_ne!(world.get(&session).await, closed, "the fork is told in it");
+    assert_eq!(world.keyed(&close, &json!({}), "k2").await, Ok(Answer::Repeated(status, closed)));
+}
+
+#[tokio::test]
 async fn an_answer_stays_what_it_was() {
     let (world, session) = World::with_session().await;
     let body = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}});
