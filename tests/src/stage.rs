@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, Engine, EngineError, Middleware, Next, NodeError, Ports, State, Update};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
-use dormouse_ports::{IdSource, Map, StateStore};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, IdSource, Map, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
 
@@ -87,6 +87,25 @@ impl Stage {
     /// An id that nobody has.
     pub fn fresh_id(&self) -> String {
         self.ids.fresh()
+    }
+
+    /// A worker claims the invocation `id` with `payload`, for 30 seconds, and dies.
+    ///
+    /// # Panics
+    /// When the claim is not granted.
+    pub async fn die_holding(&self, id: &str, payload: Map) {
+        let now = self.clock.now();
+        let request = ClaimRequest {
+            invocation_id: id.into(),
+            generation: None,
+            owner: "dead".into(),
+            now,
+            until: now + Duration::from_secs(30),
+            payload: Some(payload),
+            answered: None,
+        };
+        let claimed = self.store.claim(&request).await;
+        assert!(matches!(claimed, Ok(ClaimOutcome::Granted(_))), "{claimed:?}");
     }
 
     /// Lets so much time pass that every lease and claim of a dead worker is over.

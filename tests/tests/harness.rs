@@ -10,7 +10,7 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Map, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, Map, SignalDescriptor};
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
@@ -72,21 +72,6 @@ impl Scene {
             other => panic!("it did not complete: {other:?}"),
         }
     }
-
-    /// A worker claims the invocation and dies.
-    async fn die_holding(&self, payload: Value) {
-        let now = dormouse_ports::Clock::now(&*self.stage.clock);
-        let request = ClaimRequest {
-            invocation_id: "i".into(),
-            generation: None,
-            owner: "dead".into(),
-            now,
-            until: now + Duration::from_secs(30),
-            payload: Some(map(payload)),
-            answered: None,
-        };
-        assert!(matches!(self.stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
-    }
 }
 
 fn signal(answer: Value) -> Transmission {
@@ -117,7 +102,7 @@ async fn a_sweep_tells_how_long_the_oldest_slept_and_how_late_it_wakes() {
 async fn a_signal_that_came_in_time_stands_even_if_its_worker_died_and_the_time_is_up() {
     let scene = scene().asleep().await;
     scene.stage.clock.advance(Duration::from_secs(3590));
-    scene.die_holding(json!({ "answer": 5 })).await;
+    scene.stage.die_holding("i", map(json!({ "answer": 5 }))).await;
     scene.stage.clock.advance(Duration::from_secs(20));
     let early = scene.harness.sweep(SweepScope::Due).await.unwrap();
     assert_eq!((early.woken, early.failed), (0, 1), "the claim still stands");

@@ -8,7 +8,7 @@ use dormouse_engine::{
     CompiledGraph, END, NodeError, Reducer, SessionConcurrency, SessionPolicy, TypedGraph, Update, suspend,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, InvocationId, Map, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, Map, SignalDescriptor, StateStore};
 use dormouse_testkit::{Fault, FaultyStore};
 use dormouse_tests::{Stage, map};
 use serde::{Deserialize, Serialize};
@@ -115,17 +115,7 @@ async fn a_payload_is_not_blamed_for_the_one_that_a_dead_worker_left() {
     let stage = Stage::default();
     let harness = journal_on(&stage);
     harness.turn(begin("journal", "i", Some("s"))).await;
-    let now = stage.clock.now();
-    let request = ClaimRequest {
-        invocation_id: InvocationId::from("i"),
-        generation: None,
-        owner: "dead".into(),
-        now,
-        until: now + std::time::Duration::from_secs(30),
-        payload: Some(map(json!({ "answer": 1 }))),
-        answered: None,
-    };
-    assert!(matches!(stage.store.claim(&request).await.unwrap(), ClaimOutcome::Granted(_)));
+    stage.die_holding("i", map(json!({ "answer": 1 }))).await;
     stage.outlive_leases();
     let turn = harness.turn(answer("i", json!("fits"))).await;
     assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
 use dormouse_ports::{
-    ClaimRequest, Clock, Commit, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, StateStore, Upkeep,
+    Clock, Commit, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, StateStore, Upkeep,
 };
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -129,17 +129,7 @@ async fn a_pause_whose_event_is_lost_grows_old() {
 async fn a_worker_that_died_over_a_claim_is_told() {
     let scene = scene();
     scene.asleep(expense()).await;
-    let now = scene.stage.clock.now();
-    let request = ClaimRequest {
-        invocation_id: "i".into(),
-        generation: None,
-        owner: "dead".into(),
-        now,
-        until: now + Duration::from_secs(30),
-        payload: Some(approval()),
-        answered: None,
-    };
-    scene.stage.store.claim(&request).await.unwrap();
+    scene.stage.die_holding("i", approval()).await;
     assert_eq!(scene.told().await, BTreeMap::from([("expired_claims", 1)]));
 }
 
