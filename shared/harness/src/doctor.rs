@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
+use crate::sweep::since;
 use crate::{Fate, Harness, Transmission, TurnError, TurnOutcome};
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
@@ -264,7 +265,8 @@ impl Harness {
         Ok(())
     }
 
-    /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn that runs or died.
+    /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn
+    /// that runs or died.
     async fn look_at_lease(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
         let Some(session) = &paused.session_id else { return Ok(()) };
         let loaded = self.engine().ports().store.load_session(session, None).await.map_err(store_failed)?;
@@ -394,11 +396,6 @@ fn said(outcome: TurnOutcome) -> Result<String, TurnError> {
 
 fn remark(finding: Finding, sentence: String) -> Remark {
     Remark { finding, sentence }
-}
-
-/// From `instant` to `now`; nothing when it lies ahead.
-fn since(instant: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(instant)).unwrap_or_default()
 }
 
 /// For whom a healthy pause waits, since when and until when.

@@ -121,7 +121,7 @@ impl SweepSummary {
 }
 
 /// From `instant` to `now`; nothing when it lies ahead.
-fn since(instant: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn since(instant: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(instant)).unwrap_or_default()
 }
 
