@@ -1,8 +1,9 @@
 //! Between HTTP and the operations: everything that is the same for all of them.
 //!
-//! A browser that asks whether a page may ask is answered first. A request is looked at in this order, and the first objection is the answer: path and method (404, 405), version
-//! (426), key (401), scope (403), query (400), body (413, 415, 400), idempotency key (400). Nothing is written before
-//! all of it is in order. Every response carries the id of the request, in `x-request-id` and in the body of a refusal.
+//! A browser that asks whether a page may ask is answered first. A request is looked at in this order, and the first
+//! objection is the answer: path and method (404, 405), version (426), key (401), scope (403), query (400), body (413,
+//! 415, 400), idempotency key (400). Nothing is written before all of it is in order. Every response carries the id of
+//! the request, in `x-request-id` and in the body of a refusal.
 
 mod admit;
 mod card;

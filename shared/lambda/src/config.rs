@@ -36,8 +36,9 @@ const KEY: usize = 16;
 /// | `AWS_ENDPOINT_URL` | where the services are instead; optional, also with `_DYNAMODB`, `_EVENTBRIDGE` or `_SCHEDULER` behind it |
 /// | `AWS_LAMBDA_RUNTIME_API`, `AWS_LAMBDA_FUNCTION_NAME`, `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | read by the runtime, checked here; Lambda sets them |
 ///
-/// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service. `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans,
-/// are read by [`telemetry`](crate::telemetry). Secrets are not shown when a configuration is printed.
+/// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service.
+/// `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans, are read by [`telemetry`](crate::telemetry). Secrets are not
+/// shown when a configuration is printed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The table that holds all state.
