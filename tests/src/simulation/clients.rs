@@ -134,12 +134,13 @@ impl Clients {
         }
     }
 
-    /// Lets each of those who were asked answer once, twice or never, in one way or another.
+    /// Lets each of those who were asked answer once, twice or never, in one way or another: often all at once.
     fn vote(&mut self, told: &Told<'_>, now: Duration, chance: &mut fastrand::Rng) {
+        let spread = if chance.bool() { 10 } else { 5_000 };
         for (part, address) in &told.parts {
             for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
                 let mut payload = self.answer(told.graph);
-                if chance.u8(..6) == 0 {
+                if chance.u8(..3) == 0 {
                     payload.insert("veto".to_owned(), true.into());
                 }
                 let signal_id = format!("{}/{part}", told.signal_id);
@@ -152,7 +153,7 @@ impl Clients {
                         Wish::Answer { invocation, generation, part, address, payload }
                     }
                 };
-                self.wish(now + Duration::from_millis(chance.u64(0..5_000)), wish);
+                self.wish(now + Duration::from_millis(chance.u64(0..spread)), wish);
             }
         }
     }

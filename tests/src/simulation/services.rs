@@ -140,11 +140,11 @@ impl Services {
         }
     }
 
-    /// Turns schedules that fell due into parcels; those that `lost` names are forgotten.
-    pub(crate) fn fire(&mut self, now: Timestamp, elapsed: Duration, mut lost: impl FnMut() -> bool) {
+    /// Turns schedules that fell due into parcels, as many of each as `times` says: none of one that is lost.
+    pub(crate) fn fire(&mut self, now: Timestamp, elapsed: Duration, mut times: impl FnMut() -> u8) {
         for ((id, generation, _), at) in self.schedules.extract_if(.., |_, at| *at <= now).collect::<Vec<_>>() {
-            if !lost() {
-                let wakeup = json!({ "invocation_id": id, "generation": generation, "due_at": at });
+            let wakeup = json!({ "invocation_id": id, "generation": generation, "due_at": at });
+            for _ in 0..times() {
                 self.keep(Function::Wakeup, json!({ "dormouse_wakeup": wakeup }), elapsed);
             }
         }

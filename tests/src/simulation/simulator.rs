@@ -259,8 +259,9 @@ impl Simulator {
                 self.send_sweep(scope);
                 Ok(())
             }
-            // Where a claim has run out, its worker and whoever takes it over may meet.
-            36..70 if self.stormy && self.outside.witness.has_expired_claims(self.world.now()) => {
+            // Where a claim has run out, its worker and whoever takes it over may meet; where a pause has fallen due, its
+            // timer and the sweep.
+            36..70 if self.stormy && self.outside.witness.has_work_for_a_sweep(self.world.now()) => {
                 self.send_sweep("everything");
                 Ok(())
             }

@@ -204,9 +204,11 @@ impl Witness {
         self.claimed.contains(&id.into())
     }
 
-    /// Whether a claim has run out.
-    pub(crate) fn has_expired_claims(&self, now: Timestamp) -> bool {
-        self.claims().any(|claim| claim.until <= now)
+    /// Whether a claim has run out, or somebody sleeps who has fallen due.
+    pub(crate) fn has_work_for_a_sweep(&self, now: Timestamp) -> bool {
+        let is_due = |record: &InvocationRecord| record.paused.wake.due.as_ref().is_some_and(|due| due.at <= now);
+        let mut asleep = self.invocations.values().filter(|record| record.status == InvocationStatus::Suspended);
+        self.claims().any(|claim| claim.until <= now) || asleep.any(is_due)
     }
 
     fn look_at_signals(&mut self, store: &dyn Truth, changed: &Changed<InvocationRecord>) {

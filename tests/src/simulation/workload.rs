@@ -117,21 +117,28 @@ pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest 
     }
 }
 
-/// Graphs that always sleep, with the signals that can be told before they do.
-const SLEEPERS: [&str; 15] = [
+/// Graphs that always sleep; those in which most can meet more often.
+const SLEEPERS: [&str; 22] = [
     "ask",
     "nap",
     "lenient",
     "strict",
     "ladder",
+    "ladder",
+    JURY,
+    JURY,
+    JURY,
     JURY,
     "twice",
+    "twice",
+    "again",
     "again",
     "shaky",
     "doomed",
     "spread",
     "journal",
     EXPENSE_APPROVAL,
+    EXPORT_JOB,
     EXPORT_JOB,
     REMINDER,
 ];
@@ -149,7 +156,7 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
                 let graph = SLEEPERS[chance.usize(..SLEEPERS.len())];
                 let invocation = format!("i-{story}");
                 for _ in 0..if graph == JURY { chance.u8(1..=3) } else { 1 } {
-                    plan.extend(early_signal(chance, graph, &invocation));
+                    plan.extend(early_signals(chance, due, graph, &invocation));
                 }
                 plan.extend(cancellation(chance, due, &invocation));
                 plan.push((due, turn(chance, graph, invocation)));
@@ -196,28 +203,35 @@ pub(crate) fn juror(chance: &mut fastrand::Rng) -> &'static str {
     JURORS[chance.usize(..JURORS.len())]
 }
 
-/// Somebody may change their mind about an invocation that begins at `due`, or before it does.
-fn cancellation(chance: &mut fastrand::Rng, due: Duration, invocation: &str) -> Option<(Duration, Wish)> {
-    let at = due.saturating_sub(Duration::from_millis(200)) + Duration::from_millis(chance.u64(0..2_000));
-    (chance.u8(..12) == 0).then(|| (at, Wish::Cancel { invocation: invocation.to_owned(), pause: None }))
+/// When something comes that may come before a turn, which begins at `due`, or behind it: half of the time just then.
+fn around(chance: &mut fastrand::Rng, due: Duration) -> Duration {
+    let latest = if chance.bool() { 100 } else { 2_000 };
+    due.saturating_sub(Duration::from_millis(50)) + Duration::from_millis(chance.u64(0..latest))
 }
 
-/// A signal that may come before its wait.
-fn early_signal(chance: &mut fastrand::Rng, graph: &str, invocation: &str) -> Option<(Duration, Wish)> {
+/// Somebody may change their mind about an invocation that begins at `due`, or before it does.
+fn cancellation(chance: &mut fastrand::Rng, due: Duration, invocation: &str) -> Option<(Duration, Wish)> {
+    let at = around(chance, due);
+    (chance.u8(..8) == 0).then(|| (at, Wish::Cancel { invocation: invocation.to_owned(), pause: None }))
+}
+
+/// A signal that may come before its wait, and again by another way while the first is looked at.
+fn early_signals(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocation: &str) -> Vec<(Duration, Wish)> {
     let signal_id = match graph {
         EXPENSE_APPROVAL => format!("expense-{invocation}"),
         EXPORT_JOB => format!("export-{invocation}"),
         "twice" => signal_of(&format!("{invocation}-{}", chance.u8(1..=2))),
         JURY => signal_of_part(invocation, juror(chance)),
-        "again" | REMINDER => return None,
+        "again" | REMINDER => return Vec::new(),
         _ => signal_of(invocation),
     };
-    if chance.u8(..3) > 0 {
-        return None;
-    }
+    let (times, at) = ([0, 0, 1, 3][chance.usize(..4)], around(chance, due));
     let payload = answer(graph, &format!("early-{invocation}"));
-    let wish = if chance.bool() { Wish::Signal { signal_id, payload } } else { Wish::Event { signal_id, payload } };
-    Some((Duration::from_millis(chance.u64(0..3_000)), wish))
+    let signal = |over_http: bool| {
+        let (signal_id, payload) = (signal_id.clone(), payload.clone());
+        if over_http { Wish::Signal { signal_id, payload } } else { Wish::Event { signal_id, payload } }
+    };
+    (0..times).map(|_| (at, signal(chance.bool()))).collect()
 }
 
 /// What answers a pause of `graph` so that `token` can be seen in the outcome.

@@ -21,12 +21,16 @@ impl Simulator {
     /// Sends what it is time for.
     pub(super) fn post(&mut self) {
         let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
-        let world = self.world.clone();
+        let (world, stormy) = (self.world.clone(), self.stormy);
         self.outside.services.announce(elapsed);
         self.outside.services.fire(now, elapsed, || {
             let mut world = world.lock();
             let world = &mut *world;
-            world.weather.strikes(Fault::ScheduleLost, &mut world.chance)
+            match world.weather.strikes(Fault::ScheduleLost, &mut world.chance) {
+                true => 0,
+                // The scheduler delivers at least once.
+                false => 1 + u8::from(stormy && world.chance.u8(..4) == 0),
+            }
         });
         self.work_on_jobs(elapsed);
         for index in 0..self.clients.errands.len() {
