@@ -177,6 +177,7 @@ impl Bench {
             owner: owner.clone(),
             now: now(),
             until: until(),
+            past: None,
             payload: Some(Map::from_iter([("approved".to_owned(), true.into())])),
             answered: None,
         };

@@ -124,6 +124,7 @@ pub async fn record(stage: &Stage, client: &Client) {
         owner: "dead".into(),
         now,
         until: now + Duration::from_secs(30),
+        past: None,
         payload: Some(map(json!({ "answer": 5 }))),
         answered: None,
     };

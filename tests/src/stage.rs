@@ -94,13 +94,22 @@ impl Stage {
     /// # Panics
     /// When the claim is not granted.
     pub async fn die_holding(&self, id: &str, payload: Map) {
+        self.hold(id, payload, Duration::from_secs(30)).await;
+    }
+
+    /// A worker claims the invocation `id` with `payload`, for as long as `lasting` says.
+    ///
+    /// # Panics
+    /// When the claim is not granted.
+    pub async fn hold(&self, id: &str, payload: Map, lasting: Duration) {
         let now = self.clock.now();
         let request = ClaimRequest {
             invocation_id: id.into(),
             generation: None,
             owner: "dead".into(),
             now,
-            until: now + Duration::from_secs(30),
+            until: now + lasting,
+            past: None,
             payload: Some(payload),
             answered: None,
         };

@@ -134,6 +134,7 @@ impl Scene {
             owner: "dead".into(),
             now,
             until,
+            past: None,
             payload: None,
             answered: None,
         };

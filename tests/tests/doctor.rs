@@ -11,8 +11,8 @@ use dormouse_engine::{
 use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_ports::{
-    BufferedSignal, Category, ClaimRequest, Commit, GrowingLists, InvocationId, InvocationWrite, Journal, LeaseRequest,
-    Map, PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
+    BufferedSignal, Category, Commit, GrowingLists, InvocationId, InvocationWrite, Journal, LeaseRequest, Map,
+    PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
@@ -78,16 +78,6 @@ impl Scene {
         Self { harness, ..self }
     }
 
-    async fn claimed(self) -> Self {
-        let now = self.harness.engine().ports().clock.now();
-        let until = now + Duration::from_secs(30);
-        let (invocation_id, payload) = ("i".into(), Some(map(json!({ "answer": 5 }))));
-        let request =
-            ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload, answered: None };
-        self.stage.store.claim(&request).await.unwrap();
-        self
-    }
-
     async fn row(&self) -> PendingRow {
         let record = self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
         PendingRow::of(&record.paused)
@@ -125,10 +115,20 @@ async fn an_end_is_told() {
 
 #[tokio::test]
 async fn a_claim_is_held_until_it_expires_and_then_taken_over() {
-    let scene = asleep().await.claimed().await;
+    let scene = asleep().await;
+    scene.stage.die_holding("i", map(json!({ "answer": 5 }))).await;
     assert_eq!(scene.findings().await, [Finding::ClaimHeld]);
     scene.stage.outlive_leases();
     assert_eq!(scene.findings().await, [Finding::ClaimExpired]);
+    assert_eq!(scene.repaired().await, "it went on and completed");
+}
+
+#[tokio::test]
+async fn a_claim_that_a_wrong_clock_made_is_told_and_taken_over() {
+    let scene = asleep().await;
+    scene.stage.hold("i", map(json!({ "answer": 5 })), Duration::from_secs(7200)).await;
+    assert_eq!(scene.findings().await, [Finding::ClaimStuck]);
+    assert!(Finding::ClaimStuck.is_trouble() && scene.sentence().await.contains("clock is wrong"));
     assert_eq!(scene.repaired().await, "it went on and completed");
 }
 

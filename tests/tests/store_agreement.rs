@@ -42,6 +42,8 @@ struct History {
     /// The last commit, to be repeated now and then.
     last: Option<Commit>,
     leases: Vec<Lease>,
+    /// The end of the claim of which somebody was told last.
+    claimed_until: Option<Timestamp>,
 }
 
 #[tokio::test]
@@ -60,6 +62,7 @@ async fn both_stores_tell_the_same_history() {
             stored: Vec::new(),
             last: None,
             leases: Vec::new(),
+            claimed_until: None,
         };
         for step in 0..STEPS {
             history.step = step;
@@ -92,18 +95,23 @@ impl History {
     }
 
     async fn claim(&mut self) {
+        let past = if self.dice.one_in(4) { self.claimed_until } else { None };
         let request = ClaimRequest {
             invocation_id: self.invocation().into(),
             generation: if self.dice.one_in(2) { Some(self.dice.roll(3)) } else { None },
             owner: self.owner(),
             now: self.now,
             until: self.now + SignedDuration::from_secs(30),
+            past,
             payload: if self.dice.one_in(4) { None } else { Some(self.payload()) },
             answered: self.dice.one_in(3).then(|| usize::from(self.dice.one_in(2))),
         };
         let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
         if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::Settled(record)) = &mut durable {
             self.stored.append(&mut record.stored);
+        }
+        if let Ok(ClaimOutcome::Held { until }) = &memory {
+            self.claimed_until = Some(*until);
         }
         agree(self.step, &request, &memory, &durable);
     }

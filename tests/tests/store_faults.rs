@@ -88,6 +88,7 @@ fn claim() -> ClaimRequest {
         owner: Owner::from("worker"),
         now: at(0),
         until: at(60),
+        past: None,
         payload: Some(Map::new()),
         answered: None,
     }

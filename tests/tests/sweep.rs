@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
 use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
-use dormouse_ports::{ClaimRequest, Map, PendingRow, SignalDescriptor, SignalState, StateStore, Upkeep};
+use dormouse_ports::{Map, PendingRow, SignalDescriptor, SignalState, StateStore, Upkeep, limits};
 use dormouse_testkit::FaultyStore;
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -114,18 +114,7 @@ async fn a_sweep_costs_the_same_however_many_sleep() {
 async fn a_dead_claim_is_counted_and_taken_over() {
     let stage = stage();
     let harness = sleepers(&stage, 1).await;
-    let now = harness.engine().ports().clock.now();
-    let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
-    let request = ClaimRequest {
-        invocation_id: "i0".into(),
-        generation: None,
-        owner: "dead".into(),
-        now,
-        until,
-        payload,
-        answered: None,
-    };
-    stage.store.claim(&request).await.unwrap();
+    stage.die_holding("i0", Map::new()).await;
     let held = sweep(&harness, SweepScope::Everything, 100).await;
     assert_eq!((held.expired_claims, held.woken), (0, 0));
     stage.outlive_leases();
@@ -138,13 +127,8 @@ async fn a_dead_claim_is_counted_and_taken_over() {
 async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
     let stage = stage();
     let harness = sleepers(&stage, 200).await;
-    let now = harness.engine().ports().clock.now();
-    let (until, payload) = (now + Duration::from_secs(30), Some(Map::new()));
     for id in ["i57", "i191"] {
-        let (invocation_id, payload) = (id.into(), payload.clone());
-        let request =
-            ClaimRequest { invocation_id, generation: None, owner: "dead".into(), now, until, payload, answered: None };
-        stage.store.claim(&request).await.unwrap();
+        stage.die_holding(id, Map::new()).await;
     }
     stage.outlive_leases();
     // Nothing has fallen due, and in the lane of everything only one row is looked at.
@@ -152,6 +136,20 @@ async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
     assert_eq!((summary.expired_claims, summary.woken, summary.unfinished), (1, 1, true));
     let summary = sweep(&harness, SweepScope::Due, 100).await;
     assert_eq!((summary.expired_claims, summary.woken, summary.examined), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn a_claim_that_a_wrong_clock_made_is_taken_over_by_the_next_sweep() {
+    for scope in [SweepScope::Due, SweepScope::Everything] {
+        let stage = stage();
+        let harness = sleepers(&stage, 2).await;
+        stage.hold("i0", Map::new(), limits::LEASE).await;
+        stage.hold("i1", Map::new(), 1000 * limits::LEASE).await;
+        let summary = sweep(&harness, scope, 100).await;
+        assert_eq!((summary.expired_claims, summary.woken, summary.failed), (1, 1, 0), "{scope:?}");
+        let woken = harness.look_up(&"i1".into()).await.unwrap();
+        assert!(matches!(woken, TurnOutcome::Completed(_)), "{woken:?}");
+    }
 }
 
 #[tokio::test]

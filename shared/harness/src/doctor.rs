@@ -33,6 +33,8 @@ pub enum Finding {
     ClaimHeld,
     /// The worker that continued it died.
     ClaimExpired,
+    /// It is claimed for longer than any turn may take: a clock is wrong.
+    ClaimStuck,
     /// It fell due and was not woken.
     Overdue,
     /// No sweep has seen to its wake-up, though there was time enough.
@@ -73,6 +75,7 @@ impl Finding {
             | Self::SessionLeased
             | Self::GraphChanged => false,
             Self::ClaimExpired
+            | Self::ClaimStuck
             | Self::Overdue
             | Self::Unregistered
             | Self::RowMissing
@@ -90,7 +93,7 @@ impl Finding {
     /// What [`Harness::repair`] would do about it, where it can do anything.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
-            Self::ClaimExpired => Some("take the claim over and go on with the accepted payload"),
+            Self::ClaimExpired | Self::ClaimStuck => Some("take the claim over and go on with the accepted payload"),
             Self::Overdue => Some("do now what was to be done when it fell due"),
             Self::Unregistered => Some("register the wake-up"),
             Self::RowMissing => Some("write the row of the index again"),
@@ -181,6 +184,14 @@ impl Harness {
     }
 
     fn of_claim(&self, claim: &Claim) -> Remark {
+        if since(self.now(), claim.until) > limits::LEASE {
+            let sentence = format!(
+                "it is claimed until {}, longer than any turn may take: the next delivery or sweep takes it over; look for \
+                a machine whose clock is wrong",
+                claim.until
+            );
+            return remark(Finding::ClaimStuck, sentence);
+        }
         if claim.until > self.now() {
             let sentence = format!("a worker continues it now; if it dies, its claim ends at {}", claim.until);
             return remark(Finding::ClaimHeld, sentence);
@@ -332,10 +343,12 @@ impl Harness {
                 upkeep(Upkeep::Wait(Box::new(paused.clone())), "the wait was written again").await
             }
             Finding::Unregistered => self.register_now(paused).await.map(Some),
-            Finding::ClaimExpired => match self.take_over(&paused.invocation_id, Some(paused.generation)).await? {
-                Some(outcome) => said(outcome).map(Some),
-                None => Ok(Some("another worker was faster".to_owned())),
-            },
+            Finding::ClaimExpired | Finding::ClaimStuck => {
+                match self.take_over(&paused.invocation_id, Some(paused.generation)).await? {
+                    Some(outcome) => said(outcome).map(Some),
+                    None => Ok(Some("another worker was faster".to_owned())),
+                }
+            }
             Finding::Overdue => {
                 let due_at = paused.wake.due.as_ref().map(|due| due.at);
                 let due = Transmission::due(paused.invocation_id.clone(), paused.generation, due_at);

@@ -113,10 +113,11 @@ impl Harness {
                 owner: lease.owner,
                 now: self.now(),
                 until: self.now() + lease.duration,
+                past: None,
                 payload: Some(bid.payload.clone()),
                 answered: bid.answered,
             };
-            match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
+            match self.engine().claim(&request).await.map_err(store_failed)? {
                 ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
                     // It had not begun; the signal is for a pause that it may come to.
                     self.begin(record, delivery.budget, Patience::Waits).await.map_err(|error| error.of(&id))?;
@@ -250,9 +251,8 @@ impl Harness {
         }
     }
 
-    /// Takes over the claim of a worker that died, in that pause or whichever is current, with the payload that it had
-    /// accepted. `None` when there is no such
-    /// claim any more, or not yet.
+    /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
+    /// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
     pub(crate) async fn take_over(
         &self,
         id: &InvocationId,
@@ -260,7 +260,7 @@ impl Harness {
     ) -> Result<Option<TurnOutcome>, TurnError> {
         let budget = self.budget(&Transmission::default());
         let request = self.takeover_of(id, generation, budget);
-        match self.engine().ports().store.claim(&request).await.map_err(store_failed)? {
+        match self.engine().claim(&request).await.map_err(store_failed)? {
             ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
                 self.begin(record, budget, Patience::ComesAgain).await.map(Some)
             }
@@ -272,7 +272,7 @@ impl Harness {
         }
     }
 
-    /// Asks for a claim whose time is over, with the payload that it stored.
+    /// Asks for a claim that is out of time, with the payload that it stored.
     pub(crate) fn takeover_of(&self, id: &InvocationId, generation: Option<u64>, budget: Budget) -> ClaimRequest {
         let lease = self.lease(budget);
         let (now, until) = (self.now(), self.now() + lease.duration);
@@ -282,6 +282,7 @@ impl Harness {
             owner: lease.owner,
             now,
             until,
+            past: None,
             payload: None,
             answered: None,
         }

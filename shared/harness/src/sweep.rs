@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, SignalState, Standing, Upkeep,
-    WakePlan,
+    WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -87,7 +87,7 @@ pub struct SweepSummary {
     pub late_by: Duration,
     /// How long the one that sleeps longest has slept, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims whose worker had died, or for which none had come: work whose call was lost.
+    /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost.
     pub expired_claims: usize,
     /// Timers and pauses that had lost each other: rows whose pause was over, and which are removed; wake-ups that were
     /// not registered outside, and now are; and pauses that nothing woke for a minute after they fell due.
@@ -217,7 +217,7 @@ impl Harness {
         }
     }
 
-    /// Takes over the claims of workers that died. The store knows them without going through what sleeps.
+    /// Takes over the claims that are out of time. The store knows them without going through what sleeps.
     async fn sweep_claims(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
         let dead = self.engine().ports().store.dead_claims(self.now()).await.map_err(store_failed)?;
         for (number, id) in dead.iter().enumerate() {
@@ -269,7 +269,7 @@ impl Harness {
             summary.oldest_pause = summary.oldest_pause.max(since(at, self.now()));
         }
         match glance.map(|glance| glance.standing) {
-            Some(Standing::Claimed { until }) if until <= self.now() => {
+            Some(Standing::Claimed { until }) if limits::out_of_time(until, self.now()) => {
                 summary.expired_claims += usize::from(until != Timestamp::UNIX_EPOCH);
                 Ok(self.take_over(&row.invocation_id, Some(row.generation)).await?.is_some())
             }

@@ -285,7 +285,7 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
 }
 
 fn moves(finding: Finding) -> bool {
-    matches!(finding, Finding::ClaimExpired | Finding::Overdue | Finding::SignalParked)
+    matches!(finding, Finding::ClaimExpired | Finding::ClaimStuck | Finding::Overdue | Finding::SignalParked)
 }
 
 /// Whether something is wrong, and not repaired.

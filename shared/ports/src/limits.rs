@@ -14,12 +14,14 @@
 //! | an id that a caller or a graph chooses | [`ID`] bytes | `request_invalid` (400); of a signal descriptor `harness_signal_subscription_failed` (422) | fixed |
 //! | signals that one pause expects | [`PARTS`] | `harness_signal_subscription_failed` (422): wait for groups, one after the other | fixed: all are written in one transaction |
 //! | steps of a ladder of deadlines | [`RUNGS`] | `harness_signal_subscription_failed` (422) | fixed |
-//! | lease of a session, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn takes it over | fixed |
+//! | lease of a session or claim of a pause, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn or sweep takes it over | fixed |
 //! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with what is left to do | `Engine::limited` |
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
 //! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RuleConfig::most_rules` of `dormouse-aws` |
 
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 /// The largest body of a turn or a message, in bytes.
 pub const BODY: usize = 1024 * 1024;
@@ -35,7 +37,7 @@ pub const STATE_JSON: usize = 16 * 1024 * 1024;
 pub const METADATA: usize = 64 * 1024;
 /// The longest id, in bytes.
 pub const ID: usize = 256;
-/// The longest lease: more than any turn may take, which Lambda ends after 15 minutes.
+/// The longest lease or claim: more than any turn may take, which Lambda ends after 15 minutes.
 pub const LEASE: Duration = Duration::from_secs(20 * 60);
 /// The most signals that one pause may expect. The pause before it may have had as many, and all their items are
 /// written in one transaction of at most 100.
@@ -46,6 +48,11 @@ pub const RUNGS: usize = 10;
 pub const PATTERN_RULES: usize = 200;
 /// A pause that wakes by itself sooner than this wakes at once.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// Whether a claim until `until` counts no more at `now`: its time is over, or it lasts longer than any turn may take.
+pub fn out_of_time(until: Timestamp, now: Timestamp) -> bool {
+    until <= now || until > now + LEASE
+}
 
 /// How often one invocation may sleep, and on how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -60,8 +60,8 @@ pub trait StateStore: Send + Sync {
         })
     }
 
-    /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over is taken
-    /// over together with the payload that it stored.
+    /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over, or that the
+    /// caller [passes over](ClaimRequest::past), is taken over together with the payload that it stored.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer; the claim may or may not be ours then, and asking again with the
@@ -105,8 +105,9 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
 
-    /// Invocations whose claim ended by itself at or before `now`: a bounded number, the oldest claims among them. One
-    /// that was settled a moment ago may still be named, and one that has only just ended may not be yet.
+    /// Invocations whose claim ended by itself at or before `now`, or ends later than any turn may take
+    /// ([`out_of_time`](crate::limits::out_of_time)): a bounded number of both, the oldest claims among them. One that
+    /// was settled a moment ago may still be named, and one that has only just ended may not be yet.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -261,8 +262,11 @@ pub struct ClaimRequest {
     pub now: Timestamp,
     /// When the claim ends by itself.
     pub until: Timestamp,
-    /// What the delivery carries; stored with the claim. `None` only takes over a claim whose time is over, with the
-    /// payload that it stored.
+    /// The end of a claim of somebody else that does not count, because it is [further away](crate::limits::LEASE) than
+    /// any turn needs: a clock was wrong. As with [`LeaseRequest::past`], only that very claim is passed over.
+    pub past: Option<Timestamp>,
+    /// What the delivery carries; stored with the claim. `None` only takes over a claim whose time is over or that is
+    /// passed over, with the payload that it stored.
     pub payload: Option<Map>,
     /// Of how many answers the payload was made, for a pause that expects several; `None` for any other pause. While
     /// it sleeps it is granted only to who knows all of them.

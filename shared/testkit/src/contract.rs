@@ -116,6 +116,7 @@ checks! {
         the_same_owner_is_granted_again,
         an_expired_claim_is_taken_over_with_the_first_payload,
         without_a_payload_only_an_expired_claim_is_taken_over,
+        a_claim_is_passed_over_only_by_who_names_it,
         another_generation_is_settled,
         a_later_pause_settles_an_earlier_one,
         a_released_claim_forgets_its_payload,
@@ -199,7 +200,7 @@ checks! {
     ],
     upkeep: [
         a_glance_tells_standing_and_generation,
-        only_claims_that_ended_by_themselves_are_dead,
+        only_claims_that_are_out_of_time_are_dead,
         a_wait_of_nobody_is_collected,
         a_registered_row_says_so,
         nothing_is_registered_that_is_gone,

@@ -190,7 +190,9 @@ fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome 
             return ClaimOutcome::Gathering(Box::new(record.clone()));
         }
         (InvocationStatus::Suspended, Some(payload)) => payload.clone(),
-        (InvocationStatus::Resuming(claim), _) if claim.until <= request.now => claim.payload.clone(),
+        (InvocationStatus::Resuming(claim), _) if claim.until <= request.now || request.past == Some(claim.until) => {
+            claim.payload.clone()
+        }
         (InvocationStatus::Resuming(claim), _) if claim.owner == request.owner => {
             return ClaimOutcome::Granted(Box::new(record.clone()));
         }

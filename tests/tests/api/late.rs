@@ -35,6 +35,7 @@ impl Stalls {
             owner: owner.into(),
             now,
             until: now + CLAIM,
+            past: None,
             payload: Some(Map::new()),
             answered: None,
         }

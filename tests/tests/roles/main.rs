@@ -180,6 +180,7 @@ async fn times(scene: &Scene) {
         owner: "dead".into(),
         now,
         until: now + Duration::from_secs(30),
+        past: None,
         payload: Some(Map::new()),
         answered: None,
     };

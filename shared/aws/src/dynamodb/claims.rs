@@ -4,7 +4,7 @@
 //! what is being resumed and what a dead worker left; finding the dead costs the same however many sleep. Each claim
 //! costs two write units more, one for the way in and one for the way out, and no request.
 
-use dormouse_ports::{InvocationId, StoreError};
+use dormouse_ports::{InvocationId, StoreError, limits};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
@@ -14,19 +14,22 @@ use super::item::{Item, text, text_value, time_value};
 use super::keys::{self, CLAIMS_INDEX, PENDING_SHARDS, PK};
 
 impl DynamoDbStateStore {
-    /// The oldest dead claims of each shard. The index follows the table within moments: what it has not heard of yet
-    /// is found by the next sweep.
+    /// The claims of each shard that are out of time: the oldest that are over, and the first that last too long. The
+    /// index follows the table within moments: what it has not heard of yet is found by the next sweep.
     pub(super) async fn query_dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        let shards = (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(shard, now)));
-        let items = try_join_all(shards).await?;
+        let ends = [("claim_until <= :end", now), ("claim_until > :end", now + limits::LEASE)];
+        let queries = (0..PENDING_SHARDS).flat_map(|shard| ends.map(|(range, end)| (shard, range, end)));
+        let answers =
+            queries.map(|(shard, range, end)| self.config.retry.run(move || self.query_lane(shard, range, end)));
+        let items = try_join_all(answers).await?;
         items.iter().flatten().map(claimed_id).collect()
     }
 
-    async fn query_lane(&self, shard: u8, now: Timestamp) -> Result<Vec<Item>, Fault> {
+    async fn query_lane(&self, shard: u8, range: &str, end: Timestamp) -> Result<Vec<Item>, Fault> {
         let request = self.client.query().table_name(&self.table).index_name(CLAIMS_INDEX);
-        let request = request.key_condition_expression("claim_lane = :lane AND claim_until <= :now");
+        let request = request.key_condition_expression(format!("claim_lane = :lane AND {range}"));
         let request = request.expression_attribute_values(":lane", text_value(keys::claim_lane(shard)));
-        let request = request.expression_attribute_values(":now", time_value(now));
+        let request = request.expression_attribute_values(":end", time_value(end));
         let answer = request.limit(self.config.page_size).send().await;
         let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
         Ok(answer.items.unwrap_or_default())

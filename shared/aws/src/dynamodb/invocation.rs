@@ -25,6 +25,8 @@ const ERRORED: &str = "errored";
 const CANCELED: &str = "canceled";
 
 const ABSENT: &str = "attribute_not_exists(pk)";
+/// That a claim is over, or is the one that is passed over.
+const OUT_OF_TIME: &str = "(claim_until <= :now OR claim_until = :past)";
 
 impl DynamoDbStateStore {
     pub(super) async fn read_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
@@ -130,14 +132,13 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
             let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane, \
                           claim_payload = if_not_exists(claim_payload, :payload)";
             let (knows_all, answered) = known_answers(request.answered);
-            let condition =
-                format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND claim_until <= :now)");
+            let condition = format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND {OUT_OF_TIME})");
             let claim = Write::update(&key, change).when(&condition).with(":suspended", text_value(SUSPENDED));
             answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
         None => {
             let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane";
-            Write::update(&key, change).when("phase = :resuming AND claim_until <= :now")
+            Write::update(&key, change).when(&format!("phase = :resuming AND {OUT_OF_TIME}"))
         }
     };
     let claim = claim
@@ -145,7 +146,8 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
         .with(":lane", text_value(claim_lane_of(&request.invocation_id)))
-        .with(":now", time_value(request.now));
+        .with(":now", time_value(request.now))
+        .with(":past", time_value(request.past.unwrap_or(request.now)));
     match request.generation {
         Some(generation) => claim.when("generation = :generation").with(":generation", number_value(generation)),
         None => claim,

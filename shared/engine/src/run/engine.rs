@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, FanIn, IdSource, InvocationId, InvocationLimits, InvocationRecord,
-    InvocationStatus, Map, Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, WakePlan, WakePlanner,
+    InvocationStatus, Map, Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, StoreError, WakePlan,
+    WakePlanner, limits,
 };
 
 use super::pause::Before;
@@ -274,11 +275,12 @@ impl Engine {
             owner: call.claim.owner.clone(),
             now,
             until: now + call.claim.duration,
+            past: None,
             payload: Some(call.payload.clone()),
             answered: None,
         };
         let invalid = |message: String| EngineError::new(Category::SuspensionRecordInvalid, message);
-        let claimed = self.ports.store.claim(&request).await.map_err(|error| {
+        let claimed = self.claim(&request).await.map_err(|error| {
             invalid(format!("the paused invocation could not be claimed: {error}")).transient_if(is_transient(&error))
         })?;
         match claimed {
@@ -293,6 +295,23 @@ impl Engine {
             ClaimOutcome::Settled(record) => {
                 Err(invalid(format!("invocation {invocation_id} is not asleep: {}", status_name(&record.status))))
             }
+        }
+    }
+
+    /// Claims a paused invocation. A claim of somebody else that lasts longer than any turn needs was made by a clock that
+    /// is wrong, and is passed over; it is compared with the present once it was read.
+    ///
+    /// # Errors
+    /// As [`StateStore::claim`](dormouse_ports::StateStore::claim).
+    pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        let (store, clock) = (&self.ports.store, &self.ports.clock);
+        match store.claim(request).await? {
+            ClaimOutcome::Held { until } if until > clock.now() + limits::LEASE => {
+                let now = clock.now();
+                let ends = now + request.until.duration_since(request.now);
+                store.claim(&ClaimRequest { now, until: ends, past: Some(until), ..request.clone() }).await
+            }
+            outcome => Ok(outcome),
         }
     }
 

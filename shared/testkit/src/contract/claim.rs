@@ -66,6 +66,27 @@ pub(super) async fn without_a_payload_only_an_expired_claim_is_taken_over(store:
     assert_eq!((claim.owner, Some(claim.payload)), (Owner::from("second"), first.payload));
 }
 
+pub(super) async fn a_claim_is_passed_over_only_by_who_names_it(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    let first = claim_of("i1", "first", at(0));
+    granted(store.claim(&first).await.expect("the store answers"));
+    let past = |end, payload| ClaimRequest { past: Some(at(end)), payload, ..claim_of("i1", "second", at(1)) };
+    let of_second = claim_of("i1", "second", at(1)).payload;
+    for payload in [None, of_second.clone()] {
+        let held = store.claim(&past(59, payload)).await.expect("the store answers");
+        assert_eq!(held, ClaimOutcome::Held { until: at(60) });
+    }
+    let second = granted(store.claim(&past(60, None)).await.expect("the store answers"));
+    let InvocationStatus::Resuming(claim) = &second.status else { panic!("not resuming") };
+    assert_eq!((&claim.owner, Some(&claim.payload)), (&Owner::from("second"), first.payload.as_ref()));
+    let hold = InvocationWrite::Hold { invocation_id: "i1".into(), generation: 1, owner: Owner::from("first") };
+    let lost = store.commit(&commit("hold", None, Some(hold))).await;
+    assert!(matches!(lost, Err(CommitError::InvocationConflict)), "{lost:?}");
+    let late = ClaimRequest { owner: Owner::from("third"), ..past(60, of_second) };
+    let held = store.claim(&late).await.expect("the store answers");
+    assert_eq!(held, ClaimOutcome::Held { until: at(61) }, "a request that comes late takes nobody's claim");
+}
+
 pub(super) async fn another_generation_is_settled(store: Store) {
     sleep(&store, &pause("i1", 1, "s1")).await;
     let mut request = claim_of("i1", "worker", at(0));

@@ -131,6 +131,7 @@ pub(super) fn claim_of(id: &str, owner: &str, now: Timestamp) -> ClaimRequest {
         owner: Owner::from(owner),
         now,
         until: now + SignedDuration::from_secs(60),
+        past: None,
         payload: Some(map(json!({"from": owner}))),
         answered: None,
     }

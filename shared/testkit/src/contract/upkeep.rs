@@ -1,6 +1,6 @@
 use dormouse_ports::{
     BufferedSignal, Claim, Glance, InvocationId, InvocationStatus, InvocationWrite, Map, ParkedRow, PendingRow,
-    SignalState, Standing, StoreError, SuspendFrom, Upkeep,
+    SignalState, Standing, StoreError, SuspendFrom, Upkeep, limits,
 };
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
@@ -28,7 +28,7 @@ pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
     assert_eq!(store.glance(&[]).await.expect("the store answers"), []);
 }
 
-pub(super) async fn only_claims_that_ended_by_themselves_are_dead(store: Store) {
+pub(super) async fn only_claims_that_are_out_of_time_are_dead(store: Store) {
     let dead = async |now| {
         let mut ids = store.dead_claims(now).await.expect("the store answers");
         ids.sort();
@@ -54,8 +54,13 @@ pub(super) async fn only_claims_that_ended_by_themselves_are_dead(store: Store) 
     store.commit(&commit("release", None, Some(release))).await.expect("it is given back");
     let end = complete(&pause("ended", 1, "ended"), "worker", Map::new());
     store.commit(&commit("end", None, Some(end))).await.expect("it completes");
-    assert_eq!(dead(at(59)).await, Vec::<InvocationId>::new());
-    assert_eq!(dead(at(60)).await, ["early", "first", "second"].map(InvocationId::from));
+    let longest = i64::try_from(limits::LEASE.as_secs()).expect("a short time");
+    for held in [at(59), at(60 - longest)] {
+        assert_eq!(dead(held).await, Vec::<InvocationId>::new());
+    }
+    let all = ["early", "first", "second"].map(InvocationId::from);
+    assert_eq!(dead(at(59 - longest)).await, all, "no claim may last so long");
+    assert_eq!(dead(at(60)).await, all);
 }
 
 pub(super) async fn a_registered_row_says_so(store: Store) {

@@ -2,7 +2,7 @@
 
 use dormouse_ports::{
     Glance, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow, SignalState,
-    Standing, Upkeep,
+    Standing, Upkeep, limits,
 };
 use jiff::Timestamp;
 
@@ -24,7 +24,7 @@ pub(super) fn glance(record: &InvocationRecord) -> Glance {
     Glance { generation: record.paused.generation, standing }
 }
 
-/// The invocations whose claim ended at or before `now`: at most `count`, the oldest claims.
+/// The invocations whose claim is out of time at `now`: at most `count`, the oldest claims.
 pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<InvocationId> {
     let mut dead: Vec<_> = tables
         .invocations
@@ -32,7 +32,7 @@ pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<
         .filter_map(|(id, record)| match &record.status {
             // What has not begun is due.
             InvocationStatus::Resuming(claim) if record.paused.generation == 0 && claim.is_unowned() => None,
-            InvocationStatus::Resuming(claim) if claim.until <= now => Some((claim.until, id)),
+            InvocationStatus::Resuming(claim) if limits::out_of_time(claim.until, now) => Some((claim.until, id)),
             InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
