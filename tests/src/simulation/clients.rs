@@ -134,13 +134,16 @@ impl Clients {
         }
     }
 
-    /// Lets each of those who were asked answer once, twice or never, in one way or another: often all at once.
+    /// Lets each of those who were asked answer once, twice or never, in one way or another; or all at once, of whom one
+    /// says no.
     fn vote(&mut self, told: &Told<'_>, now: Duration, chance: &mut fastrand::Rng) {
-        let spread = if chance.bool() { 10 } else { 5_000 };
-        for (part, address) in &told.parts {
-            for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
+        let at_once = chance.bool();
+        for (number, (part, address)) in told.parts.iter().enumerate() {
+            let (times, spread) = if at_once { (1, 1) } else { ([0, 1, 1, 2][chance.usize(..4)], 5_000) };
+            for _ in 0..times {
                 let mut payload = self.answer(told.graph);
-                if chance.u8(..3) == 0 {
+                let says_no = if at_once { number == 0 } else { chance.u8(..6) == 0 };
+                if says_no {
                     payload.insert("veto".to_owned(), true.into());
                 }
                 let signal_id = format!("{}/{part}", told.signal_id);

@@ -61,6 +61,16 @@ impl Desk {
         Duration::from_millis(world.chance.u64(..longest))
     }
 
+    /// When a lease or a claim shall end that is asked for until `until`: years later where the clock is wrong just now.
+    pub(crate) fn end(&self, until: Timestamp) -> Timestamp {
+        let mut world = self.world.lock();
+        let world = &mut *world;
+        match world.weather.strikes(Fault::ClockAhead, &mut world.chance) {
+            true => until + SignedDuration::from_hours(world.chance.i64(1..100_000)),
+            false => until,
+        }
+    }
+
     /// The bug that is put in.
     pub(crate) fn planted(&self) -> Option<PlantedBug> {
         self.planted
@@ -171,7 +181,8 @@ impl Records for Desk {
 #[async_trait]
 impl StateStore for Desk {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
-        let (id, lease) = (id.clone(), lease.cloned());
+        let id = id.clone();
+        let lease = lease.map(|lease| LeaseRequest { until: self.end(lease.until), ..lease.clone() });
         let about = match &lease {
             Some(lease) => format!("{id}, leased to {}", lease.owner),
             None => id.to_string(),
@@ -203,7 +214,7 @@ impl StateStore for Desk {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let request = request.clone();
+        let request = ClaimRequest { until: self.end(request.until), ..request.clone() };
         let pause = request.generation.map_or_else(|| "?".to_owned(), |generation| generation.to_string());
         let about = format!("{}#{pause} for {}", request.invocation_id, request.owner);
         let effect = move |outside: &mut Outside| outside.claim(&request);

@@ -5,10 +5,10 @@ pub(crate) mod published;
 
 use dormouse_ports::{
     BufferOutcome, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer,
-    SignalState, SuspendFrom,
+    SignalState, SuspendFrom, limits,
 };
 use dormouse_protocol::EventKind;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::witness::{Call, Changed, Sight, has_ended};
@@ -187,7 +187,7 @@ fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
     let id = &before.paused.invocation_id;
     match sight.call {
         Call::Claim { request, outcome: ClaimOutcome::Granted(_) } => {
-            let free = claim.owner == request.owner || claim.until <= request.now;
+            let free = claim.owner == request.owner || is_out_of_time(claim.until, (request.now, request.past));
             ensure(free, || format!("{} claimed {id}, which {} holds", request.owner, claim.owner))?;
         }
         Call::Commit { commit, done: true } if !is_cancellation(commit) => {
@@ -197,6 +197,12 @@ fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
         Call::Lease { .. } | Call::Claim { .. } | Call::Commit { .. } | Call::Buffer { .. } => {}
     }
     Ok(())
+}
+
+/// Whether a lease or claim until `until` may be taken from its holder by a request of that instant: its time is over, or
+/// it lasts longer than any turn may take, and the request names it.
+fn is_out_of_time(until: Timestamp, (now, past): (Timestamp, Option<Timestamp>)) -> bool {
+    until <= now || (until > now + limits::LEASE && past == Some(until))
 }
 
 fn is_cancellation(commit: &Commit) -> bool {
@@ -248,9 +254,8 @@ fn one_writer(sight: &Sight<'_>) -> Result<(), String> {
     match sight.call {
         Call::Lease { session, request, granted: true } => {
             let Some((owner, until)) = sight.witness.leases.get(session) else { return Ok(()) };
-            ensure(*owner == request.owner || *until <= request.now, || {
-                format!("{} leased session {session}, which {owner} holds until {until}", request.owner)
-            })
+            let free = *owner == request.owner || is_out_of_time(*until, (request.now, request.past));
+            ensure(free, || format!("{} leased session {session}, which {owner} holds until {until}", request.owner))
         }
         Call::Commit { commit, done: true } => {
             let Some(write) = &commit.session else { return Ok(()) };

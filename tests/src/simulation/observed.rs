@@ -23,15 +23,15 @@ impl StoreLayer for Observed {
     }
 
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
-        let work = self.store.load_session(id, lease);
-        match lease.cloned() {
-            Some(request) => self.desk.within(Intent::Lease { session: id.clone(), request }, work).await,
-            None => work.await,
-        }
+        let Some(lease) = lease else { return self.store.load_session(id, None).await };
+        let request = LeaseRequest { until: self.desk.end(lease.until), ..lease.clone() };
+        let intent = Intent::Lease { session: id.clone(), request: request.clone() };
+        self.desk.within(intent, self.store.load_session(id, Some(&request))).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(request)).await
+        let request = ClaimRequest { until: self.desk.end(request.until), ..request.clone() };
+        self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(&request)).await
     }
 
     /// A bug may write it in two halves.

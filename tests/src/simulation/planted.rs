@@ -27,6 +27,12 @@ pub enum PlantedBug {
     SkipClaim,
     /// A claim does not check which pause is meant.
     DropGeneration,
+    /// A claim that a wrong clock made lasts as long as it says.
+    BelieveClaim,
+    /// A lease that a wrong clock gave lasts as long as it says.
+    BelieveLease,
+    /// Who passes over a claim that a wrong clock made takes whichever is there.
+    PassOverAny,
     /// Who takes over a dead worker's claim delivers what it brings itself.
     ReplacePayload,
     /// Who wants to take over a dead worker's claim, and finds none, goes on with nothing.
@@ -93,13 +99,16 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
         Self::DropOwner,
         Self::SkipClaim,
         Self::DropGeneration,
+        Self::BelieveClaim,
+        Self::BelieveLease,
+        Self::PassOverAny,
         Self::ReplacePayload,
         Self::TakeOverNothing,
         Self::OverlookSignal,

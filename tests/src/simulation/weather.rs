@@ -30,11 +30,13 @@ pub enum Fault {
     ScheduleLost,
     /// A node failed.
     NodeFailed,
+    /// A clock was far ahead when it said until when a lease or a claim shall last.
+    ClockAhead,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Refused,
         Self::AnswerLost,
         Self::LateEffect,
@@ -47,6 +49,7 @@ impl Fault {
         Self::ReplyLost,
         Self::ScheduleLost,
         Self::NodeFailed,
+        Self::ClockAhead,
     ];
 }
 
@@ -65,12 +68,13 @@ impl fmt::Display for Fault {
             Self::ReplyLost => "reply lost",
             Self::ScheduleLost => "schedule lost",
             Self::NodeFailed => "node failed",
+            Self::ClockAhead => "clock far ahead",
         })
     }
 }
 
 /// Kinds of faults for which there are few chances, and how many times likelier they are.
-const OFTEN: [(Fault, u32); 3] = [(Fault::Slow, 2), (Fault::Died, 5), (Fault::NodeFailed, 5)];
+const OFTEN: [(Fault, u32); 4] = [(Fault::Slow, 2), (Fault::Died, 5), (Fault::NodeFailed, 5), (Fault::ClockAhead, 2)];
 
 /// How likely each kind of fault is, per thousand chances.
 #[derive(Clone, Debug)]

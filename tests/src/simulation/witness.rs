@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId, InvocationRecord,
     InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionId,
-    SessionRecord, SignalDescriptor, SignalId, SignalState, WakePlan,
+    SessionRecord, SignalDescriptor, SignalId, SignalState, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -208,7 +208,7 @@ impl Witness {
     pub(crate) fn has_work_for_a_sweep(&self, now: Timestamp) -> bool {
         let is_due = |record: &InvocationRecord| record.paused.wake.due.as_ref().is_some_and(|due| due.at <= now);
         let mut asleep = self.invocations.values().filter(|record| record.status == InvocationStatus::Suspended);
-        self.claims().any(|claim| claim.until <= now) || asleep.any(is_due)
+        self.claims().any(|claim| limits::out_of_time(claim.until, now)) || asleep.any(is_due)
     }
 
     fn look_at_signals(&mut self, store: &dyn Truth, changed: &Changed<InvocationRecord>) {

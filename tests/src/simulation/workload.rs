@@ -118,13 +118,16 @@ pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest 
 }
 
 /// Graphs that always sleep; those in which most can meet more often.
-const SLEEPERS: [&str; 22] = [
+const SLEEPERS: [&str; 25] = [
     "ask",
     "nap",
     "lenient",
     "strict",
     "ladder",
     "ladder",
+    JURY,
+    JURY,
+    JURY,
     JURY,
     JURY,
     JURY,
@@ -155,9 +158,7 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
             0..=5 => {
                 let graph = SLEEPERS[chance.usize(..SLEEPERS.len())];
                 let invocation = format!("i-{story}");
-                for _ in 0..if graph == JURY { chance.u8(1..=3) } else { 1 } {
-                    plan.extend(early_signals(chance, due, graph, &invocation));
-                }
+                plan.extend(early_signals(chance, due, graph, &invocation));
                 plan.extend(cancellation(chance, due, &invocation));
                 plan.push((due, turn(chance, graph, invocation)));
             }

@@ -214,6 +214,9 @@ impl StoreLayer for LyingStore {
     }
 
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
+        let believed = lease.filter(|_| self.has(PlantedBug::BelieveLease));
+        let believed = believed.map(|request| LeaseRequest { past: None, ..request.clone() });
+        let lease = believed.as_ref().or(lease);
         match (self.inner.load_session(id, lease).await, lease) {
             (Err(StoreError::LeaseHeld { .. }), Some(request)) if self.has(PlantedBug::IgnoreLease) => {
                 let lease = Some(Lease { owner: request.owner.clone(), fence: 0 });
@@ -233,6 +236,15 @@ impl StoreLayer for LyingStore {
         {
             let answered = record.paused.fan_in.map(|fan_in| fan_in.answers.len());
             return self.inner.claim(&ClaimRequest { answered, ..request.clone() }).await;
+        }
+        if self.has(PlantedBug::BelieveClaim) {
+            return self.inner.claim(&ClaimRequest { past: None, ..request.clone() }).await;
+        }
+        if self.has(PlantedBug::PassOverAny)
+            && request.past.is_some()
+            && let Some(claim) = self.holder(&request.invocation_id).await
+        {
+            return self.inner.claim(&ClaimRequest { past: Some(claim.until), ..request.clone() }).await;
         }
         if self.has(PlantedBug::DropGeneration) {
             return self.inner.claim(&ClaimRequest { generation: None, ..request.clone() }).await;

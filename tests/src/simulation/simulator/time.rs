@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dormouse_ports::limits;
 use jiff::Timestamp;
 
 use super::Simulator;
@@ -28,7 +29,9 @@ impl Simulator {
         let parcels = services.parcels.values().map(|parcel| parcel.due);
         let announcements = services.announcements.iter().map(|(at, _)| *at);
         let schedules = services.schedules.values().map(|at| in_time(*at));
-        let expiries = witness.claims().map(|claim| in_time(claim.until));
+        // Nobody waits until the end of a claim that a wrong clock made.
+        let ends = witness.claims().map(|claim| claim.until).filter(|until| *until <= now + limits::LEASE);
+        let expiries = ends.map(in_time);
         let instants = errands.chain(parcels).chain(announcements).chain(schedules).chain(expiries);
         let mut world = self.world.lock();
         let waking = world.next_waking();
