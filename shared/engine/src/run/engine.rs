@@ -311,7 +311,11 @@ impl Engine {
                 let ends = now + request.until.duration_since(request.now);
                 store.claim(&ClaimRequest { now, until: ends, past: Some(until), ..request.clone() }).await
             }
-            outcome => Ok(outcome),
+            outcome @ (ClaimOutcome::Granted(_)
+            | ClaimOutcome::Missing
+            | ClaimOutcome::Held { .. }
+            | ClaimOutcome::Gathering(_)
+            | ClaimOutcome::Settled(_)) => Ok(outcome),
         }
     }
 
