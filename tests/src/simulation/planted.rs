@@ -81,6 +81,10 @@ pub enum PlantedBug {
     FirstPageOnly,
     /// A subscription for an event makes no rule.
     RuleNotMade,
+    /// Rows do not say which rule their pause needs.
+    ForgetNeed,
+    /// A rule that no row needs goes at once, whoever has touched its entry.
+    RemoveAtOnce,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
     /// Of a transaction only the first half of its items is written.
@@ -93,7 +97,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -127,6 +131,8 @@ impl PlantedBug {
         Self::LoseAnnouncement,
         Self::FirstPageOnly,
         Self::RuleNotMade,
+        Self::ForgetNeed,
+        Self::RemoveAtOnce,
         Self::AcknowledgeFailure,
         Self::TearTransaction,
         Self::ForgetOwners,

@@ -5,8 +5,9 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
     EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
-    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, SessionExpectation, SessionId,
-    SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer, StreamEntry, SuspendFrom,
+    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleEntry, RuleNeed,
+    SessionExpectation, SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer,
+    StreamEntry, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -305,6 +306,24 @@ impl StoreLayer for LyingStore {
         self.inner.buffer_signal(id, signal).await
     }
 
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        let mut entries = self.inner.rule_entries().await?;
+        if self.has(PlantedBug::RemoveAtOnce) {
+            entries.iter_mut().for_each(|entry| entry.idle_since = Some(Timestamp::UNIX_EPOCH));
+        }
+        Ok(entries)
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        if self.has(PlantedBug::RemoveAtOnce)
+            && let Upkeep::RuleUnneeded(read) = upkeep
+            && let Some(entry) = self.inner.rule_entries().await?.into_iter().find(|entry| entry.shape == read.shape)
+        {
+            return self.inner.upkeep(&Upkeep::RuleUnneeded(entry)).await;
+        }
+        self.inner.upkeep(upkeep).await
+    }
+
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -313,6 +332,7 @@ impl StoreLayer for LyingStore {
         let mut page = self.inner.list_pending(due_by, cursor).await?;
         match self.bug {
             Some(PlantedBug::FirstPageOnly) => page.next = None,
+            Some(PlantedBug::ForgetNeed) => page.items.iter_mut().for_each(|row| row.rule = RuleNeed::Nothing),
             Some(PlantedBug::ForgetRow) => page.items.retain(|row| row.generation != 2),
             Some(PlantedBug::KeepRow) => {
                 let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
