@@ -50,9 +50,9 @@ pub use witness::Violation;
 /// The longest that one turn may compute.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Rules come and go while things go wrong. Clocks are apart by less than the ten seconds between the two.
+/// Rules come and go while things go wrong. Clocks are apart by less than what is between the two.
 const RULES: RulePolicy =
-    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_secs(20), kept: Duration::from_secs(30) };
+    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_secs(5), kept: Duration::from_secs(10) };
 
 /// What holds the state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

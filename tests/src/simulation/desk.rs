@@ -331,7 +331,7 @@ impl Spawner for Desk {
 impl SignalSubscriptions for Desk {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
-        let effect = move |outside: &mut Outside| Ok(outside.services.subscribe(&subscription));
+        let effect = move |outside: &mut Outside| Ok(outside.subscribe(&subscription));
         self.call("subscribe", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Event, GrowingLists, InvocationId,
-    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, RuleName, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
+    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, Registration, RuleName,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
+    Subscription,
 };
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -111,6 +112,11 @@ impl Outside {
     /// Announces what it is time for.
     pub(crate) fn announce(&mut self, elapsed: Duration) {
         self.services.announce(elapsed, |id| self.witness.waits_for(id));
+    }
+
+    /// Takes note of a wait.
+    pub(crate) fn subscribe(&mut self, subscription: &Subscription) -> Registration {
+        self.services.subscribe(subscription, |id| self.witness.waits_for(id))
     }
 
     /// Removes a rule from the bus.

@@ -83,8 +83,6 @@ pub enum PlantedBug {
     RuleNotMade,
     /// Rows do not say which rule their pause needs.
     ForgetNeed,
-    /// A rule that no row needs goes at once, whoever has touched its entry.
-    RemoveAtOnce,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
     /// Of a transaction only the first half of its items is written.
@@ -97,7 +95,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 38] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -132,7 +130,6 @@ impl PlantedBug {
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::ForgetNeed,
-        Self::RemoveAtOnce,
         Self::AcknowledgeFailure,
         Self::TearTransaction,
         Self::ForgetOwners,

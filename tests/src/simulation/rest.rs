@@ -38,7 +38,7 @@ pub(crate) const AT_REST: [(&str, Holds); 13] = [
     ("what goes on was told so", payloads_were_sent),
     ("an outcome holds the answer of every pause", outcomes_hold_answers),
     ("what an answer said was kept, is kept", kept_is_kept),
-    ("a rule stays as long as somebody relies on it", rules_stay),
+    ("there is a rule as long as somebody relies on it", rules_stay),
     ("an awaited event is delivered", events_are_delivered),
     ("a delivered event is consumed or visible", events_are_consumed),
 ];
@@ -212,7 +212,7 @@ fn kept_is_kept(rest: &Rest<'_>) -> Result<(), String> {
 
 fn rules_stay(rest: &Rest<'_>) -> Result<(), String> {
     match rest.services.robbed.first() {
-        Some(id) => Err(format!("the rule that carries signal {id} was removed while it was awaited")),
+        Some(id) => Err(format!("the rule that carries signal {id} was not there while it was awaited")),
         None => Ok(()),
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Services {
     rules: BTreeMap<RuleName, EventShape>,
     /// Waits for events that were acknowledged, with the signals that they are for.
     awaited: Vec<(EventWait, SignalId)>,
-    /// Of whom a rule was taken away that they relied on.
+    /// Those who relied on a rule that was not there, or was taken away.
     pub(crate) robbed: Vec<SignalId>,
     last: u64,
     planted: Option<PlantedBug>,
@@ -71,7 +71,8 @@ impl Services {
         Self { planted, ..Self::default() }
     }
 
-    pub(crate) fn subscribe(&mut self, subscription: &Subscription) -> Registration {
+    /// Takes note of a wait. `waits` says who waits for a signal still.
+    pub(crate) fn subscribe(&mut self, subscription: &Subscription, waits: impl Fn(&SignalId) -> bool) -> Registration {
         let mut registration = Registration::Known;
         if let Some(due) = &subscription.wake.due {
             let name = (subscription.invocation_id.clone(), subscription.generation, due.rung);
@@ -80,7 +81,11 @@ impl Services {
             }
         }
         if let Some(wait) = &subscription.wake.event {
-            self.awaited.push((wait.clone(), subscription.descriptor.signal_id.clone()));
+            let signal_id = subscription.descriptor.signal_id.clone();
+            if waits(&signal_id) && !self.has_rule(wait, &signal_id) {
+                self.robbed.push(signal_id.clone());
+            }
+            self.awaited.push((wait.clone(), signal_id));
         }
         registration
     }

@@ -5,9 +5,8 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
     EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
-    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleEntry, RuleNeed,
-    SessionExpectation, SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer,
-    StreamEntry, SuspendFrom, Upkeep,
+    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleNeed, SessionExpectation,
+    SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer, StreamEntry, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -304,24 +303,6 @@ impl StoreLayer for LyingStore {
             return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
         }
         self.inner.buffer_signal(id, signal).await
-    }
-
-    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
-        let mut entries = self.inner.rule_entries().await?;
-        if self.has(PlantedBug::RemoveAtOnce) {
-            entries.iter_mut().for_each(|entry| entry.idle_since = Some(Timestamp::UNIX_EPOCH));
-        }
-        Ok(entries)
-    }
-
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        if self.has(PlantedBug::RemoveAtOnce)
-            && let Upkeep::RuleUnneeded(read) = upkeep
-            && let Some(entry) = self.inner.rule_entries().await?.into_iter().find(|entry| entry.shape == read.shape)
-        {
-            return self.inner.upkeep(&Upkeep::RuleUnneeded(entry)).await;
-        }
-        self.inner.upkeep(upkeep).await
     }
 
     async fn list_pending(
