@@ -55,11 +55,10 @@ build: ## Build build/<arch>/<function>.zip for Lambda; ARCH='arm64' or ARCH='x8
 
 # Run as they are deployed, on the machine that this one is.
 HOST := $(subst aarch64,arm64,$(shell uname -m))
-HOST_TARGET := $(shell uname -m)-unknown-linux-gnu
 
 bench-cold: ## Measure how long each function needs to its first answer, its memory and its size; ROUNDS=30 is quicker
 	@COMPARE=1 functions/build.sh $(HOST)
-	@DORMOUSE_PROGRAMS='$(abspath $(TARGET))/$(HOST_TARGET)/lambda' DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
+	@DORMOUSE_PROGRAMS="$(abspath $(TARGET))/$$(cat build/$(HOST)/target)/lambda" DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
 	 $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cold_start
 
 bench-cost: ## Count what a suspended and resumed turn costs by the length of its session's history, and in dollars

@@ -10,10 +10,10 @@ cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "$*" >&2; }
 
-triple() {
+machine() {
     case "$1" in
-        arm64) echo aarch64-unknown-linux-gnu ;;
-        x86_64) echo x86_64-unknown-linux-gnu ;;
+        arm64) echo aarch64 ;;
+        x86_64) echo x86_64 ;;
         *) say "there is no architecture $1: choose arm64, x86_64 or both"; exit 2 ;;
     esac
 }
@@ -28,22 +28,32 @@ can_target() {
     }
 }
 
-# The C library of the runtime provided.al2023. Older ones have threads and dynamic loading in libraries of their own,
-# which a program made for them loads at every start.
-glibc=2.34
+# The target for an architecture. With musl the C library is a part of the program: nothing is loaded and looked up at the
+# start. Otherwise the C library is that of the runtime provided.al2023: older ones have threads and dynamic loading in
+# libraries of their own, which a program made for them loads at every start.
+target() {
+    local musl gnu
+    musl="$(machine "$1")-unknown-linux-musl" gnu="$(machine "$1")-unknown-linux-gnu"
+    if can_target "$musl"; then
+        echo "$musl"
+    elif can_target "$gnu"; then
+        say "without $musl, which 'rustup target add' did not get: the programs load the C library and start later"
+        echo "$gnu.2.34"
+    fi
+}
+
 # A program at a fixed address needs none of the 22,500 corrections that one which may lie anywhere begins with.
 fixed="-C relocation-model=static"
 
-# build ARCH FOLDER PACKAGE...: packages of one call share what they compile, and the features of it.
+# build TARGET FOLDER PACKAGE...: packages of one call share what they compile, and the features of it.
 build() {
-    local arch="$1" folder="$2" triple out zip name package
+    local target="$1" folder="$2" triple="${1%%.*}" out zip name package
     shift 2
-    triple="$(triple "$arch")"
     export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<< "$triple")_RUSTFLAGS=$fixed"
     out="$(mktemp -d)"
     # The profile says everything: cargo-lambda's own choices, panic=abort among them, stay out of it.
     PATH="$tools:$PATH" cargo lambda build --locked --profile lambda --disable-optimizations \
-        --target "$triple.$glibc" --output-format zip --lambda-dir "$out" "${@/#/--package=}"
+        --target "$target" --output-format zip --lambda-dir "$out" "${@/#/--package=}"
     mkdir -p "$folder"
     for zip in "$out"/*/bootstrap.zip; do
         name="$(basename "$(dirname "$zip")")"
@@ -57,19 +67,21 @@ build() {
 }
 
 [ $# -gt 0 ] || set -- arm64 x86_64
-for arch in "$@"; do triple "$arch" >/dev/null; done
+for arch in "$@"; do machine "$arch" >/dev/null; done
 tools="$(infra/venv.sh functions/requirements-build.txt)"
 
 built=0
 for arch in "$@"; do
     rm -rf "build/$arch"
-    if ! can_target "$(triple "$arch")"; then
-        say "SKIPPED $arch: the standard library for $(triple "$arch") cannot be had; 'rustup target add' did not work"
+    target="$(target "$arch")"
+    if [ -z "$target" ]; then
+        say "SKIPPED $arch: the standard library for it cannot be had; 'rustup target add' did not work"
         continue
     fi
-    say "building for $arch (the first time takes some minutes)"
-    build "$arch" "build/$arch" dormouse-inbound dormouse-signal dormouse-stream dormouse-wakeup
-    if [ -n "${COMPARE:-}" ]; then build "$arch" "build/$arch/compare" dormouse-hello; fi
+    say "building for $target (the first time takes some minutes)"
+    build "$target" "build/$arch" dormouse-inbound dormouse-signal dormouse-stream dormouse-wakeup
+    if [ -n "${COMPARE:-}" ]; then build "$target" "build/$arch/compare" dormouse-hello; fi
+    echo "${target%%.*}" > "build/$arch/target"
     built=$((built + 1))
 done
 [ "$built" -gt 0 ] || { say "nothing was built"; exit 1; }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `DORMOUSE_PROGRAMS` | the folder of the programs |
 //! | `DORMOUSE_ZIPS` | the folder of their zips |
+//! | `DORMOUSE_VARIANTS` | a folder of programs that are `wakeup` built in other ways, to be compared as well; none |
 //! | `ROUNDS` | how often each is started; 100 |
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a report for people; a broken benchmark may stop")]
@@ -24,9 +25,9 @@ use serde_json::{Value, json};
 
 /// A program, what it is asked, and the status that it has to answer with.
 struct Subject {
-    label: &'static str,
-    program: &'static str,
-    zip: &'static str,
+    label: String,
+    program: PathBuf,
+    zip: PathBuf,
     event: Value,
     status: Value,
 }
@@ -44,7 +45,7 @@ struct Start {
 /// What the others are compared with.
 const COMPARED: &str = "hello + SDK defaults";
 
-fn subjects() -> Vec<Subject> {
+fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subject> {
     let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1, None);
     let query = format!("token={token}");
     let status = http_event("GET", "/invocations/nobody", &query, &Value::Null);
@@ -55,8 +56,14 @@ fn subjects() -> Vec<Subject> {
     stream["headers"]["harn-agents-protocol-version"] = PROTOCOL_VERSION.into();
     stream["headers"]["authorization"] = format!("Bearer {}", KeyToken::generate([7; CHANCE]).reveal()).into();
     let due = json!({ "dormouse_wakeup": { "invocation_id": "nobody", "generation": 1 } });
-    let subject = |label, program, zip, event, status| Subject { label, program, zip, event, status };
-    vec![
+    let subject = |label: &str, program, zip: &str, event, status| Subject {
+        label: label.to_owned(),
+        program: programs.join(program),
+        zip: zips.join(zip).with_extension("zip"),
+        event,
+        status,
+    };
+    let mut subjects = vec![
         subject("hello", "hello", "compare/hello", json!({}), Value::Null),
         subject(COMPARED, "hello-dynamodb", "compare/hello-dynamodb", json!({}), Value::Null),
         subject("inbound, one read", "dormouse-inbound", "inbound", status, json!(404)),
@@ -64,8 +71,17 @@ fn subjects() -> Vec<Subject> {
         subject("signal, one read", "dormouse-signal", "signal", cancellation(), json!(200)),
         subject("signal, claims in vain", "dormouse-signal", "signal", callback, json!(404)),
         subject("stream, one read", "dormouse-stream", "stream", stream, json!(401)),
-        subject("wakeup, one read", "dormouse-wakeup", "wakeup", due, Value::Null),
-    ]
+        subject("wakeup, one read", "dormouse-wakeup", "wakeup", due.clone(), Value::Null),
+    ];
+    for program in variants.into_iter().flat_map(|folder| folder.read_dir().unwrap()).map(|entry| entry.unwrap().path())
+    {
+        if program.extension().is_none() {
+            let (label, zip) =
+                (program.file_name().unwrap().to_string_lossy().into_owned(), program.with_extension("zip"));
+            subjects.push(Subject { label, program, zip, event: due.clone(), status: Value::Null });
+        }
+    }
+    subjects
 }
 
 /// Whoever asks for it a second time is told, after one read, that it is done.
@@ -83,7 +99,7 @@ fn main() {
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let subjects = subjects();
+        let subjects = subjects(&programs, &zips, folder("DORMOUSE_VARIANTS").as_deref());
         let mut measured: Vec<Vec<Start>> = subjects.iter().map(|_| Vec::new()).collect();
         // The first round only brings the files into memory.
         for round in 0..=rounds {
@@ -91,26 +107,31 @@ fn main() {
             ensure_table(&store.client(), "dormouse").await.unwrap();
             cancel(&programs, &store.endpoint()).await;
             for (subject, starts) in subjects.iter().zip(&mut measured) {
-                let start = start(&programs.join(subject.program), subject, &store.endpoint()).await;
+                let start = start(subject, &store.endpoint()).await;
                 if round > 0 {
                     starts.push(start);
                 }
             }
         }
-        report(&subjects, &measured, &zips);
+        report(&subjects, &measured);
     });
 }
 
 /// Has it canceled what [`cancellation`] names.
 async fn cancel(programs: &Path, endpoint: &str) {
-    let signal = programs.join("dormouse-signal");
-    let first =
-        Subject { label: "a first cancellation", program: "", zip: "", event: cancellation(), status: json!(200) };
-    start(&signal, &first, endpoint).await;
+    let first = Subject {
+        label: "a first cancellation".to_owned(),
+        program: programs.join("dormouse-signal"),
+        zip: PathBuf::new(),
+        event: cancellation(),
+        status: json!(200),
+    };
+    start(&first, endpoint).await;
 }
 
-/// Starts `program` and waits for its first answer.
-async fn start(program: &Path, subject: &Subject, endpoint: &str) -> Start {
+/// Starts the program of `subject` and waits for its first answer.
+async fn start(subject: &Subject, endpoint: &str) -> Start {
+    let program = &subject.program;
     let api = RuntimeApi::start(Duration::from_secs(30)).await;
     let answer = api.deliver(subject.event.clone());
     let mut command = api.function(program, endpoint);
@@ -147,7 +168,7 @@ fn quantile(starts: &[Start], share: f64, of: impl Fn(&Start) -> Duration) -> f6
     values[((values.len() - 1) as f64 * share) as usize].as_secs_f64() * 1000.0
 }
 
-fn report(subjects: &[Subject], measured: &[Vec<Start>], zips: &Path) {
+fn report(subjects: &[Subject], measured: &[Vec<Start>]) {
     let compared = subjects.iter().position(|subject| subject.label == COMPARED).unwrap();
     let base = quantile(&measured[compared], 0.5, |start| start.wall);
     println!("{} starts each, in turn; milliseconds from start to first answer", measured[0].len());
@@ -157,7 +178,7 @@ fn report(subjects: &[Subject], measured: &[Vec<Start>], zips: &Path) {
         let (median, p90) = (quantile(starts, 0.5, |start| start.wall), quantile(starts, 0.9, |start| start.wall));
         let busy = quantile(starts, 0.5, |start| start.busy);
         let peak = starts.iter().map(|start| start.resident).max().unwrap_or_default() as f64 / 1024.0;
-        let zip = std::fs::metadata(zips.join(format!("{}.zip", subject.zip))).map_or(0, |zip| zip.len()) as f64 / 1e6;
+        let zip = std::fs::metadata(&subject.zip).map_or(0, |zip| zip.len()) as f64 / 1e6;
         let ratio = median / base;
         println!("{:<24}{median:>9.2}{p90:>9.2}{ratio:>9.2}{busy:>9.2}{peak:>9.1}{zip:>9.2}", subject.label);
     }

@@ -38,9 +38,14 @@ fn build() -> PathBuf {
 }
 
 fn command(data: &Path, port: u16) -> Command {
-    let mut command = Command::new(binary());
+    let mut command = program();
     command.args(["dev", "--lease", "10", "--port", &port.to_string(), "--data"]).arg(data);
     command
+}
+
+/// The command line, without arguments.
+pub(crate) fn program() -> Command {
+    Command::new(binary())
 }
 
 /// Runs it to its end, which must come by itself.
@@ -123,7 +128,7 @@ impl Dormouse {
 
     /// The command line, asked about this process.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = program();
         command.args(arguments).arg("--data").arg(&self.data).stderr(Stdio::inherit());
         command
     }

@@ -1,0 +1,192 @@
+//! Why it does not wake, told by the command line alone: one disaster after the other in a store that the real binary
+//! then looks into.
+
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateSchema, Update, suspend};
+use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{ClaimRequest, Clock, PendingRow, SignalDescriptor, StateStore, Upkeep};
+use dormouse_tests::{Stage, map};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::process::program;
+
+const TABLE: &str = "dormouse";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A store, and a worker three hours ago who left something in it.
+struct Ward {
+    embedded: EmbeddedDynamoDb,
+    client: Client,
+    store: Arc<DynamoDbStateStore>,
+    stage: Stage,
+    harness: Harness,
+}
+
+impl Ward {
+    async fn open() -> Self {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("a store");
+        let client = embedded.client();
+        ensure_table(&client, TABLE).await.expect("a table");
+        let store = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
+        let stage = Stage::default();
+        let ago = Timestamp::now() - 3 * HOUR;
+        stage.clock.advance(Duration::try_from(ago.duration_since(stage.clock.now())).expect("it lies ahead"));
+        let harness = stage.shipped_on(store.clone(), Mode::Stateless).expect("graphs");
+        Self { embedded, client, store, stage, harness }
+    }
+
+    /// An invocation of `graph` that `harness` puts to sleep.
+    async fn asleep_with(&self, harness: &Harness, id: &str, graph: &str, state: Value) {
+        let start = Transmission { invocation_id: Some(id.into()), ..Transmission::start(graph, map(state)) };
+        let outcome = harness.turn(start).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+    }
+
+    /// An expense that somebody has to approve within three days, and whose wake-up a sweep has seen to.
+    async fn asleep(&self, id: &str) {
+        self.asleep_with(&self.harness, id, "expense-approval", expense("P3D")).await;
+        self.harness.sweep(SweepScope::Everything).await.expect("a sweep");
+    }
+
+    /// An invocation of another shape of `graph` than the one that ships.
+    async fn asleep_in(&self, id: &str, graph: GraphBuilder) {
+        let graph: Arc<CompiledGraph> = Arc::new(graph.compile().expect("a graph"));
+        let name = graph.name().to_owned();
+        let harness = self.stage.harness_on(self.store.clone(), Mode::Stateless, [graph]);
+        self.asleep_with(&harness, id, &name, json!({})).await;
+        harness.sweep(SweepScope::Everything).await.expect("a sweep");
+    }
+
+    async fn lose_signal(&self, id: &str) {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let deletion = self.client.delete_item().table_name(TABLE).return_values(ReturnValue::AllOld);
+        let deletion = deletion.key("pk", text(&format!("SIGNAL#expense-{id}"))).key("sk", text("SIGNAL"));
+        let deleted = deletion.send().await;
+        assert!(deleted.expect("an answer").attributes.is_some(), "there was no signal item");
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let mut command = program();
+        command.args(arguments).args(["--table", TABLE, "--endpoint-url", &self.embedded.endpoint()]);
+        command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local").env("AWS_REGION", "us-east-1");
+        command.output().expect("it runs")
+    }
+
+    /// What the doctor says about `id`: its findings, and the exit code.
+    fn findings(&self, arguments: &[&str]) -> (Vec<(String, String)>, Option<i32>) {
+        let said = self.ask(&[&["doctor", "--json"], arguments].concat());
+        let report: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+        let remarks = report["remarks"].as_array().unwrap_or_else(|| panic!("no remarks: {report}"));
+        let text = |remark: &Value, key: &str| remark[key].as_str().unwrap_or_default().to_owned();
+        let findings = remarks.iter().map(|remark| (text(remark, "finding"), text(remark, "sentence"))).collect();
+        (findings, said.status.code())
+    }
+
+    /// The first thing that the doctor says about `id` must be `finding`, in a sentence with `words`.
+    fn told(&self, id: &str, finding: &str, words: &str) {
+        let (findings, code) = self.findings(&[id]);
+        let (first, sentence) = &findings[0];
+        assert!(first == finding && sentence.contains(words), "{id}: {findings:?}");
+        let trouble = !matches!(finding, "waiting" | "claim_held" | "completed");
+        assert_eq!(code, Some(if trouble { 3 } else { 0 }), "{id}: {findings:?}");
+        let said = self.ask(&["doctor", id]);
+        let said = String::from_utf8(said.stdout).expect("text");
+        assert!(said.contains(sentence.as_str()), "people are told the same: {said}");
+    }
+
+    /// After a repair the first thing that the doctor says about `id` is `finding`.
+    fn repaired(&self, id: &str, finding: &str) {
+        let said = self.ask(&["doctor", "--repair", id]);
+        let (findings, _) = self.findings(&[id]);
+        assert_eq!(findings[0].0, finding, "{id}: {findings:?} after {said:?}");
+    }
+}
+
+fn expense(decide_within: &str) -> Value {
+    json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard", "decide_within": decide_within})
+}
+
+/// A graph called `name` that waits for `signal` in `node`.
+fn waiting(name: &str, version: &str, node: &str, signal: &'static str) -> GraphBuilder {
+    GraphBuilder::new(name, StateSchema::new().with_version(version))
+        .entry(node)
+        .function(node, move |_: State| async move { Err(suspend(SignalDescriptor::new(signal)).await) })
+        .function("more", |_: State| async { Ok::<_, NodeError>(Update::none()) })
+        .edge(node, "more")
+        .edge("more", END)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_reason_is_told_by_the_command_line_alone() {
+    let ward = Ward::open().await;
+    let now = ward.stage.clock.now();
+
+    ward.asleep("healthy").await;
+    ward.told("healthy", "waiting", "waits for signal `expense-healthy`");
+
+    ward.asleep_with(&ward.harness, "overdue", "expense-approval", expense("PT1H")).await;
+    ward.told("overdue", "overdue", "its timer was lost and no sweep has come");
+    ward.repaired("overdue", "completed");
+
+    ward.asleep_with(&ward.harness, "unseen", "expense-approval", expense("P3D")).await;
+    ward.told("unseen", "unregistered", "no sweep has seen to it");
+
+    ward.asleep("dead").await;
+    let claim = ClaimRequest {
+        invocation_id: "dead".into(),
+        generation: None,
+        owner: "a dead worker".into(),
+        now,
+        until: now + Duration::from_secs(30),
+        payload: Some(map(json!({"decision": "approved", "decided_by": "Grace"}))),
+        answered: None,
+    };
+    ward.store.claim(&claim).await.expect("an answer");
+    ward.told("dead", "claim_expired", "the worker that continued it died");
+    ward.repaired("dead", "completed");
+
+    ward.asleep("lost-row").await;
+    let record = ward.store.load_invocation(&"lost-row".into()).await.expect("an answer").expect("a record");
+    ward.store.upkeep(&Upkeep::Ended(PendingRow::of(&record.paused))).await.expect("an answer");
+    ward.told("lost-row", "row_missing", "no sweep would find it");
+    // What was written anew has been seen by no sweep yet.
+    ward.repaired("lost-row", "unregistered");
+
+    ward.asleep("lost-signal").await;
+    ward.lose_signal("lost-signal").await;
+    ward.told("lost-signal", "signal_missing", "its signal item is missing");
+    ward.repaired("lost-signal", "waiting");
+
+    ward.asleep("parked").await;
+    ward.lose_signal("parked").await;
+    let answer = map(json!({"decision": "approved", "decided_by": "Grace"}));
+    ward.harness.turn(Transmission::signal("expense-parked", answer)).await;
+    ward.told("parked", "signal_parked", "and was not handed over");
+    ward.repaired("parked", "completed");
+
+    ward.asleep("robbed").await;
+    ward.lose_signal("robbed").await;
+    ward.asleep_in("gone", waiting("of-yesterday", "1", "sleep", "expense-robbed")).await;
+    ward.told("robbed", "signal_taken", "leads to another invocation, gone");
+    ward.told("gone", "graph_unknown", "no graph `of-yesterday` is registered here");
+
+    ward.asleep_in("elsewhere", waiting("reminder", "1", "nap", "nap")).await;
+    ward.told("elsewhere", "graph_refuses", "or cancel it");
+
+    ward.asleep_in("older", waiting("reminder", "0", "sleep", "sleep")).await;
+    ward.told("older", "no_migration", "cannot be brought to the present schema");
+
+    let everything = ward.ask(&["doctor", "--json"]);
+    let everything: Value = serde_json::from_slice(&everything.stdout).expect("JSON");
+    assert_eq!((&everything["examined"], &everything["in_trouble"]), (&json!(8), &json!(4)), "{everything}");
+    let nobody = ward.ask(&["doctor", "nobody"]);
+    assert_eq!(nobody.status.code(), Some(4), "{nobody:?}");
+}
