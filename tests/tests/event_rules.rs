@@ -251,13 +251,11 @@ impl StoreLayer for Interrupted {
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.meet().await;
-        match upkeep {
-            Upkeep::RuleUnneeded(_) if self.is_blind => {
-                let entry = self.inner.rule_entries().await?.remove(0);
-                self.inner.upkeep(&Upkeep::RuleUnneeded(entry)).await
-            }
-            _ => self.inner.upkeep(upkeep).await,
+        if self.is_blind && matches!(upkeep, Upkeep::RuleUnneeded(_)) {
+            let entry = self.inner.rule_entries().await?.remove(0);
+            return self.inner.upkeep(&Upkeep::RuleUnneeded(entry)).await;
         }
+        self.inner.upkeep(upkeep).await
     }
 }
 
