@@ -146,6 +146,7 @@ async fn each_reason_is_told_by_the_command_line_alone() {
         owner: "a dead worker".into(),
         now,
         until: now + Duration::from_secs(30),
+        past: None,
         payload: Some(map(json!({"decision": "approved", "decided_by": "Grace"}))),
         answered: None,
     };
