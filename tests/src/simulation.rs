@@ -36,7 +36,8 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_harness::GraphRegistry;
+use dormouse_harness::{GraphRegistry, RulePolicy};
+use dormouse_ports::limits;
 
 use desk::Desk;
 use simulator::Simulator;
@@ -48,6 +49,10 @@ pub use witness::Violation;
 
 /// The longest that one turn may compute.
 const TURN: Duration = Duration::from_secs(5);
+
+/// Rules come and go while things go wrong. Clocks are apart by less than what is between the two.
+const RULES: RulePolicy =
+    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_secs(5), kept: Duration::from_secs(10) };
 
 /// What holds the state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 use dormouse_aws::{AwsSubscriptions, EventBridgeBus, RuleConfig, SchedulerConfig};
 use dormouse_ports::{
-    BusError, Due, DueAction, Event, EventBus, EventWait, Map, SignalDescriptor, SignalSubscriptions, Subscription,
-    SubscriptionError, WakePlan,
+    BusError, Due, DueAction, Edition, Event, EventBus, EventRule, EventShape, Map, RuleName, SignalDescriptor,
+    SignalSubscriptions, Subscription, SubscriptionError, WakePlan,
 };
 use dormouse_testkit::ManualClock;
 use jiff::Timestamp;
@@ -93,7 +93,6 @@ fn subscriptions(service: &Service) -> AwsSubscriptions {
         bus_name: "main".to_owned(),
         signal_function_arn: "arn:aws:lambda:us-east-1:1:function:signal".to_owned(),
         dead_letter_arn: Some("arn:aws:sqs:us-east-1:1:letters".to_owned()),
-        most_rules: 3,
     };
     let clock = Arc::new(ManualClock::default());
     AwsSubscriptions::new(
@@ -111,12 +110,11 @@ fn timed() -> Subscription {
     Subscription { invocation_id: "i1".into(), generation: 2, descriptor: SignalDescriptor::new("s1"), wake }
 }
 
-fn awaiting(job: &str) -> Subscription {
-    let pattern = json!({"source": ["jobs"], "detail": {"job": [job]}});
-    let wait =
-        EventWait { pattern: pattern.as_object().cloned().unwrap_or_default(), correlation: "$.detail.job".to_owned() };
-    let wake = WakePlan { event: Some(wait), ..WakePlan::default() };
-    Subscription { invocation_id: "i1".into(), generation: 2, descriptor: SignalDescriptor::new(job), wake }
+fn awaited() -> EventRule {
+    let pattern = json!({"source": ["jobs"], "detail": {"job": [{"exists": true}]}});
+    let pattern = pattern.as_object().cloned().unwrap_or_default();
+    let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
+    EventRule { name: RuleName { shape: shape.id(), edition: Some(Edition::of("first")) }, shape }
 }
 
 /// What the bus says of its rules.
@@ -149,7 +147,6 @@ async fn cancelling_removes_the_entry_that_may_be_gone() {
     let subscriptions = subscriptions(&service);
     subscriptions.cancel(&timed()).await.expect("it is removed");
     subscriptions.cancel(&timed()).await.expect("it is gone already");
-    subscriptions.cancel(&awaiting("j1")).await.expect("a shared rule stays");
     assert_eq!(service.asked().len(), 2);
     assert!(service.asked()[0].0.starts_with("DELETE"), "{:?}", service.asked());
 }
@@ -162,36 +159,57 @@ async fn a_refused_entry_is_rejected() {
     assert!(matches!(outcome, Err(SubscriptionError::Rejected(_))), "{outcome:?}");
 }
 
+fn denied<T: std::fmt::Debug>(outcome: Result<T, SubscriptionError>) -> String {
+    let Err(SubscriptionError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
+    sentence
+}
+
 #[tokio::test]
 async fn a_denied_call_names_action_and_resource() {
-    for code in ["AccessDeniedException", "ResourceNotFoundException"] {
-        let service = Service::default();
-        service.fails(code).fails(code).answers(200, rules(&[])).fails(code).fails(code);
-        let subscriptions = subscriptions(&service);
-        for (subscription, expected) in [
-            (timed(), format!("CreateSchedule on schedule group dormouse: {code}: scripted")),
-            (awaiting("j1"), format!("ListRules on event bus main: {code}: scripted")),
-            (awaiting("j1"), format!("PutRule on event bus main: {code}: scripted")),
-        ] {
-            let outcome = subscriptions.subscribe(&subscription).await;
-            let Err(SubscriptionError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
-            assert_eq!(sentence, expected);
-        }
-        let bus = EventBridgeBus::new(client!(aws_sdk_eventbridge, service), "main");
-        let event = Event { source: "dormouse".to_owned(), detail_type: "Exported".to_owned(), detail: Map::new() };
-        let outcome = bus.publish(event).await;
-        let Err(BusError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(sentence, format!("PutEvents on event bus main: {code}: scripted"));
+    let (service, code) = (Service::default(), "AccessDeniedException");
+    for _ in 0..6 {
+        service.fails(code);
     }
+    let (subscriptions, rule) = (subscriptions(&service), awaited());
+    let said = |action: &str| format!("{action} on event bus main: {code}: scripted");
+    let scheduled = denied(subscriptions.subscribe(&timed()).await);
+    assert_eq!(scheduled, format!("CreateSchedule on schedule group dormouse: {code}: scripted"));
+    assert_eq!(denied(subscriptions.list_rules().await), said("ListRules"));
+    assert_eq!(denied(subscriptions.put_rule(&rule).await), said("PutRule"));
+    assert_eq!(denied(subscriptions.remove_rule(&rule.name).await), said("RemoveTargets"));
+    service.answers.lock().expect("no panic").push_front((200, None, json!({})));
+    assert_eq!(denied(subscriptions.remove_rule(&rule.name).await), said("DeleteRule"));
+    let bus = EventBridgeBus::new(client!(aws_sdk_eventbridge, service), "main");
+    let event = Event { source: "dormouse".to_owned(), detail_type: "Exported".to_owned(), detail: Map::new() };
+    let outcome = bus.publish(event).await;
+    let Err(BusError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(sentence, said("PutEvents"));
+}
+
+#[tokio::test]
+async fn a_bus_that_is_not_there_is_no_passing_fault() {
+    let (service, code) = (Service::default(), "ResourceNotFoundException");
+    service.fails(code).fails(code).fails(code);
+    let subscriptions = subscriptions(&service);
+    denied(subscriptions.subscribe(&timed()).await);
+    denied(subscriptions.list_rules().await);
+    denied(subscriptions.put_rule(&awaited()).await);
 }
 
 #[tokio::test]
 async fn a_throttled_call_may_succeed_later() {
     let service = Service::default();
-    service.fails("ThrottlingException").fails("ThrottlingException");
+    for _ in 0..4 {
+        service.fails("ThrottlingException");
+    }
     let subscriptions = subscriptions(&service);
-    for subscription in [timed(), awaiting("j1")] {
-        let outcome = subscriptions.subscribe(&subscription).await;
+    let outcomes = [
+        subscriptions.subscribe(&timed()).await.map(|_| ()),
+        subscriptions.put_rule(&awaited()).await,
+        subscriptions.list_rules().await.map(|_| ()),
+        subscriptions.remove_rule(&awaited().name).await,
+    ];
+    for outcome in outcomes {
         assert!(matches!(&outcome, Err(SubscriptionError::Unavailable(_))), "{outcome:?}");
     }
 }
@@ -200,50 +218,77 @@ async fn a_throttled_call_may_succeed_later() {
 async fn a_target_that_was_not_taken_is_an_error() {
     let service = Service::default();
     let failed = json!({"FailedEntryCount": 1, "FailedEntries": [{"ErrorCode": "AccessDeniedException"}]});
-    service.answers(200, rules(&[])).answers(200, json!({"RuleArn": "arn"})).answers(200, failed);
-    let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
-    let Err(SubscriptionError::Denied(sentence)) = outcome else { panic!("{outcome:?}") };
+    service.answers(200, json!({"RuleArn": "arn"})).answers(200, failed.clone()).answers(200, failed);
+    let subscriptions = subscriptions(&service);
+    let sentence = denied(subscriptions.put_rule(&awaited()).await);
     assert_eq!(sentence, "PutTargets on event bus main: AccessDeniedException: no message");
+    let sentence = denied(subscriptions.remove_rule(&awaited().name).await);
+    assert_eq!(sentence, "RemoveTargets on event bus main: AccessDeniedException: no message");
 }
 
 #[tokio::test]
-async fn waits_of_one_shape_make_one_rule() {
-    let service = Service::default();
-    service.answers(200, rules(&[])).answers(200, json!({"RuleArn": "arn"}));
-    service.answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []}));
-    let subscriptions = subscriptions(&service);
-    subscriptions.subscribe(&awaiting("j1")).await.expect("the rule is made");
-    subscriptions.subscribe(&awaiting("j2")).await.expect("the rule is known");
+async fn a_rule_is_put_with_its_target() {
+    let (service, rule) = (Service::default(), awaited());
+    service.answers(200, json!({"RuleArn": "arn"})).answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []}));
+    subscriptions(&service).put_rule(&rule).await.expect("the rule is made");
     let asked = service.asked();
     let targets: Vec<&str> = asked.iter().map(|(line, _)| line.as_str()).collect();
-    assert_eq!(targets, ["AWSEvents.ListRules", "AWSEvents.PutRule", "AWSEvents.PutTargets"]);
-    let pattern: Value = serde_json::from_str(asked[1].1["EventPattern"].as_str().expect("text")).expect("JSON");
-    assert_eq!(pattern, json!({"source": ["jobs"], "detail": {"job": [{"exists": true}]}}));
-    let transformer = &asked[2].1["Targets"][0]["InputTransformer"];
+    assert_eq!(targets, ["AWSEvents.PutRule", "AWSEvents.PutTargets"]);
+    assert_eq!((&asked[0].1["Name"], &asked[1].1["Rule"]), (&json!(rule.name.to_string()), &asked[0].1["Name"]));
+    let pattern: Value = serde_json::from_str(asked[0].1["EventPattern"].as_str().expect("text")).expect("JSON");
+    assert_eq!(pattern, Value::Object(rule.shape.pattern));
+    let transformer = &asked[1].1["Targets"][0]["InputTransformer"];
     assert_eq!(transformer["InputPathsMap"]["signal_id"], "$.detail.job");
 }
 
 #[tokio::test]
 async fn a_full_bus_is_said_clearly() {
     let service = Service::default();
-    service.answers(200, rules(&[])).fails("LimitExceededException");
-    let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
+    service.fails("LimitExceededException");
+    let outcome = subscriptions(&service).put_rule(&awaited()).await;
     let Err(SubscriptionError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
     assert!(sentence.contains("as many rules as it may have"), "{sentence}");
 }
 
 #[tokio::test]
-async fn rules_of_ours_are_counted_page_by_page() {
-    let service = Service::default();
-    let mut first = rules(&["dormouse-a", "dormouse-b"]);
+async fn rules_of_ours_are_listed_page_by_page() {
+    let (service, name) = (Service::default(), awaited().name);
+    let old = RuleName { edition: None, ..name.clone() };
+    let mut first = rules(&["dormouse-dev-SignalRule-1A2B", &name.to_string()]);
     first["NextToken"] = "more".into();
-    service.answers(200, first).answers(200, rules(&["dormouse-c"]));
-    let outcome = subscriptions(&service).subscribe(&awaiting("j1")).await;
-    let Err(SubscriptionError::Rejected(sentence)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(sentence, "the event bus has 3 rules of ours, which is the limit: let waits share a pattern");
+    service.answers(200, first).answers(200, rules(&[&old.to_string(), "dormouse-work"]));
+    let listed = subscriptions(&service).list_rules().await.expect("the bus answers");
+    assert_eq!(listed, [name, old], "those of the stack itself have other names");
     let asked = service.asked();
-    assert_eq!(asked.len(), 2, "no rule is made: {asked:?}");
     assert_eq!((&asked[0].1["NamePrefix"], &asked[1].1["NextToken"]), (&json!("dormouse-"), &json!("more")));
+}
+
+#[tokio::test]
+async fn a_rule_goes_after_its_target() {
+    let (service, name) = (Service::default(), awaited().name);
+    service.answers(200, json!({"FailedEntryCount": 0, "FailedEntries": []})).answers(200, json!({}));
+    subscriptions(&service).remove_rule(&name).await.expect("it goes");
+    let asked = service.asked();
+    assert_eq!((asked[0].0.as_str(), asked[1].0.as_str()), ("AWSEvents.RemoveTargets", "AWSEvents.DeleteRule"));
+    let name = name.to_string();
+    assert_eq!(asked[0].1, json!({ "Rule": name, "EventBusName": "main", "Ids": ["signal"] }));
+    assert_eq!(asked[1].1, json!({ "Name": name, "EventBusName": "main" }));
+}
+
+#[tokio::test]
+async fn a_rule_that_is_gone_has_gone() {
+    let service = Service::default();
+    let gone = json!({"FailedEntryCount": 1, "FailedEntries": [{"ErrorCode": "ResourceNotFoundException"}]});
+    service
+        .fails("ResourceNotFoundException")
+        .fails("ResourceNotFoundException")
+        .answers(200, gone)
+        .answers(200, json!({}));
+    let subscriptions = subscriptions(&service);
+    for _ in 0..2 {
+        subscriptions.remove_rule(&awaited().name).await.expect("it is not there");
+    }
+    assert_eq!(service.asked().len(), 4, "a rule without a target is looked for too");
 }
 
 #[tokio::test]

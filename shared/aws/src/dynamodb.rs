@@ -26,6 +26,7 @@ mod marks;
 mod pending;
 mod plan;
 mod retry;
+mod rules;
 mod scan;
 mod segments;
 mod session;
@@ -42,9 +43,9 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest, LoadedSession, Page,
-    ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord,
-    StateStore, StoreError, StreamEntry, Upkeep, limits,
+    DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest, LoadedSession,
+    Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId, SessionSummary,
+    ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Upkeep, limits,
 };
 use jiff::Timestamp;
 
@@ -200,6 +201,14 @@ impl StateStore for DynamoDbStateStore {
 
     async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
         self.collect_stretch(now, cursor).await
+    }
+
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+        self.touch_entry(shape, fresh, now).await
+    }
+
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        self.query_entries().await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

@@ -2,15 +2,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::{Clock, Registration, SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{Clock, EventRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError};
 
 use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
 use crate::scheduler::{self, Deadline, SchedulerConfig};
 
-/// The [`SignalSubscriptions`] on AWS: a due time becomes an entry of the scheduler, an awaited event a shared rule.
-///
-/// Both are named by what they stand for, so that subscribing again changes nothing.
+/// The [`SignalSubscriptions`] on AWS: a due time becomes an entry of the scheduler, which is named by what it stands
+/// for, so that subscribing again changes nothing; a rule becomes one of EventBridge.
 pub struct AwsSubscriptions {
     scheduler: Lazy<aws_sdk_scheduler::Client>,
     schedules: SchedulerConfig,
@@ -40,23 +39,29 @@ impl fmt::Debug for AwsSubscriptions {
 #[async_trait]
 impl SignalSubscriptions for AwsSubscriptions {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
-        let mut registration = Registration::Known;
-        if let Some(wait) = &subscription.wake.event {
-            registration = self.rules.ensure(wait, &subscription.descriptor.signal_id).await?;
+        match deadline(subscription) {
+            Some(next) => scheduler::schedule(&self.scheduler, &self.schedules, next, self.clock.now()).await,
+            None => Ok(Registration::Known),
         }
-        if let Some(next) = deadline(subscription) {
-            let schedule = scheduler::schedule(&self.scheduler, &self.schedules, next, self.clock.now());
-            registration = registration.and(schedule.await?);
-        }
-        Ok(registration)
     }
 
-    /// Rules stay: others may wait for the same shape of event.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
         match deadline(subscription) {
             Some(next) => scheduler::unschedule(&self.scheduler, &self.schedules, next).await,
             None => Ok(()),
         }
+    }
+
+    async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        self.rules.put(rule).await
+    }
+
+    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+        self.rules.list().await
+    }
+
+    async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        self.rules.remove(name).await
     }
 }
 

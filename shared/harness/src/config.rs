@@ -14,6 +14,26 @@ pub enum Mode {
     Stateless,
 }
 
+/// How rules for events are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RulePolicy {
+    /// How many rules of ours the bus may have. Rules that are made at the same moment may be a few more.
+    pub most: usize,
+    /// For how long a process relies on a rule without a look into the store.
+    pub trusted: Duration,
+    /// How long nobody must have needed a rule before it goes. By how much this is longer than
+    /// [`trusted`](Self::trusted), so much may the clocks of those who sweep disagree.
+    pub kept: Duration,
+}
+
+impl Default for RulePolicy {
+    /// At most [`limits::PATTERN_RULES`], relied on for five minutes, and kept for an hour.
+    fn default() -> Self {
+        let most = limits::PATTERN_RULES;
+        Self { most, trusted: Duration::from_secs(5 * 60), kept: Duration::from_secs(60 * 60) }
+    }
+}
+
 /// How a harness behaves.
 #[derive(Clone, Debug)]
 pub struct HarnessConfig {
@@ -30,6 +50,8 @@ pub struct HarnessConfig {
     pub early_signals: Option<Duration>,
     /// The largest payload of a signal, in bytes of JSON.
     pub signal_payload: usize,
+    /// How rules for events are kept.
+    pub rules: RulePolicy,
     /// Opens a span around each turn; without it the invocation spans are roots.
     pub turn_tracer: Option<Arc<dyn TurnTracer>>,
 }
@@ -44,6 +66,7 @@ impl HarnessConfig {
             poll_interval: Duration::from_millis(50),
             early_signals: Some(limits::EARLY_SIGNALS),
             signal_payload: limits::SIGNAL_PAYLOAD,
+            rules: RulePolicy::default(),
             turn_tracer: None,
         }
     }

@@ -118,7 +118,7 @@ impl Harness {
 
     /// Registers the deadline that is next now; doing it again is harmless.
     async fn register_next(&self, paused: PausedInvocation) -> Result<TurnOutcome, TurnError> {
-        let registered = self.subscriptions().subscribe(&subscription_to(&paused)).await;
+        let registered = self.register_wake(&subscription_to(&paused)).await;
         registered.map_err(|error| subscription_failed(error).of(&paused.invocation_id))?;
         Ok(TurnOutcome::Suspended(Box::new(sleeping(paused))))
     }

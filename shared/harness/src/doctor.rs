@@ -372,7 +372,7 @@ impl Harness {
     }
 
     async fn register_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
-        let subscribed = self.subscriptions().subscribe(&subscription_to(paused)).await;
+        let subscribed = self.register_wake(&subscription_to(paused)).await;
         subscribed.map_err(subscription_failed)?;
         let row = Upkeep::Registered(dormouse_ports::PendingRow::of(paused));
         self.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;

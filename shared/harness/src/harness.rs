@@ -11,6 +11,7 @@ use futures::future::{Either, select};
 use jiff::Timestamp;
 
 use crate::chat::Listeners;
+use crate::rules::Relied;
 use crate::{
     Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig, SuspendedTurn, Tally, Transmission, Turn,
     TurnError, TurnOutcome,
@@ -27,6 +28,7 @@ struct Parts {
     bus: Arc<dyn EventBus>,
     config: HarnessConfig,
     listeners: Listeners,
+    relied: Relied,
 }
 
 impl fmt::Debug for Harness {
@@ -45,7 +47,8 @@ impl Harness {
         config: HarnessConfig,
     ) -> Self {
         let listeners = Listeners::default();
-        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners }))
+        let relied = Relied::default();
+        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, relied }))
     }
 
     /// The graphs that it can run.
@@ -75,6 +78,10 @@ impl Harness {
 
     pub(crate) fn subscriptions(&self) -> &dyn SignalSubscriptions {
         &*self.0.subscriptions
+    }
+
+    pub(crate) fn relied(&self) -> &Relied {
+        &self.0.relied
     }
 
     pub(crate) fn bus(&self) -> &dyn EventBus {
@@ -177,7 +184,7 @@ impl Harness {
             descriptor: turn.descriptor.clone(),
             wake: turn.wake.clone(),
         };
-        if let Err(error) = self.subscriptions().subscribe(&subscription).await {
+        if let Err(error) = self.register_wake(&subscription).await {
             let error = subscription_failed(error).of(&turn.invocation_id);
             self.invalidate(&turn.invocation_id, &error).await;
             return Err(error);

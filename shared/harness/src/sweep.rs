@@ -4,18 +4,20 @@
 //! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of
 //! their own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads
 //! the index of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
-//! time, and that is noted on its row. In the lane of the ground it looks at a stretch of all that is stored, for what
+//! time, and that is noted on its row. When it has seen all of them, it looks after the rules for events
+//! ([`rules`](crate::rules)). In the lane of the ground it looks at a stretch of all that is stored, for what
 //! nothing refers to any more.
 
 use std::time::Duration;
 
 use dormouse_ports::{
-    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, SignalState, Standing, Upkeep,
-    WakePlan, limits,
+    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, SignalState,
+    Standing, SubscriptionError, Upkeep, WakePlan, limits,
 };
 use jiff::Timestamp;
 
 use crate::harness::subscription_failed;
+use crate::rules::{ROUND, Round};
 use crate::signal::{store_failed, subscription_to};
 use crate::{Bucket, Harness, Transmission, TurnError, TurnOutcome};
 
@@ -81,7 +83,7 @@ pub struct SweepSummary {
     pub woken: usize,
     /// Wake-ups that it registered.
     pub registered: usize,
-    /// Rows that it could not deal with; a later sweep will see them again.
+    /// Rows that it could not deal with, and what the event bus did not do; a later sweep will try again.
     pub failed: usize,
     /// How long ago the most overdue row fell due; zero when none was due.
     pub late_by: Duration,
@@ -90,18 +92,19 @@ pub struct SweepSummary {
     /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost.
     pub expired_claims: usize,
     /// Timers and pauses that had lost each other: rows whose pause was over, and which are removed; wake-ups that were
-    /// not registered outside, and now are; and pauses that nothing woke for a minute after they fell due.
+    /// not registered outside, and now are; rules for events that were needed and gone, and are there again; and pauses
+    /// that nothing woke for a minute after they fell due.
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
     pub unclaimed_signals: usize,
-    /// Items that nothing referred to any more, and which were removed.
+    /// Items that nothing referred to any more, and rules for events that nobody needed, which were removed.
     pub collected: usize,
     /// Whether rows are left for the next sweep.
     pub unfinished: bool,
 }
 
 /// What a sweep may still spend.
-struct Allowance {
+pub(crate) struct Allowance {
     rows: usize,
     /// On the monotonic clock.
     ends: Option<Duration>,
@@ -117,6 +120,11 @@ impl SweepSummary {
                     invocation_id = %id, "the sweep could not wake an invocation");
             }
         }
+    }
+
+    pub(crate) fn bus_failed(&mut self, error: &SubscriptionError) {
+        self.failed += 1;
+        tracing::warn!(%error, "the sweep could not look after the rules for events");
     }
 }
 
@@ -153,24 +161,33 @@ impl Harness {
     ) -> Result<(), TurnError> {
         let store = &self.engine().ports().store;
         let began = store.sweep_position(lane.as_str()).await.map_err(store_failed)?;
-        let mut cursor = began.clone();
+        let (mut cursor, mut done) = (began.clone(), false);
         let due_by = (lane == SweepScope::Due).then(|| self.now());
+        let mut round = self.round(lane, began.as_deref()).await?;
         while self.may_go_on(allowance) {
             let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
             allowance.rows = allowance.rows.saturating_sub(page.items.len().max(1));
             for rows in page.items.chunks(GLANCE) {
                 summary.examined += rows.len();
-                match lane {
-                    SweepScope::Due => self.sweep_due(rows, allowance, summary).await,
-                    SweepScope::Everything => self.sweep_rows(rows, summary).await?,
+                match &mut round {
+                    None => self.sweep_due(rows, allowance, summary).await,
+                    Some(round) => self.sweep_rows(rows, round, summary).await?,
                 }
             }
             cursor = page.next;
             if cursor.is_none() {
+                done = true;
                 break;
             }
         }
         summary.unfinished |= cursor.is_some();
+        match (round, &cursor) {
+            (Some(round), None) if done => self.keep_rules(&round, allowance, summary).await?,
+            (Some(round), Some(cursor)) if began.as_ref() != Some(cursor) => {
+                store.upkeep(&round.kept(cursor)).await.map_err(store_failed)?;
+            }
+            (Some(_) | None, _) => {}
+        }
         if cursor != began {
             let position = Upkeep::Position { lane: lane.as_str().to_owned(), position: cursor };
             store.upkeep(&position).await.map_err(store_failed)?;
@@ -178,11 +195,23 @@ impl Harness {
         Ok(())
     }
 
+    /// The round of the lane of everything, which goes on behind `cursor`.
+    async fn round(&self, lane: SweepScope, cursor: Option<&str>) -> Result<Option<Round>, TurnError> {
+        Ok(match (lane, cursor) {
+            (SweepScope::Due, _) => None,
+            (SweepScope::Everything, None) => Some(Round::beginning(self.now())),
+            (SweepScope::Everything, Some(cursor)) => {
+                let kept = self.engine().ports().store.sweep_position(ROUND).await.map_err(store_failed)?;
+                Some(Round::going_on(kept.as_deref(), cursor, self.now()))
+            }
+        })
+    }
+
     fn may_go_on(&self, allowance: &Allowance) -> bool {
         allowance.rows > 0 && self.left(allowance).is_none_or(|left| !left.is_zero())
     }
 
-    fn left(&self, allowance: &Allowance) -> Option<Duration> {
+    pub(crate) fn left(&self, allowance: &Allowance) -> Option<Duration> {
         allowance.ends.map(|ends| ends.saturating_sub(self.engine().ports().clock.monotonic()))
     }
 
@@ -243,11 +272,16 @@ impl Harness {
         Ok(())
     }
 
-    async fn sweep_rows(&self, rows: &[PendingRow], summary: &mut SweepSummary) -> Result<(), TurnError> {
+    async fn sweep_rows(
+        &self,
+        rows: &[PendingRow],
+        round: &mut Round,
+        summary: &mut SweepSummary,
+    ) -> Result<(), TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let glances = self.engine().ports().store.glance(&ids).await.map_err(store_failed)?;
         for (row, glance) in rows.iter().zip(glances) {
-            let swept = self.sweep_row(row, glance, summary).await;
+            let swept = self.sweep_row(row, glance, round, summary).await;
             summary.count(&row.invocation_id, swept);
         }
         Ok(())
@@ -258,6 +292,7 @@ impl Harness {
         &self,
         row: &PendingRow,
         glance: Option<Glance>,
+        round: &mut Round,
         summary: &mut SweepSummary,
     ) -> Result<bool, TurnError> {
         if is_over(row, glance.as_ref()) {
@@ -268,13 +303,23 @@ impl Harness {
         if let Some(at) = row.since {
             summary.oldest_pause = summary.oldest_pause.max(since(at, self.now()));
         }
-        match glance.map(|glance| glance.standing) {
+        let (standing, is_noted) = (glance.map(|glance| glance.standing), row.rule != RuleNeed::Unknown);
+        let looks_closer = standing == Some(Standing::Asleep) && !(row.registered && is_noted);
+        // Whatever becomes of the rest: it is needed.
+        if is_noted || !looks_closer {
+            round.needs(&row.rule, &row.invocation_id);
+        }
+        match standing {
             Some(Standing::Claimed { until }) if limits::out_of_time(until, self.now()) => {
                 summary.expired_claims += usize::from(until != Timestamp::UNIX_EPOCH);
                 Ok(self.take_over(&row.invocation_id, Some(row.generation)).await?.is_some())
             }
-            Some(Standing::Asleep) if !row.registered => {
-                if let Some(record) = self.load_invocation(&row.invocation_id).await? {
+            Some(Standing::Asleep) if looks_closer => {
+                let loaded = self.load_invocation(&row.invocation_id).await;
+                if !is_noted {
+                    round.needs(&need_of(row, &loaded), &row.invocation_id);
+                }
+                if let Some(record) = loaded? {
                     self.register(row, *record, summary).await?;
                 }
                 Ok(false)
@@ -294,13 +339,14 @@ impl Harness {
         if !matches!(record.status, InvocationStatus::Suspended) || paused.generation != row.generation {
             return Ok(());
         }
-        if paused.wake != WakePlan::default() {
-            let subscribed = self.subscriptions().subscribe(&subscription_to(&paused)).await;
+        if !row.registered && paused.wake != WakePlan::default() {
+            let subscribed = self.register_wake(&subscription_to(&paused)).await;
             let registration = subscribed.map_err(subscription_failed)?;
             summary.registered += 1;
             summary.orphan_timers += usize::from(registration == Registration::Made);
         }
-        self.engine().ports().store.upkeep(&Upkeep::Registered(row.clone())).await.map_err(store_failed)
+        let noted = Upkeep::Registered(PendingRow { rule: RuleNeed::of(&paused), ..row.clone() });
+        self.engine().ports().store.upkeep(&noted).await.map_err(store_failed)
     }
 
     /// Removes what nothing refers to any more from the next stretch of all that is stored.
@@ -338,6 +384,15 @@ impl Harness {
             cursor = Some(next);
         }
         Ok(())
+    }
+}
+
+/// What the pause of `row` needs, whose invocation was `loaded`; nothing, when it is over.
+fn need_of(row: &PendingRow, loaded: &Result<Option<Box<InvocationRecord>>, TurnError>) -> RuleNeed {
+    match loaded {
+        Ok(Some(record)) if record.paused.generation == row.generation => RuleNeed::of(&record.paused),
+        Ok(_) => RuleNeed::Nothing,
+        Err(_) => RuleNeed::Unknown,
     }
 }
 

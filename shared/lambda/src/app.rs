@@ -5,7 +5,8 @@ use std::time::Duration;
 use dormouse_aws::{BearerKey, CallbackSigner};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases, in_trace};
 use dormouse_harness::{
-    GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepScope, SweepSummary, TurnError, TurnTracer,
+    GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TurnError,
+    TurnTracer,
 };
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Category, EventBus, SignalSubscriptions, limits};
@@ -60,6 +61,8 @@ pub struct Limits {
     pub turn: Duration,
     /// How long a signal that nobody waits for yet is kept; `None` refuses it.
     pub early_signals: Option<Duration>,
+    /// How rules for events are kept.
+    pub rules: RulePolicy,
     /// The longest wait after a turn, for observers and for the collector of spans together.
     pub drain: Duration,
 }
@@ -72,6 +75,7 @@ impl Default for Limits {
             signal_payload: limits::SIGNAL_PAYLOAD,
             turn: Duration::from_secs(25),
             early_signals: Some(limits::EARLY_SIGNALS),
+            rules: RulePolicy::default(),
             drain: Duration::from_secs(2),
         }
     }
@@ -110,6 +114,7 @@ impl App {
                 turn_budget: limits.turn,
                 early_signals: limits.early_signals,
                 signal_payload: limits.signal_payload,
+                rules: limits.rules,
                 turn_tracer: turn_tracer(),
                 ..HarnessConfig::new(mode)
             };

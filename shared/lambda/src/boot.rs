@@ -77,7 +77,6 @@ pub fn compose(
         bus_name: config.bus,
         signal_function_arn: config.signal_arn,
         dead_letter_arn: config.dead_letter_arn,
-        most_rules: config.quotas.pattern_rules,
     };
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));

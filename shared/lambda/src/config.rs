@@ -299,7 +299,7 @@ mod tests {
             InvocationLimits { state: 1000, ..usual.invocation }
         );
         assert_eq!(quotas("DORMOUSE_LIMIT_BODY", " 7 ").limits.body, 7);
-        assert_eq!(quotas("DORMOUSE_LIMIT_PATTERN_RULES", "2000").pattern_rules, 2000);
+        assert_eq!(quotas("DORMOUSE_LIMIT_PATTERN_RULES", "2000").limits.rules.most, 2000);
     }
 
     #[test]

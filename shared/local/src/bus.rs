@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_harness::WORK;
-use dormouse_ports::{
-    BusError, Clock, Event, EventBus, EventWait, IdSource, Registration, SignalId, SubscriptionError,
-};
+use dormouse_ports::{BusError, Clock, Event, EventBus, IdSource};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -109,13 +107,9 @@ impl LocalBus {
         Ok((bus.clone(), Deliveries { bus, queue: waiting }))
     }
 
-    /// Makes sure that events which `wait` describes reach whoever waits for `signal_id`.
-    pub(crate) async fn ensure(
-        &self,
-        wait: &EventWait,
-        signal_id: &SignalId,
-    ) -> Result<Registration, SubscriptionError> {
-        self.0.rules.ensure(wait, signal_id).await
+    /// Its rules.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.0.rules
     }
 
     /// Publishes `event` and says whom it will reach.
@@ -235,6 +229,7 @@ fn matched(route: &Route) -> Match {
 #[cfg(test)]
 mod tests {
     use dormouse_aws::{RandomIds, SystemClock};
+    use dormouse_ports::{Edition, EventRule, EventShape, RuleName};
 
     use super::*;
     use crate::courier::Raised;
@@ -253,8 +248,9 @@ mod tests {
     async fn subscribed(folder: &Path) -> (LocalBus, Deliveries) {
         let (bus, deliveries) = open(folder);
         let pattern = json!({"source": ["jobs"]}).as_object().cloned().expect("a mapping");
-        let wait = EventWait { pattern, correlation: "$.detail.job".to_owned() };
-        bus.ensure(&wait, &"j1".into()).await.expect("a rule");
+        let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
+        let name = RuleName { shape: shape.id(), edition: Some(Edition::of("first")) };
+        bus.rules().put(&EventRule { name, shape }).await.expect("a rule");
         (bus, deliveries)
     }
 

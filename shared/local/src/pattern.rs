@@ -1,10 +1,10 @@
-//! What an event pattern may say here, and which part of it is shared.
+//! What an event pattern may say here.
 //!
 //! EventBridge knows more than the matcher behind the local bus, and the matcher knows operators that EventBridge does
 //! not. Both are refused, so that what works here works there.
 
-use dormouse_ports::{EventWait, Map, SignalId};
-use serde_json::{Value, json};
+use dormouse_ports::Map;
+use serde_json::Value;
 
 const OPERATORS: [&str; 8] =
     ["anything-but", "cidr", "equals-ignore-case", "exists", "numeric", "prefix", "suffix", "wildcard"];
@@ -80,23 +80,6 @@ fn within(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(" at `{path}`") }
 }
 
-/// The pattern of `wait` without the one value that differs from wait to wait: where it asks for the signal id itself,
-/// any value will do, because the id is compared later.
-///
-/// # Errors
-/// A sentence, when the correlation is no path.
-pub(crate) fn shape(wait: &EventWait, signal_id: &SignalId) -> Result<Map, String> {
-    let mut shape = wait.pattern.clone();
-    let steps = steps(&wait.correlation)
-        .ok_or_else(|| format!("the correlation {:?} must be a path like $.detail.job_id", wait.correlation))?;
-    if let Some(asked) = at_mut(&mut shape, &steps)
-        && *asked == json!([signal_id.as_str()])
-    {
-        *asked = json!([{ "exists": true }]);
-    }
-    Ok(shape)
-}
-
 /// The value in `event` to which `correlation` leads.
 pub(crate) fn correlated<'a>(event: &'a Value, correlation: &str) -> Option<&'a Value> {
     steps(correlation)?.iter().try_fold(event, |value, step| value.get(*step))
@@ -107,14 +90,10 @@ fn steps(correlation: &str) -> Option<Vec<&str>> {
     (!steps.iter().any(|step| step.is_empty())).then_some(steps)
 }
 
-fn at_mut<'a>(map: &'a mut Map, steps: &[&str]) -> Option<&'a mut Value> {
-    let (first, rest) = steps.split_first()?;
-    let value = map.get_mut(*first)?;
-    if rest.is_empty() { Some(value) } else { at_mut(value.as_object_mut()?, rest) }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn map(value: &Value) -> Map {
@@ -145,16 +124,6 @@ mod tests {
     fn what_can_be_matched_passes() {
         let pattern = json!({"source": ["a", {"prefix": "b"}], "detail": {"n": [{"numeric": [">", 1]}], "x": [null]}});
         assert_eq!(check(&map(&pattern)), Ok(()));
-    }
-
-    #[test]
-    fn only_the_signal_id_is_generalised() {
-        let wait = |pattern: Value| EventWait { pattern: map(&pattern), correlation: "$.detail.job".to_owned() };
-        let asked = wait(json!({"source": ["x"], "detail": {"job": ["j1"]}}));
-        let expected = json!({"source": ["x"], "detail": {"job": [{"exists": true}]}});
-        assert_eq!(shape(&asked, &"j1".into()), Ok(map(&expected)));
-        assert_eq!(shape(&asked, &"j2".into()), Ok(asked.pattern.clone()));
-        assert!(shape(&EventWait { correlation: "$..a".to_owned(), ..asked }, &"j1".into()).is_err());
     }
 
     #[test]

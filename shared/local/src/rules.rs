@@ -7,21 +7,18 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use dormouse_harness::WORK;
-use dormouse_ports::limits::PATTERN_RULES;
-use dormouse_ports::{EventWait, Map, Registration, SignalId, SubscriptionError};
+use dormouse_ports::{EventRule, EventShape, RuleName, SubscriptionError};
 use quamina::Quamina;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::pattern;
-use crate::spool::{Spool, name_of};
+use crate::spool::Spool;
 
 /// The rules that carry Dormouse's own events whole, by what kind of event each takes.
 const OWN: [(&str, &str); 2] = [("Dormouse Signal", "own-signals"), (WORK, "own-work")];
 const OWN_SOURCE: &str = "dormouse";
 
-/// One rule for each shape of event and path of correlation, however many wait for it. Rules stay: a signal that
-/// nobody waits for finds nobody.
+/// One rule for each shape of event, however many wait for it, each in a file of its own.
 pub(crate) struct Rules {
     spool: Spool,
     known: RwLock<Known>,
@@ -33,10 +30,11 @@ struct Known {
     matcher: Quamina<String>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 struct Rule {
-    pattern: Map,
-    correlation: String,
+    shape: EventShape,
+    /// The name of its file: rules of the first versions have files of other names.
+    file: String,
 }
 
 /// Where an event goes.
@@ -59,44 +57,49 @@ impl Rules {
     pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
         let spool = Spool::open(folder)?;
         let mut known = Known::default();
-        for (name, rule) in spool.load::<Rule>()? {
-            if let Err(reason) = known.add(name, rule) {
+        for (file, shape) in spool.load::<EventShape>()? {
+            let name = RuleName::parse(&file).unwrap_or_else(|| RuleName { shape: shape.id(), edition: None });
+            if let Err(reason) = known.add(name.to_string(), Rule { shape, file }) {
                 tracing::error!(%reason, "a kept rule cannot be used");
             }
         }
         Ok(Self { spool, known: RwLock::new(known) })
     }
 
-    /// Makes sure that events which `wait` describes are carried to whoever waits for `signal_id`.
-    pub(crate) async fn ensure(
-        &self,
-        wait: &EventWait,
-        signal_id: &SignalId,
-    ) -> Result<Registration, SubscriptionError> {
-        pattern::check(&wait.pattern).map_err(SubscriptionError::Rejected)?;
-        let pattern = pattern::shape(wait, signal_id).map_err(SubscriptionError::Rejected)?;
-        let name = name_of(&[&sorted(&Value::Object(pattern.clone())).to_string(), &wait.correlation]);
-        {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if known.rules.contains_key(&name) {
-                return Ok(Registration::Known);
-            }
-            if known.rules.len() >= PATTERN_RULES {
-                let advice = "let waits share a pattern";
-                let sentence = format!("the bus has {PATTERN_RULES} rules, which is the limit: {advice}");
-                return Err(SubscriptionError::Rejected(sentence));
-            }
+    /// Makes sure that events which `rule` takes are carried to whoever waits for them.
+    pub(crate) async fn put(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        pattern::check(&rule.shape.pattern).map_err(SubscriptionError::Rejected)?;
+        let (name, shape) = (rule.name.to_string(), rule.shape.clone());
+        if self.known.read().unwrap_or_else(PoisonError::into_inner).rules.contains_key(&name) {
+            return Ok(());
         }
-        let rule = Rule { pattern, correlation: wait.correlation.clone() };
-        let kept = self.spool.put(&name, &rule).await;
+        let kept = self.spool.put(&name, &shape).await;
         kept.map_err(|error| SubscriptionError::Unavailable(format!("the rule cannot be kept: {error}")))?;
+        let rule = Rule { shape, file: name.clone() };
         let added = self.known.write().unwrap_or_else(PoisonError::into_inner).add(name.clone(), rule);
         if let Err(reason) = added {
             // The rule is of no use, and would be found again at the next start.
             let _ = self.spool.remove(&name).await;
             return Err(SubscriptionError::Rejected(reason));
         }
-        Ok(Registration::Made)
+        Ok(())
+    }
+
+    /// The rules that there are.
+    pub(crate) fn list(&self) -> Vec<RuleName> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.rules.keys().filter_map(|name| RuleName::parse(name)).collect()
+    }
+
+    /// Removes a rule, which may be gone already.
+    pub(crate) async fn remove(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        let name = name.to_string();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).rules.get(&name).cloned();
+        let Some(rule) = known else { return Ok(()) };
+        let removed = self.spool.remove(&rule.file).await;
+        removed.map_err(|error| SubscriptionError::Unavailable(format!("the rule cannot be removed: {error}")))?;
+        let removed = self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        removed.map_err(SubscriptionError::Unavailable)
     }
 
     /// Where `event`, in the shape that EventBridge sends, goes.
@@ -109,7 +112,7 @@ impl Rules {
         let own = OWN.iter().find(|(kind, _)| is_own(kind));
         let own = own.map(|(_, rule)| Route { rule: (*rule).to_owned(), input: Some(event.clone()) });
         let shared = names.into_iter().filter_map(|name| {
-            let input = transformed(event, &known.rules.get(&name)?.correlation);
+            let input = transformed(event, &known.rules.get(&name)?.shape.correlation);
             Some(Route { rule: name, input })
         });
         own.into_iter().chain(shared).collect()
@@ -119,12 +122,21 @@ impl Rules {
 impl Known {
     fn add(&mut self, name: String, rule: Rule) -> Result<(), String> {
         if !self.rules.contains_key(&name) {
-            let pattern = Value::Object(rule.pattern.clone()).to_string();
+            let pattern = Value::Object(rule.shape.pattern.clone()).to_string();
             self.matcher
                 .add_pattern(name.clone(), &pattern)
                 .map_err(|error| format!("the local bus cannot match the event pattern {pattern}: {error}"))?;
             self.rules.insert(name, rule);
         }
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &String) -> Result<(), String> {
+        self.matcher
+            .delete_patterns(name)
+            .map_err(|error| format!("the local bus cannot forget the rule {name}: {error}"))?;
+        self.matcher.maybe_rebuild();
+        self.rules.remove(name);
         Ok(())
     }
 }
@@ -136,25 +148,16 @@ fn transformed(event: &Value, correlation: &str) -> Option<Value> {
     Some(json!({ "dormouse_signal": signal }))
 }
 
-/// `value` with its keys in order: patterns that differ in nothing else share a rule.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let entries: BTreeMap<_, _> = map.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
-            Value::Object(entries.into_iter().collect())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use dormouse_ports::Edition;
+
     use super::*;
 
-    fn wait(pattern: &Value) -> EventWait {
+    fn rule(pattern: &Value, edition: &str) -> EventRule {
         let pattern = pattern.as_object().cloned().expect("a mapping");
-        EventWait { pattern, correlation: "$.detail.job".to_owned() }
+        let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
+        EventRule { name: RuleName { shape: shape.id(), edition: Some(Edition::of(edition)) }, shape }
     }
 
     fn finished(job: &Value) -> Value {
@@ -165,14 +168,15 @@ mod tests {
     async fn an_event_is_routed_and_transformed_also_after_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
-        for job in ["j1", "j2"] {
-            let wait = wait(&json!({"source": ["exporter"], "detail": {"job": [job]}}));
-            rules.ensure(&wait, &job.into()).await.expect("a rule");
+        let rule = rule(&json!({"source": ["exporter"], "detail": {"job": [{"exists": true}]}}), "first");
+        for _ in 0..2 {
+            rules.put(&rule).await.expect("a rule");
         }
         for rules in [&rules, &Rules::open(folder.path().to_owned()).expect("rules")] {
             let routes = rules.routes(&finished(&json!("j3")));
             let signal = json!({"signal_id": "j3", "payload": {"job": "j3"}, "event_id": "e1"});
-            assert_eq!(routes.len(), 1, "the two waits share one rule");
+            assert_eq!(routes.len(), 1, "it is one rule");
+            assert_eq!(routes[0].rule, rule.name.to_string());
             assert_eq!(routes[0].input, Some(json!({ "dormouse_signal": signal })));
             assert!(rules.routes(&json!({"source": "other", "detail": {"job": "j1"}})).is_empty());
         }
@@ -182,24 +186,41 @@ mod tests {
     async fn an_event_without_the_value_has_a_route_to_nobody() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
-        rules.ensure(&wait(&json!({"source": ["exporter"]})), &"j".into()).await.expect("a rule");
+        rules.put(&rule(&json!({"source": ["exporter"]}), "first")).await.expect("a rule");
         let routes = rules.routes(&json!({"id": "e", "source": "exporter", "detail": {}}));
         assert_eq!(routes.iter().map(|route| route.input.clone()).collect::<Vec<_>>(), [None]);
     }
 
     #[tokio::test]
-    async fn a_bus_has_only_so_many_rules() {
+    async fn a_removed_rule_takes_nothing_and_stays_away() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
-        let shape = |number: usize| wait(&json!({"source": [format!("exporter-{number}")]}));
-        for number in 0..PATTERN_RULES {
-            rules.ensure(&shape(number), &"j".into()).await.expect("a rule");
+        let (first, second) =
+            (rule(&json!({"source": ["exporter"]}), "1"), rule(&json!({"source": ["exporter"]}), "2"));
+        for rule in [&first, &second] {
+            rules.put(rule).await.expect("a rule");
         }
-        let refused = rules.ensure(&shape(PATTERN_RULES), &"j".into()).await;
-        let Err(SubscriptionError::Rejected(reason)) = refused else { panic!("{refused:?}") };
-        assert_eq!(reason, "the bus has 200 rules, which is the limit: let waits share a pattern");
-        assert!(rules.routes(&json!({"source": "exporter-200", "detail": {}})).is_empty());
-        rules.ensure(&shape(7), &"j".into()).await.expect("a rule that is there");
+        for _ in 0..2 {
+            rules.remove(&first.name).await.expect("it goes");
+        }
+        for rules in [&rules, &Rules::open(folder.path().to_owned()).expect("rules")] {
+            assert_eq!(rules.list(), std::slice::from_ref(&second.name));
+            let taken: Vec<_> = rules.routes(&finished(&json!("j"))).into_iter().map(|route| route.rule).collect();
+            assert_eq!(taken, [second.name.to_string()]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rule_of_the_first_versions_is_listed_and_can_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let EventRule { name, shape } = rule(&json!({"source": ["exporter"]}), "any");
+        Spool::open(folder.path().to_owned()).expect("a spool").put("0123", &shape).await.expect("it is kept");
+        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let old = RuleName { edition: None, ..name };
+        assert_eq!(rules.list(), std::slice::from_ref(&old));
+        assert_eq!(rules.routes(&finished(&json!("j"))).len(), 1);
+        rules.remove(&old).await.expect("it goes");
+        assert!(Rules::open(folder.path().to_owned()).expect("rules").list().is_empty());
     }
 
     #[tokio::test]
@@ -217,7 +238,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
         for pattern in [json!({"$or": []}), json!({"source": [{"numeric": ["~", 1]}]})] {
-            let refused = rules.ensure(&wait(&pattern), &"j".into()).await;
+            let refused = rules.put(&rule(&pattern, "first")).await;
             assert!(matches!(refused, Err(SubscriptionError::Rejected(_))), "{pattern}: {refused:?}");
         }
         assert!(Rules::open(folder.path().to_owned()).expect("rules").routes(&finished(&json!(1))).is_empty());

@@ -1,13 +1,13 @@
 use std::io;
 
 use async_trait::async_trait;
-use dormouse_ports::{Registration, SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{EventRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError};
 
 use crate::bus::LocalBus;
 use crate::scheduler::LocalScheduler;
 
-/// The [`SignalSubscriptions`] of local mode: a due time becomes an entry of the local scheduler, an awaited event a
-/// rule of the local bus. Both are named by what they stand for, so that subscribing again changes nothing.
+/// The [`SignalSubscriptions`] of local mode: a due time becomes an entry of the local scheduler, which is named by
+/// what it stands for, so that subscribing again changes nothing; a rule becomes one of the local bus.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSubscriptions {
     bus: LocalBus,
@@ -24,23 +24,27 @@ impl LocalSubscriptions {
 #[async_trait]
 impl SignalSubscriptions for LocalSubscriptions {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
-        let mut registration = Registration::Known;
-        if let Some(wait) = &subscription.wake.event {
-            registration = self.bus.ensure(wait, &subscription.descriptor.signal_id).await?;
-        }
-        if let Some(due) = &subscription.wake.due {
-            let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
-            let scheduled = self.scheduler.schedule(invocation, generation, due).await.map_err(unavailable)?;
-            registration = registration.and(scheduled);
-        }
-        Ok(registration)
+        let Some(due) = &subscription.wake.due else { return Ok(Registration::Known) };
+        let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
+        self.scheduler.schedule(invocation, generation, due).await.map_err(unavailable)
     }
 
-    /// Rules stay: others may wait for the same shape of event.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
         let Some(due) = &subscription.wake.due else { return Ok(()) };
         let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
         self.scheduler.cancel(invocation, generation, due).await.map_err(unavailable)
+    }
+
+    async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        self.bus.rules().put(rule).await
+    }
+
+    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+        Ok(self.bus.rules().list())
+    }
+
+    async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        self.bus.rules().remove(name).await
     }
 }
 

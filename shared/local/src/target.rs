@@ -13,8 +13,8 @@ use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, Random
 use dormouse_engine::EngineError;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, Records, Registration, SignalSubscriptions, StateStore, Subscription,
-    SubscriptionError,
+    BusError, Clock, Event, EventBus, EventRule, Records, Registration, RuleName, SignalSubscriptions, StateStore,
+    Subscription, SubscriptionError,
 };
 
 use crate::bus::{Deliveries, LocalBus};
@@ -202,6 +202,18 @@ impl SignalSubscriptions for LeftToTheSweep {
     }
 
     async fn cancel(&self, _subscription: &Subscription) -> Result<(), SubscriptionError> {
+        Ok(())
+    }
+
+    async fn put_rule(&self, _rule: &EventRule) -> Result<(), SubscriptionError> {
+        Ok(())
+    }
+
+    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_rule(&self, _name: &RuleName) -> Result<(), SubscriptionError> {
         Ok(())
     }
 }

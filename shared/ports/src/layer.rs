@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance,
-    InvocationId, InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Edition,
+    Glance, InvocationId, InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
+    RuleEntry, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError,
+    Upkeep,
 };
 
 macro_rules! layer {
@@ -57,5 +58,7 @@ layer! {
     list_parked(cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
     sweep_position(lane: &str) -> Result<Option<String>, StoreError>;
     collect(now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError>;
+    touch_rule(shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError>;
+    rule_entries() -> Result<Vec<RuleEntry>, StoreError>;
     upkeep(upkeep: &Upkeep) -> Result<(), StoreError>;
 }

@@ -14,7 +14,7 @@
 //! | [`Clock`] | the time, a monotonic reading, and a timer to await |
 //! | [`IdSource`] | random ids, from the host's source of randomness |
 //! | [`Spawner`] | to drive a future beside the request: observers are told that way |
-//! | [`SignalSubscriptions`] | an alarm at an instant, and a route for awaited events; both call back as a transmission of the harness |
+//! | [`SignalSubscriptions`] | an alarm at an instant, and rules that route awaited events; both call back as a transmission of the harness |
 //! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
@@ -42,6 +42,7 @@ mod invocation;
 mod journal;
 mod layer;
 pub mod limits;
+mod rule;
 mod runtime;
 mod session;
 mod signal;
@@ -67,6 +68,7 @@ pub use journal::{
 };
 pub use layer::StoreLayer;
 pub use limits::InvocationLimits;
+pub use rule::{Edition, EventRule, EventShape, RuleEntry, RuleName, RuleNeed, ShapeId};
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};

@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
-    BufferOutcome, BufferedSignal, Cancellation, EarlySignal, FailureRecord, GrowingLists, InvocationId,
+    BufferOutcome, BufferedSignal, Cancellation, EarlySignal, Edition, FailureRecord, GrowingLists, InvocationId,
     InvocationRecord, InvocationStatus, Journal, JournalConflict, Lease, LeaseRequest, LoadedSession, Map, Owner,
-    PartAnswer, PausedInvocation, SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, WakePlan,
+    PartAnswer, PausedInvocation, RuleEntry, RuleNeed, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId,
+    SignalRecord, WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -140,6 +141,19 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
     async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError>;
 
+    /// Notes that the rule of `shape` is about to be relied on, and answers which one that is: that of the entry, or, where
+    /// there is none, a new one of the edition `fresh`. The entry is idle no more.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer; the entry may or may not have been touched then.
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError>;
+
+    /// All entries of rules, ordered by shape.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError>;
+
     /// Does what a sweep or a repair has found to be needed. What does not apply any more changes nothing.
     ///
     /// # Errors
@@ -169,6 +183,8 @@ pub struct PendingRow {
     pub since: Option<Timestamp>,
     /// Whether a sweep has seen to it that its wake-up is registered, or there is none to register.
     pub registered: bool,
+    /// Which rule on the bus it needs.
+    pub rule: RuleNeed,
 }
 
 impl PendingRow {
@@ -180,6 +196,7 @@ impl PendingRow {
             due_at: paused.wake.due.as_ref().map(|due| due.at),
             since: Some(paused.suspended_at),
             registered: paused.wake == crate::WakePlan::default(),
+            rule: RuleNeed::of(paused),
         }
     }
 }
@@ -230,7 +247,7 @@ pub struct Collected {
 /// A small change that keeps the indexes true to what they index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Upkeep {
-    /// The wake-up of this row's pause is registered.
+    /// The wake-up of this row's pause is registered, and needs the rule that the row says.
     Registered(PendingRow),
     /// The pause of this row is over: the row goes away.
     Ended(PendingRow),
@@ -240,6 +257,15 @@ pub enum Upkeep {
     Wait(Box<PausedInvocation>),
     /// The signal of this row is parked no more: the row goes away.
     Unparked(ParkedRow),
+    /// A sweep found at `since` that nobody needs the rule of `entry`: noted unless the entry was touched meanwhile.
+    RuleIdle {
+        /// The entry as it was read.
+        entry: RuleEntry,
+        /// When.
+        since: Timestamp,
+    },
+    /// Nobody relies on the rule of this entry any more: the entry goes away, unless it was touched since it was read.
+    RuleUnneeded(RuleEntry),
     /// The sweep called `lane` goes on at `position`, or at the beginning.
     Position {
         /// Which sweep.

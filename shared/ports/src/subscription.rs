@@ -2,7 +2,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{FanIn, InvocationId, Map, SignalDescriptor};
+use crate::{EventRule, FanIn, InvocationId, Map, RuleName, SignalDescriptor};
 
 /// When and by what a pause wakes by itself, resolved to absolute terms at the moment of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -158,8 +158,8 @@ impl Registration {
 /// Registers the wake-ups of paused invocations with the runtime (harness §6).
 #[async_trait]
 pub trait SignalSubscriptions: Send + Sync {
-    /// Makes sure that `subscription` wakes its invocation, and says whether it would have without. Repeating the call is
-    /// harmless.
+    /// Makes sure that `subscription` wakes its invocation at its time, if it has one, and says whether it would have
+    /// without. Repeating the call is harmless. Awaited events are routed by [rules](Self::put_rule).
     ///
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not take it.
@@ -171,6 +171,25 @@ pub trait SignalSubscriptions: Send + Sync {
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not answer; the caller may ignore it.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError>;
+
+    /// Makes sure that there is `rule`, and that it carries the events that it takes to whoever waits for them. Repeating
+    /// the call is harmless.
+    ///
+    /// # Errors
+    /// [`SubscriptionError`] when the bus did not take it.
+    async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError>;
+
+    /// The rules of ours that are on the bus.
+    ///
+    /// # Errors
+    /// [`SubscriptionError`] when the bus did not answer.
+    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError>;
+
+    /// Removes a rule, which may be gone already.
+    ///
+    /// # Errors
+    /// [`SubscriptionError`] when the bus did not answer.
+    async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError>;
 }
 
 /// Reads the wake-up that a descriptor asks for, before the pause is written.

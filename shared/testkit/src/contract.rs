@@ -14,6 +14,7 @@ mod growing;
 mod journal;
 mod large;
 mod pending;
+mod rules;
 mod scene;
 mod session;
 mod signal;
@@ -209,6 +210,12 @@ checks! {
         a_lost_wait_is_written_again_where_its_place_is_free,
         what_was_parked_is_listed_until_it_is_removed,
         a_position_is_kept_for_each_lane,
+    ],
+    rules: [
+        the_first_touch_makes_an_entry_and_later_ones_keep_its_edition,
+        an_idle_entry_is_idle_until_it_is_touched,
+        only_an_entry_that_nobody_touched_goes,
+        a_row_says_which_rule_its_pause_needs,
     ],
     deadline: [
         a_passed_deadline_moves_the_row,

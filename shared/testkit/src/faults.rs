@@ -3,9 +3,10 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationId,
-    InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, SessionFilter,
-    SessionId, SessionSummary, SignalId, SignalRecord, StateStore, StoreError, Upkeep,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Edition, Glance,
+    InvocationId, InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
+    RuleEntry, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError,
+    Upkeep,
 };
 use jiff::Timestamp;
 
@@ -162,6 +163,14 @@ impl StateStore for FaultyStore {
 
     async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
         self.meet(self.inner.collect(now, cursor)).await
+    }
+
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+        self.meet(self.inner.touch_rule(shape, fresh, now)).await
+    }
+
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        self.meet(self.inner.rule_entries()).await
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

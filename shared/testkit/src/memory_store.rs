@@ -13,9 +13,9 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, FeedRow, Glance, InvocationId, InvocationRecord, InvocationStatus, LeaseRequest, ListRequest,
-    LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, SessionFilter, SessionId, SessionSummary,
-    SignalId, SignalRecord, SignalState, StateStore, StoreError, StreamEntry, Upkeep,
+    DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, InvocationStatus, LeaseRequest, ListRequest,
+    LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId,
+    SessionSummary, ShapeId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StreamEntry, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -147,6 +147,14 @@ impl StateStore for MemoryStore {
     /// States are whole here, so that only waits can outlive their invocation.
     async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
         Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
+    }
+
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+        Ok(lock(&self.tables).touch_rule(shape, fresh, now))
+    }
+
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        Ok(lock(&self.tables).rules.values().cloned().collect())
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {

@@ -1,7 +1,10 @@
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use dormouse_ports::{Registration, SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{
+    EventRule, EventShape, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+};
 
 use crate::lock;
 
@@ -21,6 +24,9 @@ type Fault = (fn(String) -> SubscriptionError, String);
 #[derive(Debug, Default)]
 pub struct MemorySubscriptions {
     calls: Mutex<Vec<SubscriptionCall>>,
+    rules: Mutex<BTreeMap<RuleName, EventShape>>,
+    rules_put: Mutex<usize>,
+    rules_listed: Mutex<usize>,
     fault: Mutex<Option<Fault>>,
 }
 
@@ -33,6 +39,22 @@ impl MemorySubscriptions {
     /// What was registered is lost outside; nobody was told.
     pub fn forget(&self) {
         lock(&self.calls).clear();
+        lock(&self.rules).clear();
+    }
+
+    /// The rules that there are.
+    pub fn rules(&self) -> BTreeMap<RuleName, EventShape> {
+        lock(&self.rules).clone()
+    }
+
+    /// Makes a rule without being asked to, as a version of long ago may have.
+    pub fn plant_rule(&self, name: RuleName, shape: EventShape) {
+        lock(&self.rules).insert(name, shape);
+    }
+
+    /// How often a rule was put on the bus, also one that was there, and how often the rules were listed.
+    pub fn rule_calls(&self) -> (usize, usize) {
+        (*lock(&self.rules_put), *lock(&self.rules_listed))
     }
 
     fn is_registered(&self, subscription: &Subscription) -> bool {
@@ -65,26 +87,45 @@ impl MemorySubscriptions {
         *lock(&self.fault) = None;
     }
 
+    fn works(&self) -> Result<(), SubscriptionError> {
+        lock(&self.fault).clone().map_or(Ok(()), |(kind, sentence)| Err(kind(sentence)))
+    }
+
     fn answer(&self, call: SubscriptionCall) -> Result<(), SubscriptionError> {
-        match lock(&self.fault).clone() {
-            Some((kind, sentence)) => Err(kind(sentence)),
-            None => {
-                lock(&self.calls).push(call);
-                Ok(())
-            }
-        }
+        self.works()?;
+        lock(&self.calls).push(call);
+        Ok(())
     }
 }
 
 #[async_trait]
 impl SignalSubscriptions for MemorySubscriptions {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
-        let known = self.is_registered(subscription);
+        let known = subscription.wake.due.is_none() || self.is_registered(subscription);
         self.answer(SubscriptionCall::Subscribed(subscription.clone()))?;
         Ok(if known { Registration::Known } else { Registration::Made })
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
         self.answer(SubscriptionCall::Cancelled(subscription.clone()))
+    }
+
+    async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        self.works()?;
+        *lock(&self.rules_put) += 1;
+        lock(&self.rules).insert(rule.name.clone(), rule.shape.clone());
+        Ok(())
+    }
+
+    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+        self.works()?;
+        *lock(&self.rules_listed) += 1;
+        Ok(lock(&self.rules).keys().cloned().collect())
+    }
+
+    async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        self.works()?;
+        lock(&self.rules).remove(name);
+        Ok(())
     }
 }

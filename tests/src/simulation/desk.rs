@@ -3,10 +3,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Document, DocumentKey, Event, EventBus, FeedRow, Glance, IdSource, InvocationId, InvocationRecord, InvocationWrite,
-    LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, Registration,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore,
-    StoreError, StreamEntry, Subscription, SubscriptionError, Upkeep,
+    Document, DocumentKey, Edition, Event, EventBus, EventRule, FeedRow, Glance, IdSource, InvocationId,
+    InvocationRecord, InvocationWrite, LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, Registration, RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary, ShapeId,
+    SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError, StreamEntry, Subscription,
+    SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -288,6 +289,17 @@ impl StateStore for Desk {
         self.call("collect", String::new(), effect, |why| Err(unavailable(why))).await
     }
 
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+        let (about, shape, fresh) = (shape.to_string(), shape.clone(), fresh.clone());
+        let effect = move |outside: &mut Outside| at_once(outside.store.touch_rule(&shape, &fresh, now));
+        self.call("touch_rule", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        let effect = move |outside: &mut Outside| at_once(outside.store.rule_entries());
+        self.call("rule_entries", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         let upkeep = upkeep.clone();
         let effect = move |outside: &mut Outside| at_once(outside.store.upkeep(&upkeep));
@@ -330,7 +342,7 @@ impl Spawner for Desk {
 impl SignalSubscriptions for Desk {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
-        let effect = move |outside: &mut Outside| Ok(outside.services.subscribe(&subscription));
+        let effect = move |outside: &mut Outside| Ok(outside.subscribe(&subscription));
         self.call("subscribe", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
 
@@ -342,6 +354,29 @@ impl SignalSubscriptions for Desk {
         };
         self.call("cancel", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
+
+    async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        let (about, rule) = (rule.name.to_string(), rule.clone());
+        let effect = move |outside: &mut Outside| {
+            outside.services.put_rule(rule);
+            Ok(())
+        };
+        self.call("put_rule", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
+    }
+
+    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+        let effect = move |outside: &mut Outside| Ok(outside.services.rules());
+        self.call("list_rules", String::new(), effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
+    }
+
+    async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        let (about, name) = (name.to_string(), name.clone());
+        let effect = move |outside: &mut Outside| {
+            outside.remove_rule(&name);
+            Ok(())
+        };
+        self.call("remove_rule", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
+    }
 }
 
 #[async_trait]
@@ -349,7 +384,7 @@ impl EventBus for Desk {
     async fn publish(&self, event: Event) -> Result<(), BusError> {
         let about = event.detail_type.clone();
         let effect = move |outside: &mut Outside| {
-            outside.services.publish(event);
+            outside.publish(event);
             Ok(())
         };
         self.call("publish", about, effect, |why| Err(BusError::Unavailable(why.to_owned()))).await

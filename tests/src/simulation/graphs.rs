@@ -27,11 +27,14 @@ struct Work {
 pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
     let shipped = dormouse_app::registry(desk.clone(), desk.clone())?;
     let own = [
-        pausing("ask", desk, wait),
+        pausing("ask", desk, |name| wait(name).with("event", heard_of("answers"))),
         pausing("nap", desk, |name| {
             wait(name).with("wake_after", "PT30S").with("wake_payload", json!({ "answer": "woken" }))
         }),
-        pausing("lenient", desk, |name| wait(name).with("timeout", timeout(json!({ "resume": { "answer": "late" } })))),
+        pausing("lenient", desk, |name| {
+            let timeout = timeout(json!({ "resume": { "answer": "late" } }));
+            wait(name).with("timeout", timeout).with("event", heard_of("rumours"))
+        }),
         pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
         pausing("ladder", desk, |name| wait(name).with("deadlines", ladder())),
         pausing(JURY, desk, |name| wait(name).with("expects", jury()).with("deadlines", ladder())),
@@ -65,6 +68,11 @@ pub(crate) fn signal_of(invocation: &str) -> String {
 
 fn wait(name: &str) -> SignalDescriptor {
     SignalDescriptor::new(signal_of(name))
+}
+
+/// An event that never comes; its rule must be there all the same, as long as somebody waits.
+fn heard_of(source: &str) -> Value {
+    json!({ "pattern": { "source": [source] }, "correlation": "$.detail.id" })
 }
 
 fn timeout(then: Value) -> Value {

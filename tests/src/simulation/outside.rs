@@ -1,10 +1,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, InvocationId,
-    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, SessionFilter, SessionId,
-    SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Event, GrowingLists, InvocationId,
+    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, Registration, RuleName,
+    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
+    Subscription,
 };
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -100,6 +102,26 @@ impl Outside {
             None => {}
         }
         answer
+    }
+
+    /// Takes `event` to whoever has a rule for it.
+    pub(crate) fn publish(&mut self, event: Event) {
+        self.services.publish(event, |id| self.witness.waits_for(id));
+    }
+
+    /// Announces what it is time for.
+    pub(crate) fn announce(&mut self, elapsed: Duration) {
+        self.services.announce(elapsed, |id| self.witness.waits_for(id));
+    }
+
+    /// Takes note of a wait.
+    pub(crate) fn subscribe(&mut self, subscription: &Subscription) -> Registration {
+        self.services.subscribe(subscription, |id| self.witness.waits_for(id))
+    }
+
+    /// Removes a rule from the bus.
+    pub(crate) fn remove_rule(&mut self, name: &RuleName) {
+        self.services.remove_rule(name, |id| self.witness.waits_for(id));
     }
 
     /// Looks for damage that removals have done.

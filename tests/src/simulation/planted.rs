@@ -87,6 +87,8 @@ pub enum PlantedBug {
     FirstPageOnly,
     /// A subscription for an event makes no rule.
     RuleNotMade,
+    /// Rows do not say which rule their pause needs.
+    ForgetNeed,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
     /// Of a transaction only the first half of its items is written.
@@ -99,7 +101,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -136,6 +138,7 @@ impl PlantedBug {
         Self::LoseAnnouncement,
         Self::FirstPageOnly,
         Self::RuleNotMade,
+        Self::ForgetNeed,
         Self::AcknowledgeFailure,
         Self::TearTransaction,
         Self::ForgetOwners,

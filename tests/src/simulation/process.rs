@@ -16,7 +16,7 @@ use super::dynamodb;
 use super::observed::Observed;
 use super::workload::KEY;
 use super::world::{ProcessId, World};
-use super::{PlantedBug, Store, TURN};
+use super::{PlantedBug, RULES, Store, TURN};
 
 /// The most bytes of a stream that are sent in one response.
 const WHOLE_STREAM: usize = 100_000;
@@ -72,7 +72,7 @@ impl Process {
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             base_url: None,
-            limits: Limits { turn: TURN, ..Limits::default() },
+            limits: Limits { turn: TURN, rules: RULES, ..Limits::default() },
             telemetry: None,
         });
         let wire = Wire {

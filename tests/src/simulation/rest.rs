@@ -27,7 +27,7 @@ pub(crate) struct Rest<'a> {
 type Holds = fn(&Rest<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 12] = [
+pub(crate) const AT_REST: [(&str, Holds); 13] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
@@ -38,6 +38,7 @@ pub(crate) const AT_REST: [(&str, Holds); 12] = [
     ("what goes on was told so", payloads_were_sent),
     ("an outcome holds the answer of every pause", outcomes_hold_answers),
     ("what an answer said was kept, is kept", kept_is_kept),
+    ("there is a rule as long as somebody relies on it", rules_stay),
     ("an awaited event is delivered", events_are_delivered),
     ("a delivered event is consumed or visible", events_are_consumed),
 ];
@@ -105,7 +106,8 @@ fn sleepers_can_be_woken(rest: &Rest<'_>) -> Result<(), String> {
         let paused = &record.paused;
         let scheduled = || rest.services.schedules.contains_key(&(id.clone(), paused.generation, paused.wake.rung()));
         let timed = paused.wake.due.is_none() || scheduled();
-        let routed = paused.wake.event.as_ref().is_none_or(|wait| rest.services.has_rule(wait));
+        let routed =
+            paused.wake.event.as_ref().is_none_or(|wait| rest.services.has_rule(wait, &paused.descriptor.signal_id));
         match has_ended(record) || (timed && routed) {
             true => Ok(()),
             false => Err(format!("{id}#{} sleeps, and nothing outside will wake it", paused.generation)),
@@ -206,6 +208,13 @@ fn kept_is_kept(rest: &Rest<'_>) -> Result<(), String> {
         });
         if found { Ok(()) } else { Err(format!("session {session_id} lost {kept:?}")) }
     })
+}
+
+fn rules_stay(rest: &Rest<'_>) -> Result<(), String> {
+    match rest.services.robbed.first() {
+        Some(id) => Err(format!("the rule that carries signal {id} was not there while it was awaited")),
+        None => Ok(()),
+    }
 }
 
 fn events_are_delivered(rest: &Rest<'_>) -> Result<(), String> {

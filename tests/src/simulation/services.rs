@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dormouse_harness::WORK;
-use dormouse_ports::{Event, EventWait, InvocationId, Map, Registration, SignalId, Subscription};
+use dormouse_ports::{
+    Event, EventRule, EventShape, EventWait, InvocationId, Map, Registration, RuleName, SignalId, Subscription,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -55,9 +57,11 @@ pub(crate) struct Services {
     pub(crate) announcements: Vec<(Duration, Event)>,
     /// Jobs that were asked for, and that nobody has worked on yet.
     pub(crate) jobs: Vec<Map>,
-    rules: Vec<EventWait>,
+    rules: BTreeMap<RuleName, EventShape>,
     /// Waits for events that were acknowledged, with the signals that they are for.
     awaited: Vec<(EventWait, SignalId)>,
+    /// Those who relied on a rule that was not there, or was taken away.
+    pub(crate) robbed: Vec<SignalId>,
     last: u64,
     planted: Option<PlantedBug>,
 }
@@ -67,7 +71,8 @@ impl Services {
         Self { planted, ..Self::default() }
     }
 
-    pub(crate) fn subscribe(&mut self, subscription: &Subscription) -> Registration {
+    /// Takes note of a wait. `waits` says who waits for a signal still.
+    pub(crate) fn subscribe(&mut self, subscription: &Subscription, waits: impl Fn(&SignalId) -> bool) -> Registration {
         let mut registration = Registration::Known;
         if let Some(due) = &subscription.wake.due {
             let name = (subscription.invocation_id.clone(), subscription.generation, due.rung);
@@ -76,17 +81,37 @@ impl Services {
             }
         }
         if let Some(wait) = &subscription.wake.event {
-            self.awaited.push((wait.clone(), subscription.descriptor.signal_id.clone()));
-            if self.planted != Some(PlantedBug::RuleNotMade) && !self.rules.contains(wait) {
-                self.rules.push(wait.clone());
-                registration = Registration::Made;
+            let signal_id = subscription.descriptor.signal_id.clone();
+            if waits(&signal_id) && !self.has_rule(wait, &signal_id) {
+                self.robbed.push(signal_id.clone());
             }
+            self.awaited.push((wait.clone(), signal_id));
         }
         registration
     }
 
-    pub(crate) fn has_rule(&self, wait: &EventWait) -> bool {
-        self.rules.contains(wait)
+    pub(crate) fn put_rule(&mut self, rule: EventRule) {
+        if self.planted != Some(PlantedBug::RuleNotMade) {
+            self.rules.insert(rule.name, rule.shape);
+        }
+    }
+
+    pub(crate) fn rules(&self) -> Vec<RuleName> {
+        self.rules.keys().cloned().collect()
+    }
+
+    /// Removes a rule. `waits` says who waits for a signal still.
+    pub(crate) fn remove_rule(&mut self, name: &RuleName, waits: impl Fn(&SignalId) -> bool) {
+        let Some(shape) = self.rules.remove(name) else { return };
+        let of_shape = |(wait, id): &&(EventWait, SignalId)| wait.shape(id).is_ok_and(|other| other == shape);
+        let robbed = self.awaited.iter().filter(of_shape).filter(|(wait, id)| waits(id) && !self.has_rule(wait, id));
+        let robbed: Vec<_> = robbed.map(|(_, id)| id.clone()).collect();
+        self.robbed.extend(robbed);
+    }
+
+    /// Whether an event that `wait` describes reaches whoever waits for `signal_id`.
+    pub(crate) fn has_rule(&self, wait: &EventWait, signal_id: &SignalId) -> bool {
+        wait.shape(signal_id).is_ok_and(|shape| self.rules.values().any(|rule| *rule == shape))
     }
 
     pub(crate) fn cancel(&mut self, subscription: &Subscription) {
@@ -94,8 +119,8 @@ impl Services {
         self.schedules.remove(&(subscription.invocation_id.clone(), subscription.generation, rung));
     }
 
-    /// Takes `event` to whoever has a rule for it.
-    pub(crate) fn publish(&mut self, event: Event) {
+    /// Takes `event` to whoever has a rule for it. `waits` says who waits for a signal still.
+    pub(crate) fn publish(&mut self, event: Event, waits: impl Fn(&SignalId) -> bool) {
         match event.detail_type.as_str() {
             WORK => {
                 let call = json!({ "source": event.source, "detail-type": WORK, "detail": event.detail });
@@ -107,9 +132,14 @@ impl Services {
             }
             _ => {}
         }
-        let signals = |wait: &EventWait| matches(wait, &event).then(|| correlated(wait, &event)).flatten();
-        let routed: Vec<SignalId> = self.rules.iter().filter_map(signals).map(SignalId::from).collect();
-        let is_awaited = |(wait, id): &&(EventWait, SignalId)| signals(wait) == Some(id.as_str());
+        let signals = |pattern: &Map, correlation: &str| {
+            matches(pattern, &event).then(|| correlated(correlation, &event)).flatten().map(SignalId::from)
+        };
+        let of_rule = |shape: &EventShape| signals(&shape.pattern, &shape.correlation);
+        let routed: Vec<SignalId> = self.rules.values().filter_map(of_rule).collect();
+        let is_awaited = |(wait, id): &&(EventWait, SignalId)| {
+            waits(id) && signals(&wait.pattern, &wait.correlation).as_ref() == Some(id)
+        };
         let missed = self.awaited.iter().find(is_awaited).map(|(_, id)| id.clone()).filter(|id| !routed.contains(id));
         for id in routed {
             self.carry_signal(id, event.detail.clone());
@@ -151,17 +181,17 @@ impl Services {
     }
 
     /// Announces what it is time for.
-    pub(crate) fn announce(&mut self, elapsed: Duration) {
+    pub(crate) fn announce(&mut self, elapsed: Duration, waits: impl Fn(&SignalId) -> bool) {
         let due: Vec<_> = self.announcements.extract_if(.., |(at, _)| *at <= elapsed).collect();
         for (_, event) in due {
-            self.publish(event);
+            self.publish(event, &waits);
         }
     }
 }
 
 /// Patterns here name values of top-level fields only.
-fn matches(wait: &EventWait, event: &Event) -> bool {
-    wait.pattern.iter().all(|(field, choices)| {
+fn matches(pattern: &Map, event: &Event) -> bool {
+    pattern.iter().all(|(field, choices)| {
         let value = match field.as_str() {
             "source" => &event.source,
             "detail-type" => &event.detail_type,
@@ -171,6 +201,6 @@ fn matches(wait: &EventWait, event: &Event) -> bool {
     })
 }
 
-fn correlated<'e>(wait: &EventWait, event: &'e Event) -> Option<&'e str> {
-    event.detail.get(wait.correlation.strip_prefix("$.detail.")?)?.as_str()
+fn correlated<'e>(correlation: &str, event: &'e Event) -> Option<&'e str> {
+    event.detail.get(correlation.strip_prefix("$.detail.")?)?.as_str()
 }

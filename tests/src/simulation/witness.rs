@@ -113,6 +113,11 @@ impl Witness {
         Self { is_frugal, ..Self::default() }
     }
 
+    /// Whether somebody waits for the signal `id`.
+    pub(crate) fn waits_for(&self, id: &SignalId) -> bool {
+        matches!(self.signals.get(id), Some(SignalState::Waiting { .. }))
+    }
+
     /// Takes note of `call`, which has just been answered.
     pub(crate) fn saw(&mut self, store: &dyn Truth, call: Call<'_>) {
         let invocation = invocation_of(call).map(|id| Changed {

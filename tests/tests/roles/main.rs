@@ -199,10 +199,13 @@ async fn times(scene: &Scene) {
         json!({ "pk": { "S": "SESSION#gone" }, "sk": { "S": "SEGMENT#log" }, "written_at": old }),
         json!({ "pk": { "S": "PENDING#headless" }, "sk": { "S": "gone" }, "written_at": old }),
         json!({ "pk": { "S": "PENDING#position" }, "sk": { "S": "ground" }, "sweep_position": { "S": place } }),
+        // Two rules that nobody needs: one is found idle now, the other was yesterday.
+        rule('1', None),
+        rule('2', Some(&old)),
     ];
     scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
-    assert_eq!((&swept["woken"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(4)));
+    assert_eq!((&swept["woken"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(5)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
     // Somebody accepted work and calls for a worker.
     let given = json!({ "note": noise(), "within": "PT1H" }).as_object().cloned().unwrap();
@@ -219,6 +222,16 @@ async fn times(scene: &Scene) {
     scene.wakeup.gate.fail(true);
     assert!(scene.wakeup.app.wakeup(due, None).await.is_err());
     scene.wakeup.gate.fail(false);
+}
+
+/// The entry of a rule that nobody needs.
+fn rule(digit: char, idle_since: Option<&Value>) -> Value {
+    let mut entry = json!({ "pk": { "S": "RULES" }, "sk": { "S": digit.to_string().repeat(40) },
+        "rule_edition": { "S": digit.to_string().repeat(12) }, "touches": { "N": "1" }, "made_at": { "N": "1" } });
+    if let Some(since) = idle_since {
+        entry["idle_since"] = since.clone();
+    }
+    entry
 }
 
 /// What all of them do for tasks.

@@ -88,19 +88,26 @@ fn many(value: &Value) -> Vec<String> {
     }
 }
 
-/// `*` stands for anything.
+/// `*` stands for anything, `?` for any one character.
 fn is_like(value: &str, pattern: &str) -> bool {
-    match pattern.split_once('*') {
-        None => value == pattern,
-        Some((start, rest)) => value.strip_prefix(start).is_some_and(|left| {
-            (0..=left.len()).filter(|at| left.is_char_boundary(*at)).any(|at| is_like(&left[at..], rest))
-        }),
+    match (first(value), first(pattern)) {
+        (_, Some(('*', rest))) => {
+            let ends = value.char_indices().map(|(at, _)| &value[at..]);
+            ends.chain([""]).any(|left| is_like(left, rest))
+        }
+        (Some((one, left)), Some((wanted, rest))) => (wanted == '?' || wanted == one) && is_like(left, rest),
+        (one, wanted) => one.is_none() && wanted.is_none(),
     }
+}
+
+fn first(text: &str) -> Option<(char, &str)> {
+    text.chars().next().map(|one| (one, &text[one.len_utf8()..]))
 }
 
 #[test]
 fn patterns_match_as_in_iam() {
     assert!(is_like("SESSION#a#b", "SESSION#*") && is_like("rule/bus/dormouse-1", "rule/bus/dormouse-*"));
     assert!(is_like("anything", "*") && is_like("exact", "exact"));
+    assert!(is_like("rule-1a2", "rule-??*") && is_like("rule-1a", "rule-??*") && !is_like("rule-1", "rule-??*"));
     assert!(!is_like("XSESSION#a", "SESSION#*") && !is_like("exactly", "exact"));
 }

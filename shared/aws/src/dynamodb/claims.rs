@@ -10,26 +10,28 @@ use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
-use super::item::{Item, text, text_value, time_value};
-use super::keys::{self, CLAIMS_INDEX, PENDING_SHARDS, PK};
+use super::item::{Item, text, text_value, time};
+use super::keys::{self, CLAIM_UNTIL, CLAIMS_INDEX, PENDING_SHARDS, PK};
 
 impl DynamoDbStateStore {
-    /// The claims of each shard that are out of time: the oldest that are over, and the first that last too long. The
-    /// index follows the table within moments: what it has not heard of yet is found by the next sweep.
+    /// The claims that are out of time, among the first of each shard: those that are over come first, those that last
+    /// too long behind what is being resumed. The index follows the table within moments: what it has not heard of yet
+    /// is found by the next sweep.
     pub(super) async fn query_dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        let ends = [("claim_until <= :end", now), ("claim_until > :end", now + limits::LEASE)];
-        let queries = (0..PENDING_SHARDS).flat_map(|shard| ends.map(|(range, end)| (shard, range, end)));
-        let answers =
-            queries.map(|(shard, range, end)| self.config.retry.run(move || self.query_lane(shard, range, end)));
-        let items = try_join_all(answers).await?;
-        items.iter().flatten().map(claimed_id).collect()
+        let shards = (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(shard)));
+        let mut dead = Vec::new();
+        for item in try_join_all(shards).await?.iter().flatten() {
+            if limits::out_of_time(time(item, CLAIM_UNTIL)?, now) {
+                dead.push(claimed_id(item)?);
+            }
+        }
+        Ok(dead)
     }
 
-    async fn query_lane(&self, shard: u8, range: &str, end: Timestamp) -> Result<Vec<Item>, Fault> {
+    async fn query_lane(&self, shard: u8) -> Result<Vec<Item>, Fault> {
         let request = self.client.query().table_name(&self.table).index_name(CLAIMS_INDEX);
-        let request = request.key_condition_expression(format!("claim_lane = :lane AND {range}"));
+        let request = request.key_condition_expression("claim_lane = :lane");
         let request = request.expression_attribute_values(":lane", text_value(keys::claim_lane(shard)));
-        let request = request.expression_attribute_values(":end", time_value(end));
         let answer = request.limit(self.config.page_size).send().await;
         let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
         Ok(answer.items.unwrap_or_default())

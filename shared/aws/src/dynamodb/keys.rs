@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dormouse_ports::{DocumentKey, InvocationId, Listed, PausedInvocation, SessionId, SignalId};
+use dormouse_ports::{DocumentKey, InvocationId, Listed, PausedInvocation, SessionId, ShapeId, SignalId};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -43,6 +43,12 @@ pub(super) const EXPIRES_AT: &str = "expires_at";
 pub(super) const DUE_AT: &str = "due_at";
 pub(super) const SINCE: &str = "since_at";
 pub(super) const REGISTERED: &str = "registered";
+/// Of a row: the shape of the events that its pause waits for, or nothing. Rows of the first versions have none.
+pub(super) const SHAPE: &str = "event_shape";
+pub(super) const EDITION: &str = "rule_edition";
+pub(super) const TOUCHES: &str = "touches";
+pub(super) const MADE_AT: &str = "made_at";
+pub(super) const IDLE_SINCE: &str = "idle_since";
 pub(super) const SIGNAL_ID: &str = "signal_id";
 pub(super) const POSITION: &str = "sweep_position";
 pub(super) const CHECKPOINT: &str = "checkpoint";
@@ -75,6 +81,7 @@ pub(super) const HEAD: &str = "HEAD";
 pub(super) const PIECE: &str = "SEGMENT#";
 const INVOCATION: &str = "INVOCATION#";
 const BLOB: &str = "BLOB#";
+pub(super) const RULES: &str = "RULES";
 pub(super) const PAUSED: &str = "PAUSED";
 pub(super) const CHECKPOINT_SK: &str = "CHECKPOINT";
 
@@ -161,6 +168,11 @@ impl Key {
     /// Says when an invocation was seen last that refers to pieces of a session and cannot be read.
     pub(super) fn riddle() -> Self {
         Self { pk: "PENDING#riddle".to_owned(), sk: "ROOT".to_owned() }
+    }
+
+    /// The entry of the rule of `shape`. All of them are in one partition: each is written every few minutes.
+    pub(super) fn rule(shape: &ShapeId) -> Self {
+        Self { pk: RULES.to_owned(), sk: shape.to_string() }
     }
 
     /// Where the sweep called `lane` keeps its position.

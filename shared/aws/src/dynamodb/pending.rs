@@ -3,14 +3,16 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dormouse_ports::{InvocationId, Page, ParkedRow, PausedInvocation, PendingRow, SignalId, StoreError};
+use dormouse_ports::{
+    InvocationId, Page, ParkedRow, PausedInvocation, PendingRow, RuleNeed, ShapeId, SignalId, StoreError,
+};
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
-use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
+use super::item::{Item, number, number_value, optional_text, optional_time, text, text_value, time, time_value};
 use super::keys::{
-    self, DUE_AT, GENERATION, INVOCATION_ID, Key, PENDING_SHARDS, RECEIVED_AT, REGISTERED, SIGNAL_ID, SINCE, SK,
+    self, DUE_AT, GENERATION, INVOCATION_ID, Key, PENDING_SHARDS, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SINCE, SK,
 };
 use super::write::{Write, key_item};
 
@@ -91,7 +93,21 @@ fn pending_row(item: &Item) -> Result<PendingRow, StoreError> {
         due_at: optional_time(item, DUE_AT)?,
         since: optional_time(item, SINCE)?,
         registered: item.contains_key(REGISTERED),
+        rule: match optional_text(item, SHAPE) {
+            None => RuleNeed::Unknown,
+            Some("") => RuleNeed::Nothing,
+            Some(shape) => ShapeId::parse(shape).map_or(RuleNeed::Unknown, RuleNeed::Shape),
+        },
     })
+}
+
+/// What is noted of the rule that a pause needs.
+pub(super) fn rule_value(need: &RuleNeed) -> Option<AttributeValue> {
+    match need {
+        RuleNeed::Unknown => None,
+        RuleNeed::Nothing => Some(text_value("")),
+        RuleNeed::Shape(shape) => Some(text_value(shape.as_str())),
+    }
 }
 
 fn parked_row(item: &Item) -> Result<ParkedRow, StoreError> {
@@ -108,7 +124,9 @@ pub(super) fn row_write(paused: &PausedInvocation) -> Write {
     if let Some(due) = &paused.wake.due {
         item.insert(DUE_AT.to_owned(), time_value(due.at));
     }
-    if PendingRow::of(paused).registered {
+    let row = PendingRow::of(paused);
+    item.extend(rule_value(&row.rule).map(|value| (SHAPE.to_owned(), value)));
+    if row.registered {
         item.insert(REGISTERED.to_owned(), AttributeValue::Bool(true));
     }
     Write::put(&Key::pending(paused), item)

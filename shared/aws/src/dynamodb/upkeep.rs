@@ -5,9 +5,11 @@ use dormouse_ports::{BufferedSignal, Glance, InvocationId, PendingRow, SignalId,
 
 use super::DynamoDbStateStore;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
-use super::keys::{CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SIGNAL_ID, SK, TTL};
+use super::keys::{
+    CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SK, TTL,
+};
 use super::write::Write;
-use super::{invocation, pending, signal};
+use super::{invocation, pending, rules, signal};
 
 impl DynamoDbStateStore {
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
@@ -24,10 +26,7 @@ impl DynamoDbStateStore {
 
     pub(super) async fn keep_up(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         let write = match upkeep {
-            Upkeep::Registered(row) => Write::update(&row_key(row), format!("SET {REGISTERED} = :yes"))
-                .when("generation = :generation")
-                .with(":yes", AttributeValue::Bool(true))
-                .with(":generation", number_value(row.generation)),
+            Upkeep::Registered(row) => registered(row),
             Upkeep::Ended(row) => Write::delete(&row_key(row))
                 .when("generation = :generation")
                 .with(":generation", number_value(row.generation)),
@@ -39,6 +38,8 @@ impl DynamoDbStateStore {
                 return Ok(());
             }
             Upkeep::Unparked(row) => Write::delete(&Key::parked(&row.signal_id, row.received_at)),
+            Upkeep::RuleIdle { entry, since } => rules::idle_write(entry, *since),
+            Upkeep::RuleUnneeded(entry) => rules::removal(entry),
             Upkeep::Position { lane, position: Some(position) } => {
                 Write::put(&Key::position(lane), Item::from([(POSITION.to_owned(), text_value(position))]))
             }
@@ -60,6 +61,18 @@ impl DynamoDbStateStore {
 
 fn row_key(row: &PendingRow) -> Key {
     Key::pending_at(&row.invocation_id, row.due_at)
+}
+
+fn registered(row: &PendingRow) -> Write {
+    let (also, rule) = match pending::rule_value(&row.rule) {
+        Some(rule) => (format!(", {SHAPE} = :rule"), Some(rule)),
+        None => (String::new(), None),
+    };
+    let write = Write::update(&row_key(row), format!("SET {REGISTERED} = :yes{also}"))
+        .when("generation = :generation")
+        .with(":yes", AttributeValue::Bool(true))
+        .with(":generation", number_value(row.generation));
+    rule.into_iter().fold(write, |write, rule| write.with(":rule", rule))
 }
 
 fn glance_of(item: &Item) -> Result<Glance, StoreError> {

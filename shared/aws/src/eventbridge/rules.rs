@@ -1,19 +1,15 @@
 //! One rule for each shape of event, however many invocations wait for events of that shape.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
-
 use aws_sdk_eventbridge::Client;
 use aws_sdk_eventbridge::config::http::HttpResponse;
 use aws_sdk_eventbridge::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_rule::PutRuleInput;
 use aws_sdk_eventbridge::operation::put_targets::PutTargetsInput;
 use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, Target};
-use dormouse_ports::{EventWait, Map, Registration, SignalId, SubscriptionError};
-use serde_json::{Value, json};
+use dormouse_ports::{EventRule, EventShape, RuleName, SubscriptionError};
+use serde_json::Value;
 
 use crate::connect::Lazy;
-use crate::naming::{PREFIX, derived};
 use crate::refusal::{kind_of, refusal, subscription_error};
 
 /// Where rules live and what they call.
@@ -25,60 +21,72 @@ pub struct RuleConfig {
     pub signal_function_arn: String,
     /// The queue that takes events which could not be delivered; without one they are lost in the end.
     pub dead_letter_arn: Option<String>,
-    /// How many rules of ours the bus may have. Rules that are made at the same moment may be a few more.
-    pub most_rules: usize,
 }
 
 /// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
 const TEMPLATE: &str = r#"{"dormouse_signal":{"signal_id":<signal_id>,"payload":<payload>,"event_id":<event_id>}}"#;
 
+/// The only target of a rule of ours.
+const TARGET: &str = "signal";
+
+/// What AWS answers where there is nothing to remove.
+const GONE: &str = "ResourceNotFoundException";
+
 /// Said when the bus takes no more rules.
 const FULL: &str = "the event bus has as many rules as it may have: let waits share a pattern, or raise the account's \
     quota of rules per bus";
 
-/// Makes rules. Rules are shared and stay; whoever stopped waiting is no longer found by the signals they carry.
+/// Puts, lists and removes rules. When to do which is the harness's to know.
 #[derive(Debug)]
 pub(crate) struct Rules {
     client: Lazy<Client>,
     config: RuleConfig,
-    known: Mutex<HashSet<String>>,
 }
 
 impl Rules {
     pub(crate) fn new(client: Lazy<Client>, config: RuleConfig) -> Self {
-        Self { client, config, known: Mutex::default() }
+        Self { client, config }
     }
 
-    /// Makes sure that events which `wait` describes reach the signal function.
-    pub(crate) async fn ensure(
-        &self,
-        wait: &EventWait,
-        signal_id: &SignalId,
-    ) -> Result<Registration, SubscriptionError> {
-        let shape = shape(wait, signal_id)?;
-        let name = rule_name(&shape, &wait.correlation);
-        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&name) {
-            return Ok(Registration::Known);
-        }
-        let registration = self.look_for(&name).await?;
-        self.put_rule(rule(&self.config, &name, &shape)?).await?;
-        self.put_targets(targets(&self.config, &name, &wait.correlation)?).await?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-        Ok(registration)
+    /// Makes sure that events which `rule` takes reach the signal function.
+    pub(crate) async fn put(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
+        let name = rule.name.to_string();
+        self.put_rule(rule_of(&self.config, &name, &rule.shape)?).await?;
+        self.put_targets(targets(&self.config, &name, &rule.shape.correlation)?).await
     }
 
-    /// Whether the rule is there; refuses one that would be one too many. Its target may be missing all the same.
-    async fn look_for(&self, name: &str) -> Result<Registration, SubscriptionError> {
+    /// The rules of ours; those of the stack itself have other names.
+    pub(crate) async fn list(&self) -> Result<Vec<RuleName>, SubscriptionError> {
         let (mut names, mut next) = (Vec::new(), None);
         loop {
-            let request = self.client.list_rules().event_bus_name(&self.config.bus_name).name_prefix(PREFIX).limit(100);
+            let request = self.client.list_rules().event_bus_name(&self.config.bus_name);
+            let request = request.name_prefix(RuleName::PREFIX).limit(100);
             let answer = request.set_next_token(next).send().await;
             let answer = answer.map_err(|error| self.refused("ListRules", &error))?;
-            names.extend(answer.rules().iter().filter_map(|rule| rule.name().map(str::to_owned)));
+            names.extend(answer.rules().iter().filter_map(|rule| RuleName::parse(rule.name()?)));
             next = answer.next_token;
             if next.is_none() {
-                return room(&names, name, self.config.most_rules);
+                return Ok(names);
             }
+        }
+    }
+
+    /// Removes a rule: first its target, because AWS removes no rule that has one. Either may be gone already.
+    pub(crate) async fn remove(&self, name: &RuleName) -> Result<(), SubscriptionError> {
+        let request = self.client.remove_targets().rule(name.to_string()).event_bus_name(&self.config.bus_name);
+        match request.ids(TARGET).send().await {
+            Ok(answer) => {
+                let failed = answer.failed_entries().iter().find(|failed| failed.error_code() != Some(GONE));
+                let failed = failed.map(|failed| ("RemoveTargets", failed.error_code(), failed.error_message()));
+                self.all_taken(failed)?;
+            }
+            Err(error) if error.code() == Some(GONE) => {}
+            Err(error) => return Err(self.refused("RemoveTargets", &error)),
+        }
+        let request = self.client.delete_rule().name(name.to_string()).event_bus_name(&self.config.bus_name);
+        match request.send().await {
+            Err(error) if error.code() != Some(GONE) => Err(self.refused("DeleteRule", &error)),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 
@@ -93,16 +101,17 @@ impl Rules {
         let request = self.client.put_targets().set_rule(input.rule).set_event_bus_name(input.event_bus_name);
         let answer = request.set_targets(input.targets).send().await;
         let answer = answer.map_err(|error| self.refused("PutTargets", &error))?;
-        match answer.failed_entries().first() {
-            None => Ok(()),
-            Some(failed) => {
-                let code = failed.error_code().unwrap_or("unknown error");
-                let message = failed.error_message().unwrap_or("no message");
-                let sentence = format!("PutTargets on {}: {code}: {message}", self.resource());
-                // Without a status of its own, what is not known to last may pass.
-                Err(subscription_error((kind_of(code, 500), sentence)))
-            }
-        }
+        let failed = answer.failed_entries().first();
+        self.all_taken(failed.map(|failed| ("PutTargets", failed.error_code(), failed.error_message())))
+    }
+
+    /// An error for the first entry of a request that was not taken: action, code and message.
+    fn all_taken(&self, failed: Option<(&str, Option<&str>, Option<&str>)>) -> Result<(), SubscriptionError> {
+        let Some((action, code, message)) = failed else { return Ok(()) };
+        let (code, message) = (code.unwrap_or("unknown error"), message.unwrap_or("no message"));
+        let sentence = format!("{action} on {}: {code}: {message}", self.resource());
+        // Without a status of its own, what is not known to last may pass.
+        Err(subscription_error((kind_of(code, 500), sentence)))
     }
 
     fn resource(&self) -> String {
@@ -120,61 +129,9 @@ impl Rules {
     }
 }
 
-/// Whether the rule `name` is there, or there is room for it beside the rules `names`.
-fn room(names: &[String], name: &str, most: usize) -> Result<Registration, SubscriptionError> {
-    if names.iter().any(|known| known == name) {
-        return Ok(Registration::Known);
-    }
-    if names.len() < most {
-        return Ok(Registration::Made);
-    }
-    let sentence = format!("the event bus has {most} rules of ours, which is the limit: let waits share a pattern");
-    Err(SubscriptionError::Rejected(sentence))
-}
-
-/// The pattern without the one value that differs from wait to wait: where it asks for the signal id itself, any value
-/// will do, because the id is compared later.
-fn shape(wait: &EventWait, signal_id: &SignalId) -> Result<Map, SubscriptionError> {
-    let path: Vec<&str> = wait.correlation.strip_prefix("$.").unwrap_or_default().split('.').collect();
-    if path.iter().any(|step| step.is_empty()) {
-        let sentence = format!("the correlation {:?} must be a path like $.detail.job_id", wait.correlation);
-        return Err(SubscriptionError::Rejected(sentence));
-    }
-    let mut shape = wait.pattern.clone();
-    if let Some(asked) = at_path(&mut shape, &path)
-        && *asked == json!([signal_id.as_str()])
-    {
-        *asked = json!([{"exists": true}]);
-    }
-    Ok(shape)
-}
-
-fn at_path<'a>(map: &'a mut Map, path: &[&str]) -> Option<&'a mut Value> {
-    let (first, rest) = path.split_first()?;
-    let value = map.get_mut(*first)?;
-    if rest.is_empty() { Some(value) } else { at_path(value.as_object_mut()?, rest) }
-}
-
-fn rule_name(shape: &Map, correlation: &str) -> String {
-    derived(&[&sorted(&Value::Object(shape.clone())).to_string(), correlation])
-}
-
-/// `value` with its keys in order: patterns that differ in nothing else share a rule.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
-            entries.sort_by(|(left, _), (right, _)| left.cmp(right));
-            Value::Object(entries.into_iter().collect())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
-    }
-}
-
-fn rule(config: &RuleConfig, name: &str, shape: &Map) -> Result<PutRuleInput, SubscriptionError> {
+fn rule_of(config: &RuleConfig, name: &str, shape: &EventShape) -> Result<PutRuleInput, SubscriptionError> {
     let rule = PutRuleInput::builder().name(name).event_bus_name(&config.bus_name).state(RuleState::Enabled);
-    let rule = rule.event_pattern(Value::Object(shape.clone()).to_string());
+    let rule = rule.event_pattern(Value::Object(shape.pattern.clone()).to_string());
     rule.description("Carries events to the invocations that wait for them").build().map_err(malformed)
 }
 
@@ -188,7 +145,7 @@ fn targets(config: &RuleConfig, name: &str, correlation: &str) -> Result<PutTarg
         .map_err(malformed)?;
     let letters = config.dead_letter_arn.as_ref().map(|arn| DeadLetterConfig::builder().arn(arn).build());
     let target = Target::builder()
-        .id("signal")
+        .id(TARGET)
         .arn(&config.signal_function_arn)
         .input_transformer(transformer)
         .set_dead_letter_config(letters)
@@ -212,49 +169,6 @@ mod tests {
             bus_name: "main".to_owned(),
             signal_function_arn: "arn:signal".to_owned(),
             dead_letter_arn: Some("arn:letters".to_owned()),
-            most_rules: 200,
-        }
-    }
-
-    fn wait(pattern: &Value, correlation: &str) -> EventWait {
-        EventWait { pattern: pattern.as_object().cloned().unwrap_or_default(), correlation: correlation.to_owned() }
-    }
-
-    fn name(pattern: &Value, signal: &str) -> String {
-        let wait = wait(pattern, "$.detail.job");
-        rule_name(&shape(&wait, &signal.into()).expect("a shape"), &wait.correlation)
-    }
-
-    #[test]
-    fn waits_of_one_shape_share_a_rule() {
-        let first = name(&json!({"source": ["jobs"], "detail": {"job": ["j1"]}}), "j1");
-        let second = name(&json!({"detail": {"job": ["j2"]}, "source": ["jobs"]}), "j2");
-        let other = name(&json!({"source": ["mail"], "detail": {"job": ["j2"]}}), "j2");
-        assert_eq!(first, second);
-        assert_ne!(first, other);
-    }
-
-    #[test]
-    fn only_the_signal_id_is_generalised() {
-        let pattern = json!({"detail": {"job": ["j1", "j2"], "state": ["done"]}});
-        let kept = shape(&wait(&pattern, "$.detail.job"), &"j1".into()).expect("a shape");
-        assert_eq!(Value::Object(kept), pattern);
-    }
-
-    #[test]
-    fn one_rule_too_many_is_refused() {
-        let names = ["dormouse-a", "dormouse-b"].map(str::to_owned);
-        assert_eq!(room(&names, "dormouse-c", 3).expect("room for one more"), Registration::Made);
-        assert_eq!(room(&names, "dormouse-b", 2).expect("it is there"), Registration::Known);
-        let Err(SubscriptionError::Rejected(reason)) = room(&names, "dormouse-c", 2) else { panic!("no room") };
-        assert_eq!(reason, "the event bus has 2 rules of ours, which is the limit: let waits share a pattern");
-    }
-
-    #[test]
-    fn a_correlation_is_a_path() {
-        for path in ["detail.job", "$.", "$.detail..job", ""] {
-            let refused = shape(&wait(&json!({}), path), &"j1".into());
-            assert!(matches!(refused, Err(SubscriptionError::Rejected(_))), "{path}");
         }
     }
 

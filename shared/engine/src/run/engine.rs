@@ -305,18 +305,14 @@ impl Engine {
     /// As [`StateStore::claim`](dormouse_ports::StateStore::claim).
     pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let (store, clock) = (&self.ports.store, &self.ports.clock);
-        match store.claim(request).await? {
-            ClaimOutcome::Held { until } if until > clock.now() + limits::LEASE => {
-                let now = clock.now();
-                let ends = now + request.until.duration_since(request.now);
-                store.claim(&ClaimRequest { now, until: ends, past: Some(until), ..request.clone() }).await
-            }
-            outcome @ (ClaimOutcome::Granted(_)
-            | ClaimOutcome::Missing
-            | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Gathering(_)
-            | ClaimOutcome::Settled(_)) => Ok(outcome),
+        let outcome = store.claim(request).await?;
+        let now = clock.now();
+        let ClaimOutcome::Held { until: past } = outcome else { return Ok(outcome) };
+        if past <= now + limits::LEASE {
+            return Ok(outcome);
         }
+        let until = now + request.until.duration_since(request.now);
+        store.claim(&ClaimRequest { now, until, past: Some(past), ..request.clone() }).await
     }
 
     /// Continues an invocation whose claim the caller holds: what a claim returned, or [`Suspended::arrived`].

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use dormouse_harness::RulePolicy;
 use dormouse_ports::{InvocationLimits, limits};
 
 use super::{ConfigError, Reader};
@@ -23,8 +24,6 @@ pub struct Quotas {
     pub limits: Limits,
     /// How often one invocation may sleep, and on how much.
     pub invocation: InvocationLimits,
-    /// How many rules for events the bus may have.
-    pub pattern_rules: usize,
 }
 
 impl Quotas {
@@ -52,6 +51,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 1..=limits::SIGNAL_PAYLOAD,
             ),
             early_signals: (early > 0).then(|| Duration::from_secs(early)),
+            rules: RulePolicy {
+                most: self.number("DORMOUSE_LIMIT_PATTERN_RULES", usual.rules.most, 1..=2_000),
+                ..usual.rules
+            },
             ..usual
         };
         let invocation = InvocationLimits {
@@ -59,7 +62,6 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             pauses: self.number("DORMOUSE_LIMIT_PAUSES", invocation.pauses, 1..=1_000_000),
             self_wakes: self.number("DORMOUSE_LIMIT_SELF_WAKES", invocation.self_wakes, 1..=10_000),
         };
-        let pattern_rules = self.number("DORMOUSE_LIMIT_PATTERN_RULES", limits::PATTERN_RULES, 1..=2_000);
-        Quotas { limits, invocation, pattern_rules }
+        Quotas { limits, invocation }
     }
 }

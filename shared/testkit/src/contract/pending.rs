@@ -1,4 +1,4 @@
-use dormouse_ports::{Map, PendingRow, StoreError};
+use dormouse_ports::{Map, PendingRow, RuleNeed, StoreError};
 use jiff::Timestamp;
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
@@ -10,6 +10,7 @@ fn row(id: &str, generation: u64, due_at: Option<Timestamp>) -> PendingRow {
         due_at,
         since: Some(pause(id, generation, "s").suspended_at),
         registered: due_at.is_none(),
+        rule: RuleNeed::Nothing,
     }
 }
 

@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, HashSet};
 
-use dormouse_ports::{InvocationId, InvocationRecord, ParkedRow, PendingRow, SignalId, SignalState};
+use dormouse_ports::{
+    InvocationId, InvocationRecord, ParkedRow, PendingRow, RuleEntry, ShapeId, SignalId, SignalState,
+};
 
 use super::journal::JournalTables;
 use super::session::SessionRow;
@@ -18,6 +20,7 @@ pub(super) struct Tables {
     pub(super) parked: BTreeMap<String, ParkedRow>,
     /// Where sweeps go on.
     pub(super) positions: BTreeMap<String, String>,
+    pub(super) rules: BTreeMap<ShapeId, RuleEntry>,
     pub(super) journal: JournalTables,
     pub(super) commits: HashSet<String>,
 }

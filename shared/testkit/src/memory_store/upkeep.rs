@@ -1,8 +1,8 @@
 //! What sweeps and repairs ask of the store in memory.
 
 use dormouse_ports::{
-    Glance, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow, SignalState,
-    Standing, Upkeep, limits,
+    Edition, Glance, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow,
+    RuleEntry, ShapeId, SignalState, Standing, Upkeep, limits,
 };
 use jiff::Timestamp;
 
@@ -62,6 +62,21 @@ impl Tables {
         before - self.signals.len()
     }
 
+    pub(super) fn touch_rule(&mut self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> RuleEntry {
+        let made =
+            || RuleEntry { shape: shape.clone(), edition: fresh.clone(), touches: 0, made_at: now, idle_since: None };
+        let entry = self.rules.entry(shape.clone()).or_insert_with(made);
+        entry.touches += 1;
+        entry.idle_since = None;
+        entry.clone()
+    }
+
+    /// The entry of a rule, if it is that of `read` and nobody has touched it since.
+    fn untouched(&mut self, read: &RuleEntry) -> Option<&mut RuleEntry> {
+        let kept = self.rules.get_mut(&read.shape)?;
+        (kept.edition == read.edition && kept.touches == read.touches).then_some(kept)
+    }
+
     pub(super) fn upkeep(&mut self, upkeep: &Upkeep) {
         match upkeep {
             Upkeep::Registered(row) => {
@@ -69,6 +84,7 @@ impl Tables {
                     && kept.generation == row.generation
                 {
                     kept.registered = true;
+                    kept.rule = row.rule.clone();
                 }
             }
             Upkeep::Ended(row) => {
@@ -91,6 +107,16 @@ impl Tables {
             }
             Upkeep::Unparked(row) => {
                 self.parked.remove(&parked_key(row));
+            }
+            Upkeep::RuleIdle { entry, since } => {
+                if let Some(kept) = self.untouched(entry) {
+                    kept.idle_since = Some(*since);
+                }
+            }
+            Upkeep::RuleUnneeded(entry) => {
+                if self.untouched(entry).is_some() {
+                    self.rules.remove(&entry.shape);
+                }
             }
             Upkeep::Position { lane, position: Some(position) } => {
                 self.positions.insert(lane.clone(), position.clone());

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
     EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
-    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, SessionExpectation, SessionId,
-    SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer, StreamEntry, SuspendFrom,
+    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleNeed, SessionExpectation,
+    SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer, StreamEntry, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -325,6 +325,7 @@ impl StoreLayer for LyingStore {
         let mut page = self.inner.list_pending(due_by, cursor).await?;
         match self.bug {
             Some(PlantedBug::FirstPageOnly) => page.next = None,
+            Some(PlantedBug::ForgetNeed) => page.items.iter_mut().for_each(|row| row.rule = RuleNeed::Nothing),
             Some(PlantedBug::ForgetRow) => page.items.retain(|row| row.generation != 2),
             Some(PlantedBug::KeepRow) => {
                 let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,7 +22,7 @@ impl Simulator {
     pub(super) fn post(&mut self) {
         let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
         let (world, stormy) = (self.world.clone(), self.stormy);
-        self.outside.services.announce(elapsed);
+        self.outside.announce(elapsed);
         self.outside.services.fire(now, elapsed, || {
             let mut world = world.lock();
             let world = &mut *world;

@@ -1,0 +1,87 @@
+//! What the store knows of the rules on the bus: an item for each shape of event that somebody relies on.
+
+use dormouse_ports::{Edition, RuleEntry, ShapeId, StoreError};
+use jiff::Timestamp;
+
+use super::DynamoDbStateStore;
+use super::fault::{Fault, fault};
+use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
+use super::keys::{EDITION, IDLE_SINCE, Key, MADE_AT, RULES, SK, TOUCHES};
+use super::write::{Write, Written};
+
+/// The entry is as it was read: of the same edition, and untouched.
+const UNTOUCHED: &str = "rule_edition = :edition AND touches = :touches";
+
+impl DynamoDbStateStore {
+    /// Repeating it after a lost answer touches the entry twice, which is harmless.
+    pub(super) async fn touch_entry(
+        &self,
+        shape: &ShapeId,
+        fresh: &Edition,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
+        let changes = format!(
+            "SET {EDITION} = if_not_exists({EDITION}, :fresh), {MADE_AT} = if_not_exists({MADE_AT}, :now) \
+             ADD {TOUCHES} :one REMOVE {IDLE_SINCE}"
+        );
+        let write = Write::update(&Key::rule(shape), changes)
+            .with(":fresh", text_value(fresh.as_str()))
+            .with(":now", time_value(now))
+            .with(":one", number_value(1));
+        match self.write_alone(&write).await? {
+            Written::Done(item) => entry(&item),
+            Written::Refused(_) => Err(StoreError::Corrupt("an entry of a rule refused to be touched".to_owned())),
+        }
+    }
+
+    pub(super) async fn query_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        let (mut entries, mut start) = (Vec::new(), None);
+        loop {
+            let (items, last) = self.config.retry.run(|| self.query_rules(start.clone())).await?;
+            for item in &items {
+                entries.push(entry(item)?);
+            }
+            start = last;
+            if start.is_none() {
+                return Ok(entries);
+            }
+        }
+    }
+
+    async fn query_rules(&self, start: Option<Item>) -> Result<(Vec<Item>, Option<Item>), Fault> {
+        let request = self.client.query().table_name(&self.table).consistent_read(true);
+        let request = request.key_condition_expression("pk = :pk");
+        let request = request.expression_attribute_values(":pk", text_value(RULES)).set_exclusive_start_key(start);
+        let answer = request.send().await.map_err(|error| fault("Query", &self.table, &error))?;
+        Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key))
+    }
+}
+
+/// Notes that nobody needs the rule.
+pub(super) fn idle_write(read: &RuleEntry, since: Timestamp) -> Write {
+    let write = Write::update(&Key::rule(&read.shape), format!("SET {IDLE_SINCE} = :since"));
+    untouched(write, read).with(":since", time_value(since))
+}
+
+/// Removes the entry.
+pub(super) fn removal(read: &RuleEntry) -> Write {
+    untouched(Write::delete(&Key::rule(&read.shape)), read)
+}
+
+fn untouched(write: Write, read: &RuleEntry) -> Write {
+    write
+        .when(UNTOUCHED)
+        .with(":edition", text_value(read.edition.as_str()))
+        .with(":touches", number_value(read.touches))
+}
+
+fn entry(item: &Item) -> Result<RuleEntry, StoreError> {
+    let unreadable = |what: &str| StoreError::Corrupt(format!("an entry of a rule has no {what} that can be read"));
+    Ok(RuleEntry {
+        shape: ShapeId::parse(text(item, SK)?).ok_or_else(|| unreadable("shape"))?,
+        edition: Edition::parse(text(item, EDITION)?).ok_or_else(|| unreadable("edition"))?,
+        touches: number(item, TOUCHES)?,
+        made_at: time(item, MADE_AT)?,
+        idle_since: optional_time(item, IDLE_SINCE)?,
+    })
+}

@@ -1,0 +1,280 @@
+use std::fmt;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{EventWait, Map, PausedInvocation, SignalId};
+
+/// How many bytes of a digest name a shape.
+const SHAPE_BYTES: usize = 20;
+/// How many bytes of a digest name an edition.
+const EDITION_BYTES: usize = 6;
+/// What the names of rules begin with.
+const PREFIX: &str = "dormouse-";
+
+/// What the waits for events have in common that one rule on the bus serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventShape {
+    /// An EventBridge event pattern. Where a wait asks for its signal id itself, any value will do: the id is compared
+    /// later.
+    pub pattern: Map,
+    /// Path into the event, in the form `$.detail.job_id`, to the id of the signal that it carries.
+    pub correlation: String,
+}
+
+impl EventWait {
+    /// The shape of the events that this wait, for the signal `signal_id`, is for.
+    ///
+    /// # Errors
+    /// A sentence, when the correlation is no path.
+    pub fn shape(&self, signal_id: &SignalId) -> Result<EventShape, String> {
+        let path: Vec<&str> = self.correlation.strip_prefix("$.").unwrap_or_default().split('.').collect();
+        if path.iter().any(|step| step.is_empty()) {
+            return Err(format!("the correlation {:?} must be a path like $.detail.job_id", self.correlation));
+        }
+        let mut pattern = self.pattern.clone();
+        if let Some(asked) = at_path(&mut pattern, &path)
+            && *asked == json!([signal_id.as_str()])
+        {
+            *asked = json!([{ "exists": true }]);
+        }
+        Ok(EventShape { pattern, correlation: self.correlation.clone() })
+    }
+}
+
+fn at_path<'a>(map: &'a mut Map, path: &[&str]) -> Option<&'a mut Value> {
+    let (first, rest) = path.split_first()?;
+    let value = map.get_mut(*first)?;
+    if rest.is_empty() { Some(value) } else { at_path(value.as_object_mut()?, rest) }
+}
+
+impl EventShape {
+    /// Its short name: shapes that differ in nothing but the order of keys share it.
+    pub fn id(&self) -> ShapeId {
+        let pattern = sorted(&Value::Object(self.pattern.clone())).to_string();
+        let mut hasher = Sha256::new();
+        for part in [pattern.as_str(), self.correlation.as_str()] {
+            hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hasher.update(part.as_bytes());
+        }
+        ShapeId(hex(&hasher.finalize()[..SHAPE_BYTES]))
+    }
+}
+
+/// `value` with its keys in order.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().map(|(key, value)| (key.clone(), sorted(value))).collect();
+            entries.sort_by(|(left, _), (right, _)| left.cmp(right));
+            Value::Object(entries.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut digits, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+/// Names an [`EventShape`]: hexadecimal digits of a digest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ShapeId(String);
+
+impl ShapeId {
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads what [`as_str`](Self::as_str) gave.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_hex(text, SHAPE_BYTES).then(|| Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ShapeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_hex(text: &str, bytes: usize) -> bool {
+    text.len() == 2 * bytes && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Tells a rule from the earlier and later ones of its shape. It never comes again, so that what is removed under the
+/// name of one edition is never another's, however late.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edition(String);
+
+impl Edition {
+    /// The edition that a fresh id stands for.
+    pub fn of(fresh: &str) -> Self {
+        Self(hex(&Sha256::digest(fresh.as_bytes())[..EDITION_BYTES]))
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads what [`as_str`](Self::as_str) gave.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_hex(text, EDITION_BYTES).then(|| Self(text.to_owned()))
+    }
+}
+
+/// The name of a rule on the bus: 62 of the 64 characters that it may have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleName {
+    /// Which events it takes.
+    pub shape: ShapeId,
+    /// Which of the rules of that shape it is; `None` for those that were made before rules had editions.
+    pub edition: Option<Edition>,
+}
+
+impl RuleName {
+    /// What all names begin with.
+    pub const PREFIX: &'static str = PREFIX;
+
+    /// Reads a name. Rules of other names are somebody else's.
+    pub fn parse(name: &str) -> Option<Self> {
+        let digits = name.strip_prefix(PREFIX)?;
+        match digits.split_once('-') {
+            None => Some(Self { shape: ShapeId::parse(digits)?, edition: None }),
+            Some((shape, edition)) => {
+                Some(Self { shape: ShapeId::parse(shape)?, edition: Some(Edition::parse(edition)?) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for RuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", self.shape)?;
+        self.edition.as_ref().map_or(Ok(()), |edition| write!(f, "-{}", edition.as_str()))
+    }
+}
+
+/// A rule that carries events to whoever waits for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRule {
+    /// Its name.
+    pub name: RuleName,
+    /// Which events it takes, and where it finds the signal id in them.
+    pub shape: EventShape,
+}
+
+/// What the store knows of the rule of a shape. Whoever relies on the rule has touched the entry first; a rule that no
+/// entry names is relied on by nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleEntry {
+    /// Which events the rule takes.
+    pub shape: ShapeId,
+    /// Which of the rules of that shape it is.
+    pub edition: Edition,
+    /// How often the entry was touched.
+    pub touches: u64,
+    /// Since when there is this edition.
+    pub made_at: Timestamp,
+    /// When it was found that nobody needs the rule, if nobody has touched the entry since.
+    pub idle_since: Option<Timestamp>,
+}
+
+impl RuleEntry {
+    /// The name of the rule.
+    pub fn name(&self) -> RuleName {
+        RuleName { shape: self.shape.clone(), edition: Some(self.edition.clone()) }
+    }
+}
+
+/// Which rule a pause needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleNeed {
+    /// It was not noted: the row is of a version that noted none.
+    Unknown,
+    /// None: it waits for no event, or for one that no rule can carry.
+    Nothing,
+    /// The one of this shape.
+    Shape(ShapeId),
+}
+
+impl RuleNeed {
+    /// What `paused` needs.
+    pub fn of(paused: &PausedInvocation) -> Self {
+        let wait = paused.wake.event.as_ref();
+        let shape = wait.and_then(|wait| wait.shape(&paused.descriptor.signal_id).ok());
+        shape.map_or(Self::Nothing, |shape| Self::Shape(shape.id()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(pattern: &Value, correlation: &str) -> EventWait {
+        EventWait { pattern: pattern.as_object().cloned().unwrap_or_default(), correlation: correlation.to_owned() }
+    }
+
+    fn shape(pattern: &Value, signal: &str) -> EventShape {
+        wait(pattern, "$.detail.job").shape(&signal.into()).expect("a shape")
+    }
+
+    #[test]
+    fn waits_of_one_shape_share_a_rule() {
+        let first = shape(&json!({"source": ["jobs"], "detail": {"job": ["j1"]}}), "j1");
+        let second = shape(&json!({"detail": {"job": ["j2"]}, "source": ["jobs"]}), "j2");
+        let other = shape(&json!({"source": ["mail"], "detail": {"job": ["j2"]}}), "j2");
+        assert_eq!(first.id(), second.id());
+        assert_ne!(first.id(), other.id());
+        assert_ne!(first.id(), EventShape { correlation: "$.detail.id".to_owned(), ..first }.id());
+    }
+
+    #[test]
+    fn only_the_signal_id_is_generalised() {
+        let pattern = json!({"detail": {"job": ["j1", "j2"], "state": ["done"]}});
+        assert_eq!(Value::Object(shape(&pattern, "j1").pattern), pattern);
+        let asked = json!({"detail": {"job": ["j1"], "state": ["j1"]}});
+        let expected = json!({"detail": {"job": [{"exists": true}], "state": ["j1"]}});
+        assert_eq!(Value::Object(shape(&asked, "j1").pattern), expected);
+    }
+
+    #[test]
+    fn a_correlation_is_a_path() {
+        for path in ["detail.job", "$.", "$.detail..job", ""] {
+            assert!(wait(&json!({}), path).shape(&"j1".into()).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_name_survives_and_fits() {
+        let shape = shape(&json!({"source": ["jobs"]}), "j1").id();
+        for edition in [None, Some(Edition::of("fresh"))] {
+            let name = RuleName { shape: shape.clone(), edition };
+            let text = name.to_string();
+            assert!(text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{text}");
+            assert_eq!(RuleName::parse(&text), Some(name));
+        }
+        for foreign in
+            ["dormouse-dev-SignalRule-1A2B", "dormouse-", "rule", &format!("dormouse-{shape}-"), "dormouse-ab"]
+        {
+            assert_eq!(RuleName::parse(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn shapes_keep_the_names_that_released_versions_gave_them() {
+        let shape = shape(&json!({"source": ["jobs"], "detail": {"job": ["j1"]}}), "j1");
+        assert_eq!(shape.id().as_str(), "0e22b88c7976afe4246ba863fb85b3e795f38fbf");
+    }
+}

@@ -1,0 +1,490 @@
+//! A rule on the bus is there as long as somebody waits for its events, and no longer, whoever dies in between.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
+use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_ports::{
+    Edition, EventShape, Glance, InvocationId, Page, PausedInvocation, PendingRow, RuleEntry, RuleName, RuleNeed,
+    SignalDescriptor, StateStore, StoreError, StoreLayer, Upkeep,
+};
+use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
+use dormouse_tests::{Stage, map};
+use futures::FutureExt;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// How long a process relies on a rule without looking.
+const TRUSTED: Duration = Duration::from_secs(5 * 60);
+/// How long a rule stays that nobody needs.
+const KEPT: Duration = Duration::from_secs(60 * 60);
+
+struct Scene {
+    stage: Stage,
+    worker: Harness,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::on(Stage::default())
+    }
+
+    fn on(stage: Stage) -> Self {
+        let worker = worker(&stage, stage.store.clone());
+        Self { stage, worker }
+    }
+
+    /// A process that has made and heard nothing yet.
+    fn another_worker(&self) -> Harness {
+        worker(&self.stage, self.stage.store.clone())
+    }
+
+    async fn sleeps(&self, id: &str) -> PausedInvocation {
+        begin(&self.worker, "job", id).await;
+        self.paused(id).await
+    }
+
+    async fn paused(&self, id: &str) -> PausedInvocation {
+        self.stage.store.load_invocation(&id.into()).await.unwrap().unwrap().paused
+    }
+
+    async fn ends(&self, id: &str) {
+        let done = map(json!({ "answer": "done" }));
+        let outcome = self.worker.turn(Transmission::callback(id, None, done)).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    }
+
+    async fn sweep(&self) -> SweepSummary {
+        self.worker.sweep(SweepScope::Everything).await.unwrap()
+    }
+
+    fn rules(&self) -> Vec<RuleName> {
+        self.stage.subscriptions.rules().into_keys().collect()
+    }
+
+    /// A rule that nobody has needed for so long that the next round removes it.
+    async fn with_a_ripe_rule(self) -> Self {
+        self.sleeps("first").await;
+        self.ends("first").await;
+        self.sweep().await;
+        self.stage.clock.advance(KEPT);
+        self
+    }
+}
+
+/// Waits for an event, or only for a signal.
+fn graph(name: &str, event: Option<&Value>) -> Arc<CompiledGraph> {
+    let event = event.cloned();
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Str, ""));
+    let graph = GraphBuilder::new(name, schema).entry("ask").function("ask", move |_: State| {
+        let id = dormouse_engine::current().map(|identity| identity.invocation_id.to_string()).unwrap_or_default();
+        let wait = SignalDescriptor::new(id);
+        let wait = match &event {
+            Some(event) => wait.with("event", event.clone()),
+            None => wait,
+        };
+        async move { Err::<Update, _>(suspend(wait).await) }
+    });
+    Arc::new(graph.edge("ask", END).compile().unwrap())
+}
+
+fn worker(stage: &Stage, store: Arc<dyn StateStore>) -> Harness {
+    let event = json!({ "pattern": { "source": ["jobs"] }, "correlation": "$.detail.id" });
+    stage.harness_on(store, Mode::Stateless, [graph("job", Some(&event)), graph("plain", None)])
+}
+
+async fn begin(worker: &Harness, graph: &str, id: &str) {
+    let turn = Transmission::start(graph, map(json!({})));
+    let outcome = worker.turn(Transmission { invocation_id: Some(id.into()), ..turn }).await.outcome;
+    assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+}
+
+fn shape_of(paused: &PausedInvocation) -> EventShape {
+    let wait = paused.wake.event.as_ref().unwrap();
+    wait.shape(&paused.descriptor.signal_id).unwrap()
+}
+
+#[tokio::test]
+async fn a_rule_that_nobody_needs_goes_after_a_while() {
+    let scene = Scene::new();
+    let paused = scene.sleeps("i").await;
+    scene.ends("i").await;
+    for _ in 0..2 {
+        assert_eq!(scene.sweep().await.collected, 0);
+        scene.stage.clock.advance(KEPT / 2 - Duration::from_secs(1));
+    }
+    assert_eq!(scene.sweep().await.collected, 0);
+    assert_eq!(scene.rules().len(), 1, "somebody may rely on it still");
+    scene.stage.clock.advance(Duration::from_secs(2));
+    let summary = scene.sweep().await;
+    assert_eq!((summary.collected, summary.orphan_timers, summary.failed), (1, 0, 0));
+    assert_eq!(scene.rules(), []);
+    assert_eq!(scene.stage.store.rule_entries().await.unwrap(), []);
+    assert_eq!(PendingRow::of(&paused).rule, RuleNeed::Shape(shape_of(&paused).id()));
+}
+
+#[tokio::test]
+async fn a_rule_that_somebody_needs_stays() {
+    let scene = Scene::new();
+    scene.sleeps("gone").await;
+    scene.sleeps("asleep").await;
+    scene.ends("gone").await;
+    let rules = scene.rules();
+    for _ in 0..5 {
+        scene.stage.clock.advance(2 * KEPT);
+        let summary = scene.sweep().await;
+        assert_eq!((summary.collected, summary.orphan_timers), (0, 0));
+    }
+    assert_eq!(scene.rules(), rules);
+}
+
+#[tokio::test]
+async fn a_rule_that_is_gone_comes_back_and_is_told() {
+    let scene = Scene::new();
+    scene.sleeps("i").await;
+    scene.sweep().await;
+    let rules = scene.rules();
+    scene.stage.subscriptions.forget();
+    let summary = scene.sweep().await;
+    assert_eq!(
+        (summary.orphan_timers, summary.failed),
+        (1, 0),
+        "the process relies on it, and it is missed all the same"
+    );
+    assert_eq!(scene.rules(), rules);
+    assert_eq!(scene.sweep().await.orphan_timers, 0);
+}
+
+/// Nobody has touched the entry; the rule is the one that the pause was told of.
+#[tokio::test]
+async fn an_entry_that_is_gone_is_made_again_with_its_rule() {
+    let scene = Scene::new();
+    scene.sleeps("i").await;
+    for entry in scene.stage.store.rule_entries().await.unwrap() {
+        scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();
+    }
+    let before = scene.rules();
+    scene.sweep().await;
+    let after = scene.rules();
+    assert_eq!(after.len(), 1);
+    assert_ne!(before, after, "what no entry names is relied on by nobody");
+    assert_eq!(after, [scene.stage.store.rule_entries().await.unwrap()[0].name()]);
+}
+
+/// The store on which somebody pauses at one chosen call, while the sweep waits for its answer.
+async fn pauses_at(call: usize) -> bool {
+    let scene = Scene::new().with_a_ripe_rule().await;
+    let sleeper = scene.another_worker();
+    // The process that sweeps dies at that call; the one that comes next goes on.
+    let broken = Arc::new(FaultyStore::broken_at(scene.stage.store.clone(), call, Fault::DieBefore));
+    let sweeper = worker(&scene.stage, broken.clone());
+    assert!(sweeper.sweep(SweepScope::Everything).now_or_never().is_none() == broken.has_struck());
+    begin(&sleeper, "job", "second").await;
+    has_a_rule(&scene, "second").await;
+    for _ in 0..4 {
+        scene.sweep().await;
+        has_a_rule(&scene, "second").await;
+        scene.stage.clock.advance(KEPT);
+    }
+    assert_eq!(scene.rules().len(), 1, "nothing is left of the rule before");
+    broken.has_struck()
+}
+
+async fn has_a_rule(scene: &Scene, id: &str) {
+    let shape = shape_of(&scene.paused(id).await);
+    let rules = scene.stage.subscriptions.rules();
+    assert!(rules.values().any(|rule| *rule == shape), "nothing wakes {id}: {rules:?}");
+}
+
+#[tokio::test]
+async fn whoever_pauses_while_a_rule_goes_has_one_wherever_the_sweep_dies() {
+    let mut call = 0;
+    while pauses_at(call).await {
+        call += 1;
+    }
+    assert!(call > 10, "the sweep has so many calls");
+}
+
+/// A store on which somebody pauses before one chosen call of the sweep, which then goes on.
+struct Interrupted {
+    inner: Arc<MemoryStore>,
+    sleeper: Harness,
+    calls: AtomicUsize,
+    at: usize,
+    /// Whether the end of an entry has no condition, which is a bug.
+    is_blind: bool,
+}
+
+impl Interrupted {
+    async fn meet(&self) {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == self.at {
+            begin(&self.sleeper, "job", "second").await;
+        }
+    }
+}
+
+#[async_trait]
+impl StoreLayer for Interrupted {
+    fn below(&self) -> &dyn StateStore {
+        &*self.inner
+    }
+
+    async fn list_pending(&self, due_by: Option<Timestamp>, at: Option<&str>) -> Result<Page<PendingRow>, StoreError> {
+        self.meet().await;
+        self.inner.list_pending(due_by, at).await
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.meet().await;
+        self.inner.glance(ids).await
+    }
+
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        self.meet().await;
+        self.inner.rule_entries().await
+    }
+
+    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+        self.meet().await;
+        if self.is_blind && matches!(upkeep, Upkeep::RuleUnneeded(_)) {
+            let entry = self.inner.rule_entries().await?.remove(0);
+            return self.inner.upkeep(&Upkeep::RuleUnneeded(entry)).await;
+        }
+        self.inner.upkeep(upkeep).await
+    }
+}
+
+/// A sweep that removes a rule, while somebody pauses before its call number `at`; `None` when it has fewer calls.
+async fn interrupted(at: usize, is_blind: bool) -> Option<Scene> {
+    let scene = Scene::new().with_a_ripe_rule().await;
+    let (inner, sleeper) = (scene.stage.store.clone(), scene.another_worker());
+    let store = Arc::new(Interrupted { inner, sleeper, calls: AtomicUsize::new(0), at, is_blind });
+    worker(&scene.stage, store.clone()).sweep(SweepScope::Everything).await.unwrap();
+    (store.calls.load(Ordering::Relaxed) > at).then_some(scene)
+}
+
+#[tokio::test]
+async fn whoever_pauses_between_two_steps_of_the_sweep_keeps_a_rule() {
+    let mut at = 0;
+    while let Some(scene) = interrupted(at, false).await {
+        for _ in 0..4 {
+            has_a_rule(&scene, "second").await;
+            let summary = scene.sweep().await;
+            assert_eq!(summary.orphan_timers, 0, "before call {at}");
+            scene.stage.clock.advance(KEPT);
+        }
+        assert_eq!(scene.rules().len(), 1, "before call {at}");
+        at += 1;
+    }
+    assert!(at >= 5, "the end of an entry is one of the steps");
+}
+
+/// What the condition is for.
+#[tokio::test]
+async fn if_an_entry_went_unconditionally_somebody_would_sleep_without_a_rule() {
+    let mut lost = Vec::new();
+    for at in 0.. {
+        let Some(scene) = interrupted(at, true).await else { break };
+        if scene.rules().is_empty() {
+            lost.push(at);
+        }
+    }
+    assert_eq!(lost.len(), 1, "who paused between the look at the entry and its end: {lost:?}");
+}
+
+#[tokio::test]
+async fn what_a_dead_sweep_left_of_a_rule_goes_in_the_next_round() {
+    let mut call = 0;
+    loop {
+        for fault in Fault::ALL {
+            let scene = Scene::new().with_a_ripe_rule().await;
+            let broken = Arc::new(FaultyStore::broken_at(scene.stage.store.clone(), call, fault));
+            let sweeper = worker(&scene.stage, broken.clone());
+            let _ = sweeper.sweep(SweepScope::Everything).now_or_never();
+            let summary = scene.sweep().await;
+            assert_eq!((scene.rules(), summary.orphan_timers), (Vec::new(), 0), "call {call}, {fault:?}");
+            if !broken.has_struck() {
+                return;
+            }
+        }
+        call += 1;
+    }
+}
+
+/// The process touched the entry shortly before the round, and relies on it without another look.
+#[tokio::test]
+async fn who_relies_on_a_rule_without_looking_keeps_it() {
+    let scene = Scene::new().with_a_ripe_rule().await;
+    // Another sleeper of the same process, who is gone before the round: only the touch is left of it.
+    scene.sleeps("second").await;
+    scene.ends("second").await;
+    scene.sweep().await;
+    scene.stage.clock.advance(TRUSTED - Duration::from_secs(1));
+    let entries = scene.stage.store.rule_entries().await.unwrap();
+    scene.sleeps("third").await;
+    assert_eq!(scene.stage.store.rule_entries().await.unwrap(), entries, "it looked at nothing");
+    scene.sweep().await;
+    has_a_rule(&scene, "third").await;
+    assert_eq!(scene.rules().len(), 1);
+}
+
+/// Rows that were looked at by another sweep count: the round remembers them.
+#[tokio::test]
+async fn a_round_of_several_sweeps_knows_what_the_first_one_saw() {
+    let scene = Scene::on(Stage::with_pages_of(1));
+    for id in ["a", "b", "c"] {
+        scene.sleeps(id).await;
+    }
+    let order = SweepOrder { rows: 1, ..SweepScope::Everything.into() };
+    for _ in 0..20 {
+        scene.worker.sweep(order).await.unwrap();
+        scene.stage.clock.advance(KEPT / 4);
+    }
+    assert_eq!(scene.rules().len(), 1);
+    for id in ["a", "b", "c"] {
+        scene.ends(id).await;
+    }
+    for _ in 0..20 {
+        scene.worker.sweep(order).await.unwrap();
+        scene.stage.clock.advance(KEPT / 4);
+    }
+    assert_eq!(scene.rules(), []);
+}
+
+/// What was kept of the round does not go with where the sweep stopped: the round removes nothing.
+#[tokio::test]
+async fn a_round_that_lost_its_memory_removes_nothing() {
+    let scene = Scene::on(Stage::with_pages_of(1)).with_a_ripe_rule().await;
+    begin(&scene.worker, "plain", "a").await;
+    begin(&scene.worker, "plain", "b").await;
+    let order = SweepOrder { rows: 1, ..SweepScope::Everything.into() };
+    scene.worker.sweep(order).await.unwrap();
+    let forget = Upkeep::Position { lane: "rules".to_owned(), position: None };
+    scene.stage.store.upkeep(&forget).await.unwrap();
+    scene.worker.sweep(order).await.unwrap();
+    assert_eq!(scene.rules().len(), 1, "the round is over, and nothing went");
+    scene.worker.sweep(order).await.unwrap();
+    scene.worker.sweep(order).await.unwrap();
+    assert_eq!(scene.rules(), [], "the next one knows");
+}
+
+#[tokio::test]
+async fn a_warm_process_asks_nothing_more_and_looks_again_after_a_while() {
+    let stage = Stage::default();
+    let store = Arc::new(FaultyStore::sound(stage.store.clone()));
+    let worker = worker(&stage, store.clone());
+    let mut costs = Vec::new();
+    for (id, later) in [("cold", Duration::ZERO), ("warm", Duration::ZERO), ("later", TRUSTED), ("again", TRUSTED / 2)]
+    {
+        stage.clock.advance(later);
+        let (calls, rules) = (store.calls(), stage.subscriptions.rule_calls());
+        begin(&worker, "job", id).await;
+        let now = stage.subscriptions.rule_calls();
+        costs.push((store.calls() - calls, now.0 - rules.0, now.1 - rules.1));
+    }
+    // Calls of the store, rules put, rules listed: two calls to pause, one to touch the entry of the rule.
+    assert_eq!(costs, [(3, 1, 1), (2, 0, 0), (3, 0, 0), (2, 0, 0)]);
+}
+
+#[tokio::test]
+async fn one_shape_too_many_is_refused_and_leaves_nothing_behind() {
+    let scene = Scene::new();
+    for number in 0..dormouse_ports::limits::PATTERN_RULES {
+        let shape = EventShape {
+            pattern: map(json!({ "source": [number.to_string()] })),
+            correlation: "$.detail.id".to_owned(),
+        };
+        let name = RuleName { shape: shape.id(), edition: Some(Edition::of("planted")) };
+        scene.stage.subscriptions.plant_rule(name, shape);
+    }
+    let turn = Transmission::start("job", map(json!({})));
+    let outcome = scene.worker.turn(Transmission { invocation_id: Some("i".into()), ..turn }).await.outcome;
+    let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
+    assert!(error.message.contains("has 200 rules of ours, which is the limit"), "{}", error.message);
+    assert_eq!(scene.stage.store.rule_entries().await.unwrap(), []);
+    scene.sweep().await;
+    scene.sleeps("j").await;
+}
+
+#[tokio::test]
+async fn a_bus_that_does_not_answer_is_counted_and_asked_again() {
+    let scene = Scene::new().with_a_ripe_rule().await;
+    scene.stage.subscriptions.fail_unavailable("away");
+    assert_eq!(scene.sweep().await.failed, 1);
+    scene.stage.subscriptions.recover();
+    let summary = scene.sweep().await;
+    assert_eq!((summary.failed, summary.collected), (0, 1));
+}
+
+/// As the first versions left it: a rule without an edition, a row that does not say what its pause needs, no entry.
+async fn of_the_first_versions(scene: &Scene) -> (RuleName, EventShape) {
+    let paused = scene.sleeps("old").await;
+    let shape = shape_of(&paused);
+    for (name, _) in scene.stage.subscriptions.rules() {
+        dormouse_ports::SignalSubscriptions::remove_rule(&*scene.stage.subscriptions, &name).await.unwrap();
+    }
+    for entry in scene.stage.store.rule_entries().await.unwrap() {
+        scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();
+    }
+    let row = PendingRow { rule: RuleNeed::Unknown, ..PendingRow::of(&paused) };
+    scene.stage.store.upkeep(&Upkeep::Registered(row)).await.unwrap();
+    let name = RuleName { shape: shape.id(), edition: None };
+    scene.stage.subscriptions.plant_rule(name.clone(), shape.clone());
+    (name, shape)
+}
+
+#[tokio::test]
+async fn a_rule_of_the_first_versions_stays_until_another_has_taken_its_place() {
+    let scene = Scene::new();
+    let (old, _) = of_the_first_versions(&scene).await;
+    let scene = Scene::on(scene.stage);
+    let summary = scene.sweep().await;
+    assert_eq!((summary.orphan_timers, summary.collected), (0, 0), "nothing was lost");
+    assert_eq!(scene.rules().len(), 2);
+    assert!(scene.rules().contains(&old));
+    scene.stage.clock.advance(KEPT);
+    scene.sweep().await;
+    assert_eq!(scene.rules().len(), 1);
+    has_a_rule(&scene, "old").await;
+    let rows = scene.stage.store.list_pending(None, None).await.unwrap().items;
+    assert_eq!(rows[0].rule, RuleNeed::Shape(old.shape), "looked up once, and noted");
+}
+
+#[tokio::test]
+async fn a_rule_of_the_first_versions_goes_when_nobody_needs_it() {
+    let scene = Scene::new();
+    of_the_first_versions(&scene).await;
+    let scene = Scene::on(scene.stage);
+    scene.ends("old").await;
+    scene.sweep().await;
+    assert_eq!(scene.rules().len(), 1, "those who rely on it for ever have time to end");
+    for _ in 0..3 {
+        scene.stage.clock.advance(KEPT);
+        scene.sweep().await;
+    }
+    assert_eq!(scene.rules(), []);
+    assert_eq!(scene.stage.store.rule_entries().await.unwrap(), []);
+}
+
+/// A row that cannot be looked into yet may need any rule.
+#[tokio::test]
+async fn who_cannot_be_looked_at_keeps_every_rule() {
+    let scene = Scene::new();
+    of_the_first_versions(&scene).await;
+    let scene = Scene::on(scene.stage);
+    for (number, is_held) in [true, false].into_iter().enumerate() {
+        if is_held {
+            scene.stage.die_holding("old", map(json!({ "answer": "late" }))).await;
+        }
+        let rules = scene.rules();
+        scene.sweep().await;
+        assert_eq!(scene.stage.store.rule_entries().await.unwrap().is_empty(), is_held, "{number}");
+        assert!(rules.iter().all(|rule| scene.rules().contains(rule)));
+        scene.stage.outlive_leases();
+    }
+}
