@@ -114,7 +114,9 @@ impl Desk {
         {
             let mut world = self.world.lock();
             let world = &mut *world;
-            let slow = world.weather.strikes(Fault::Slow, &mut world.chance);
+            // What a signal is put aside for may come while it is being put aside.
+            let chances = if operation == "buffer_signal" { 5 } else { 1 };
+            let slow = (0..chances).any(|_| world.weather.strikes(Fault::Slow, &mut world.chance));
             let rest = Duration::from_millis(match (slow, world.chance.bool()) {
                 (false, _) => 0,
                 (true, false) => world.chance.u64(500..20_000),
