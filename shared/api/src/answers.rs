@@ -82,6 +82,10 @@ impl Api {
             return Err(transition("the task has ended"));
         }
         let session = self.session_of(&task, call).await?;
+        // It may have ended before the session was read, which is what the change is made upon.
+        if !session.kept.own.open.contains_key(&task.kept.resource.envelope.id) {
+            return Err(transition("the task has ended"));
+        }
         match kind {
             TaskMessageKind::Input | TaskMessageKind::ToolConfirmation => {
                 self.answer(call, session, task, (kind, message)).await

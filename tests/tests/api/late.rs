@@ -1,19 +1,23 @@
-//! Workers that come to telling of a task only when others have gone on with it.
+//! Who comes to telling of a task only when others have gone on with it, or have ended it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_api::Chronicle;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Map,
-    StateStore, StoreLayer,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Document, DocumentKey, FeedRow, GrowingLists, InvocationId,
+    InvocationWrite, Journal, ListRequest, Map, Page, Records, StateStore, StoreError, StoreLayer, StreamEntry,
 };
+use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
-use serde_json::json;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use crate::world::{World, text};
+use crate::world::{World, ada, text};
 
 const CLAIM: Duration = Duration::from_secs(30);
 
@@ -91,4 +95,64 @@ async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_
     assert_eq!(world.get(&path).await["status"], "AUTH_REQUIRED");
     let told = world.told(&format!("{path}/events")).await;
     assert_eq!(told.last().map(String::as_str), Some("task.auth_required"), "{told:?}");
+}
+
+/// A store in which something happens before a session is read.
+#[derive(Default)]
+struct Meanwhile {
+    store: Arc<MemoryStore>,
+    happens: Mutex<Option<BoxFuture<'static, Value>>>,
+}
+
+impl StoreLayer for Meanwhile {
+    fn below(&self) -> &dyn StateStore {
+        &*self.store
+    }
+}
+
+#[async_trait]
+impl Records for Meanwhile {
+    async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
+        let happens = if key.kind == "session" { self.happens.lock().unwrap().take() } else { None };
+        if let Some(happens) = happens {
+            happens.await;
+        }
+        self.store.document(key, now).await
+    }
+
+    async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        self.store.documents(request).await
+    }
+
+    async fn entries(&self, stream: &str, after: u64, limit: usize) -> Result<Vec<StreamEntry>, StoreError> {
+        self.store.entries(stream, after, limit).await
+    }
+
+    async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
+        self.store.last_position(stream).await
+    }
+
+    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
+        self.store.feed(list, after, limit).await
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_ends_while_somebody_interrupts_it_is_told_of_no_more() {
+    let store = Arc::new(Meanwhile::default());
+    let world = World::on(store.clone(), None);
+    let session = world.session().await;
+    let state = json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"});
+    let body = json!({"persona_id": "persona_expense-approval", "input": state});
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    world.work().await.unwrap();
+    let path = format!("/v1/tasks/{}", text(&task["id"]));
+    let (clients, cancel) = (world.clone(), format!("{path}/cancel"));
+    *store.happens.lock().unwrap() = Some(async move { clients.post(&cancel, json!({})).await }.boxed());
+    let message = json!({"role": "user", "parts": [{"type": "text", "text": "wait", "visibility": "public"}]});
+    let interruption = json!({"kind": "interrupt", "message": message});
+    let refusal = world.call(ada(), "POST", &format!("{path}/messages"), &interruption, None).await.unwrap_err();
+    assert_eq!(refusal.code(), ErrorCode::InvalidStateTransition, "{refusal:?}");
+    let told = world.told(&format!("{path}/events")).await;
+    assert_eq!(told.last().map(String::as_str), Some("task.canceled"), "{told:?}");
 }
