@@ -5,6 +5,7 @@ use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
 use dormouse_protocol::resource::{Outcome, Session, Task};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,8 +20,8 @@ pub(crate) struct Published {
     pub(crate) tasks: BTreeMap<String, Vec<Task>>,
     pub(crate) outcomes: BTreeMap<String, Vec<Outcome>>,
     pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
-    /// What idempotency keys were answered with.
-    pub(crate) receipts: BTreeMap<String, Vec<Value>>,
+    /// What idempotency keys were answered with, and until when that is kept.
+    pub(crate) receipts: BTreeMap<String, Vec<(Option<Timestamp>, Value)>>,
     /// The version of each document that was seen last.
     versions: BTreeMap<DocumentKey, u64>,
     /// Something that cannot be read.
@@ -90,7 +91,9 @@ impl Published {
                 let OwnOfSession { position, open } = serde_json::from_value(own)?;
                 self.sessions.entry(id).or_default().push(Thread { session, position, open });
             }
-            "idempotency" => self.receipts.entry(id).or_default().push(body["answer"].clone()),
+            "idempotency" => {
+                self.receipts.entry(id).or_default().push((document.expires_at, body["answer"].clone()));
+            }
             _ => {}
         }
         Ok(())
