@@ -22,8 +22,8 @@ pub(crate) struct Published {
     pub(crate) sessions: BTreeMap<String, Vec<Thread>>,
     /// What idempotency keys were answered with, and until when that is kept.
     pub(crate) receipts: BTreeMap<String, Vec<(Option<Timestamp>, Value)>>,
-    /// The version of each document that was seen last.
-    versions: BTreeMap<DocumentKey, u64>,
+    /// The version of each document that was seen last, and until when it is kept: one that comes anew begins at 1 again.
+    versions: BTreeMap<DocumentKey, (u64, Option<Timestamp>)>,
     /// Something that cannot be read.
     pub(crate) unreadable: Option<String>,
 }
@@ -56,7 +56,8 @@ impl Published {
     pub(super) fn look(&mut self, store: &dyn Truth, commit: &Commit) -> usize {
         for write in &commit.journal.documents {
             if let Ok(Some(document)) = at_once(store.document(&write.key, commit.now))
-                && self.versions.insert(document.key.clone(), document.version) != Some(document.version)
+                && let seen = (document.version, document.expires_at)
+                && self.versions.insert(document.key.clone(), seen) != Some(seen)
                 && let Err(error) = self.note(&document)
             {
                 self.unreadable = Some(format!("{}: {error}", document.key));
