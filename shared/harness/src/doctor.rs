@@ -184,7 +184,7 @@ impl Harness {
     }
 
     fn of_claim(&self, claim: &Claim) -> Remark {
-        if since(self.now(), claim.until) > limits::LEASE {
+        if limits::lasts_too_long(claim.until, self.now()) {
             let sentence = format!(
                 "it is claimed until {}, longer than any turn may take: the next delivery or sweep takes it over; look for \
                 a machine whose clock is wrong",
@@ -282,7 +282,7 @@ impl Harness {
         let Some(session) = &paused.session_id else { return Ok(()) };
         let loaded = self.engine().ports().store.load_session(session, None).await.map_err(store_failed)?;
         let Some(until) = loaded.leased_until else { return Ok(()) };
-        remarks.push(if since(self.now(), until) > limits::LEASE {
+        remarks.push(if limits::lasts_too_long(until, self.now()) {
             let sentence = format!(
                 "its session `{session}` is leased until {until}, longer than any turn may take: the next turn takes it \
                 over; look for a machine whose clock is wrong"

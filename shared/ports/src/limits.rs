@@ -49,9 +49,14 @@ pub const PATTERN_RULES: usize = 200;
 /// A pause that wakes by itself sooner than this wakes at once.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// Whether a claim until `until` counts no more at `now`: its time is over, or it lasts longer than any turn may take.
+/// Whether a lease or claim until `until` lasts longer, at `now`, than any turn may take: the clock that gave it was wrong.
+pub fn lasts_too_long(until: Timestamp, now: Timestamp) -> bool {
+    until > now + LEASE
+}
+
+/// Whether a claim until `until` counts no more at `now`: its time is over, or it [lasts too long](lasts_too_long).
 pub fn out_of_time(until: Timestamp, now: Timestamp) -> bool {
-    until <= now || until > now + LEASE
+    until <= now || lasts_too_long(until, now)
 }
 
 /// How often one invocation may sleep, and on how much.

@@ -308,7 +308,7 @@ impl Engine {
         let outcome = store.claim(request).await?;
         let now = clock.now();
         let ClaimOutcome::Held { until: past } = outcome else { return Ok(outcome) };
-        if past <= now + limits::LEASE {
+        if !limits::lasts_too_long(past, now) {
             return Ok(outcome);
         }
         let until = now + request.until.duration_since(request.now);

@@ -277,7 +277,7 @@ async fn load(engine: &Engine, id: &SessionId, terms: Option<&LeaseTerms>) -> Re
     let now = clock.now();
     let request = LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration, past: None };
     match store.load_session(id, Some(&request)).await {
-        Err(StoreError::LeaseHeld { until }) if until > clock.now() + limits::LEASE => {
+        Err(StoreError::LeaseHeld { until }) if limits::lasts_too_long(until, clock.now()) => {
             let now = clock.now();
             let request = LeaseRequest { now, until: now + terms.duration, past: Some(until), ..request };
             store.load_session(id, Some(&request)).await
