@@ -208,10 +208,14 @@ impl Harness {
     }
 
     fn may_go_on(&self, allowance: &Allowance) -> bool {
-        allowance.rows > 0 && self.left(allowance).is_none_or(|left| !left.is_zero())
+        allowance.rows > 0 && !self.has_no_time(allowance)
     }
 
-    pub(crate) fn left(&self, allowance: &Allowance) -> Option<Duration> {
+    pub(crate) fn has_no_time(&self, allowance: &Allowance) -> bool {
+        self.left(allowance).is_some_and(|left| left.is_zero())
+    }
+
+    fn left(&self, allowance: &Allowance) -> Option<Duration> {
         allowance.ends.map(|ends| ends.saturating_sub(self.engine().ports().clock.monotonic()))
     }
 
@@ -250,7 +254,7 @@ impl Harness {
     async fn sweep_claims(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
         let dead = self.engine().ports().store.dead_claims(self.now()).await.map_err(store_failed)?;
         for (number, id) in dead.iter().enumerate() {
-            if number >= allowance.rows || self.left(allowance).is_some_and(|left| left.is_zero()) {
+            if number >= allowance.rows || self.has_no_time(allowance) {
                 summary.unfinished = true;
                 break;
             }

@@ -94,7 +94,7 @@ impl Harness {
         let named: BTreeSet<RuleName> = entries.values().map(RuleEntry::name).collect();
         unused.extend(rules.iter().filter(|rule| rule.edition.is_some() && !named.contains(rule)));
         for rule in unused {
-            if self.is_over(allowance) {
+            if self.has_no_time(allowance) {
                 summary.unfinished = true;
                 break;
             }
@@ -114,10 +114,6 @@ impl Harness {
         Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
     }
 
-    fn is_over(&self, allowance: &Allowance) -> bool {
-        self.left(allowance).is_some_and(|left| left.is_zero())
-    }
-
     /// Makes the rules that are needed and not there. Where no rule of the shape is left, events were lost.
     async fn restore(
         &self,
@@ -129,7 +125,7 @@ impl Harness {
     ) -> Result<(), TurnError> {
         let is_there = |shape| entries.get(shape).is_some_and(|entry| rules.contains(&entry.name()));
         for (shape, id) in round.needed.iter().filter(|(shape, _)| !is_there(*shape)) {
-            if self.is_over(allowance) {
+            if self.has_no_time(allowance) {
                 summary.unfinished = true;
                 break;
             }
