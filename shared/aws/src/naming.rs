@@ -2,11 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-/// What all names begin with.
-pub(crate) const PREFIX: &str = "dormouse-";
-
-/// `dormouse-` and 40 hexadecimal digits of a digest over `parts`: 49 of the 64 characters that rules and schedules
-/// may have, all of them allowed.
+/// `dormouse-` and 40 hexadecimal digits of a digest over `parts`: 49 of the 64 characters that schedules may
+/// have, all of them allowed.
 pub(crate) fn derived(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -14,7 +11,7 @@ pub(crate) fn derived(parts: &[&str]) -> String {
         hasher.update(part.as_bytes());
     }
     let digits: String = hasher.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{digits}")
+    format!("dormouse-{digits}")
 }
 
 #[cfg(test)]
