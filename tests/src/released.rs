@@ -15,8 +15,8 @@ use dormouse_engine::{
 };
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_ports::{
-    CheckpointRecord, Checkpointer, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, SaveSource,
-    SignalDescriptor, StateStore,
+    CheckpointRecord, Checkpointer, Commit, GrowingLists, InvocationWrite, Journal, Map, SaveSource, SignalDescriptor,
+    StateStore,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -117,18 +117,8 @@ pub async fn record(stage: &Stage, client: &Client) {
     };
     store(client).commit(&commit).await.expect("it is accepted");
 
-    let now = alone.engine().ports().clock.now();
-    let claim = ClaimRequest {
-        invocation_id: "claimed".into(),
-        generation: None,
-        owner: "dead".into(),
-        now,
-        until: now + Duration::from_secs(30),
-        past: None,
-        payload: Some(map(json!({ "answer": 5 }))),
-        answered: None,
-    };
-    store(client).claim(&claim).await.expect("a claim");
+    let payload = map(json!({ "answer": 5 }));
+    stage.hold_in(&store(client), "claimed", payload, Duration::from_secs(30)).await;
     alone.turn(Transmission::signal("completed", map(json!({ "answer": 1 })))).await;
     for id in ["canceled", "forestalled"] {
         alone.cancel(&id.into(), None, Some("not needed".to_owned())).await.expect("it is canceled");

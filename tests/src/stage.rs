@@ -102,6 +102,14 @@ impl Stage {
     /// # Panics
     /// When the claim is not granted.
     pub async fn hold(&self, id: &str, payload: Map, lasting: Duration) {
+        self.hold_in(&*self.store, id, payload, lasting).await;
+    }
+
+    /// The same in another store than the stage's own.
+    ///
+    /// # Panics
+    /// When the claim is not granted.
+    pub async fn hold_in(&self, store: &dyn StateStore, id: &str, payload: Map, lasting: Duration) {
         let now = self.clock.now();
         let request = ClaimRequest {
             invocation_id: id.into(),
@@ -113,7 +121,7 @@ impl Stage {
             payload: Some(payload),
             answered: None,
         };
-        let claimed = self.store.claim(&request).await;
+        let claimed = store.claim(&request).await;
         assert!(matches!(claimed, Ok(ClaimOutcome::Granted(_))), "{claimed:?}");
     }
 

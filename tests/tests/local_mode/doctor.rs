@@ -11,7 +11,7 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateSchema, Update, suspend};
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{ClaimRequest, Clock, PendingRow, SignalDescriptor, StateStore, Upkeep};
+use dormouse_ports::{Clock, PendingRow, SignalDescriptor, StateStore, Upkeep};
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -127,7 +127,6 @@ fn waiting(name: &str, version: &str, node: &str, signal: &'static str) -> Graph
 #[tokio::test(flavor = "multi_thread")]
 async fn each_reason_is_told_by_the_command_line_alone() {
     let ward = Ward::open().await;
-    let now = ward.stage.clock.now();
 
     ward.asleep("healthy").await;
     ward.told("healthy", "waiting", "waits for signal `expense-healthy`");
@@ -140,17 +139,8 @@ async fn each_reason_is_told_by_the_command_line_alone() {
     ward.told("unseen", "unregistered", "no sweep has seen to it");
 
     ward.asleep("dead").await;
-    let claim = ClaimRequest {
-        invocation_id: "dead".into(),
-        generation: None,
-        owner: "a dead worker".into(),
-        now,
-        until: now + Duration::from_secs(30),
-        past: None,
-        payload: Some(map(json!({"decision": "approved", "decided_by": "Grace"}))),
-        answered: None,
-    };
-    ward.store.claim(&claim).await.expect("an answer");
+    let payload = map(json!({"decision": "approved", "decided_by": "Grace"}));
+    ward.stage.hold_in(&*ward.store, "dead", payload, Duration::from_secs(30)).await;
     ward.told("dead", "claim_expired", "the worker that continued it died");
     ward.repaired("dead", "completed");
 
