@@ -29,8 +29,8 @@ pub(crate) enum Ask {
     Say { key: String, session: String, words: String },
     /// Say something to a task that it did not ask for.
     Interrupt { key: String, task: String, words: String },
-    /// Go on with this.
-    Answer { key: String, task: String, payload: Map },
+    /// Go on with this; or where several are asked, this is what one of them says.
+    Answer { key: String, task: String, part: Option<&'static str>, payload: Map },
     /// Do not.
     Cancel { key: String, task: String },
     /// How is it going?
@@ -59,8 +59,9 @@ impl fmt::Display for Ask {
             Self::Submit { key, session, graph, .. } => write!(f, "task {key} of {graph} in {session}"),
             Self::Say { key, session, words } => write!(f, "message {key} in {session}: {words}"),
             Self::Interrupt { key, task, words } => write!(f, "interruption {key} of {task}: {words}"),
-            Self::Answer { key, task, payload } => {
-                write!(f, "answer {key} to {task}: {}", Value::Object(payload.clone()))
+            Self::Answer { key, task, part, payload } => {
+                let of = part.map(|part| format!(" of {part}")).unwrap_or_default();
+                write!(f, "answer {key} to {task}{of}: {}", Value::Object(payload.clone()))
             }
             Self::Cancel { key, task } => write!(f, "cancellation {key} of {task}"),
             Self::Look { task } => write!(f, "look at {task}"),
@@ -133,9 +134,11 @@ impl Ask {
                 let body = json!({ "kind": "interrupt", "message": message(words) });
                 ("POST", format!("tasks/{task}/messages"), body)
             }
-            Self::Answer { task, payload, .. } => {
+            Self::Answer { task, part, payload, .. } => {
                 let parts = json!([{ "type": "json", "value": payload }]);
-                let body = json!({ "kind": "input", "message": { "role": "user", "parts": parts } });
+                let metadata = part.map_or_else(|| json!({}), |part| json!({ "in_reply_to": part }));
+                let message = json!({ "role": "user", "parts": parts, "metadata": metadata });
+                let body = json!({ "kind": "input", "message": message });
                 ("POST", format!("tasks/{task}/messages"), body)
             }
             Self::Cancel { task, .. } => ("POST", format!("tasks/{task}/cancel"), json!({ "reason": "not needed" })),

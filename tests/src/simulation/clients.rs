@@ -74,7 +74,11 @@ impl Clients {
             Wish::Signal { signal_id, payload } | Wish::Event { signal_id, payload } => {
                 self.signalled.entry(signal_id.as_str().into()).or_default().push(payload.clone());
             }
-            Wish::Ask(Ask::Answer { task, payload, .. }) => self.sent_to_task(task, payload),
+            Wish::Ask(Ask::Answer { task, part: Some(part), payload, .. }) => {
+                let part = (task.as_str().into(), 1, (*part).to_owned());
+                self.sent_for.entry(part).or_default().push(payload.clone());
+            }
+            Wish::Ask(Ask::Answer { task, part: None, payload, .. }) => self.sent_to_task(task, payload),
             Wish::Turn { .. }
             | Wish::Ask(_)
             | Wish::Message { .. }

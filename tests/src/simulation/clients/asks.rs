@@ -8,7 +8,7 @@ use dormouse_protocol::resource::Task;
 
 use super::Clients;
 use crate::simulation::asks::Ask;
-use crate::simulation::graphs::{JURY, signal_of, signal_of_part};
+use crate::simulation::graphs::{JURORS, JURY, signal_of, signal_of_part};
 use crate::simulation::workload::{Wish, answer, juror, misfit};
 
 /// Graphs that keep nothing in the session of their task.
@@ -111,13 +111,16 @@ impl Clients {
     /// A task waits: somebody may know what for. Whoever sees it waiting again answers again.
     pub(crate) fn attend(&mut self, task: &Task, now: Duration, chance: &mut fastrand::Rng) {
         let id = task.envelope.id.as_str();
-        let Some(graph) = self.tasks.get(id).copied().filter(|graph| *graph != JURY) else { return };
+        let Some(graph) = self.tasks.get(id).copied() else { return };
         let since = task.envelope.updated_at.to_string();
         if !self.attended.insert((id.to_owned(), since)) || chance.u8(..8) == 0 {
             return;
         }
         let soon = now + Duration::from_millis(chance.u64(0..5_000));
         self.ask(later(soon, chance), Ask::Look { task: id.to_owned() });
+        if graph == JURY {
+            return self.poll(id, soon, chance);
+        }
         for _ in 0..if chance.u8(..6) == 0 { 2 } else { 1 } {
             let payload = if chance.u8(..8) == 0 { misfit(graph) } else { self.answer(graph) };
             match chance.u8(..6) {
@@ -127,8 +130,22 @@ impl Clients {
                 }
                 _ => {
                     let key = self.key();
-                    self.ask(soon, Ask::Answer { key, task: id.to_owned(), payload });
+                    self.ask(soon, Ask::Answer { key, task: id.to_owned(), part: None, payload });
                 }
+            }
+        }
+    }
+
+    /// Lets each of those whom the task asks answer once, twice or never.
+    fn poll(&mut self, task: &str, soon: Duration, chance: &mut fastrand::Rng) {
+        for part in JURORS {
+            for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
+                let (key, mut payload) = (self.key(), self.answer(JURY));
+                if chance.u8(..6) == 0 {
+                    payload.insert("veto".to_owned(), true.into());
+                }
+                let due = soon + Duration::from_millis(chance.u64(0..2_000));
+                self.ask(due, Ask::Answer { key, task: task.to_owned(), part: Some(part), payload });
             }
         }
     }

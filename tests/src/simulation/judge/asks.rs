@@ -124,7 +124,9 @@ impl Judge<'_> {
                 published.tasks.values().flatten().any(|task| task.session_id.as_str() == session)
             }
             (Ask::Interrupt { task, .. } | Ask::Answer { task, .. }, "invalid_state_transition") => has_ended(task),
-            (Ask::Answer { task, .. }, "conflict") => self.has_moved(task),
+            (Ask::Answer { task, part, .. }, "conflict") => {
+                self.has_moved(task) || part.is_some_and(|part| self.has_answered(task, part))
+            }
             (Ask::Answer { payload, .. }, "invalid_request") => {
                 payload.values().any(|value| value.is_number() || value == "perhaps")
             }
@@ -144,6 +146,13 @@ impl Judge<'_> {
         let versions = self.witness.published.tasks.get(task).into_iter().flatten();
         let mut behind = versions.skip_while(|task| !task.status.is_suspended());
         moved || behind.any(|task| task.status == TaskStatus::Working) || self.witness.was_claimed(task)
+    }
+
+    /// Whether the answer of `part` is there, on which the task waits on.
+    fn has_answered(&self, task: &str, part: &str) -> bool {
+        let record = self.witness.invocations.get(&task.into());
+        let fan_in = record.and_then(|record| record.paused.fan_in.as_ref());
+        fan_in.is_some_and(|fan_in| fan_in.has_answered(part))
     }
 
     /// The message stands where its id says, and its event names the key of the request.
