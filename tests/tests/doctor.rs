@@ -8,8 +8,8 @@ use std::time::Duration;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, UpgradePolicy, suspend,
 };
-use dormouse_harness::doctor::Finding;
-use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::doctor::{Diagnosis, Finding};
+use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{
     BufferedSignal, Category, Commit, GrowingLists, InvocationId, InvocationWrite, Journal, LeaseRequest, Map,
     PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
@@ -57,18 +57,22 @@ async fn asleep() -> Scene {
 }
 
 impl Scene {
+    async fn diagnosis(&self, id: &str) -> Result<Diagnosis, TurnError> {
+        self.harness.diagnose(&id.into(), &self.harness.see_rules().await).await
+    }
+
     async fn findings(&self) -> Vec<Finding> {
-        let diagnosis = self.harness.diagnose(&"i".into()).await.unwrap();
+        let diagnosis = self.diagnosis("i").await.unwrap();
         diagnosis.remarks.iter().map(|remark| remark.finding).collect()
     }
 
     async fn sentence(&self) -> String {
-        self.harness.diagnose(&"i".into()).await.unwrap().remarks.remove(0).sentence
+        self.diagnosis("i").await.unwrap().remarks.remove(0).sentence
     }
 
     /// What comes of the remedy against the first finding.
     async fn repaired(&self) -> String {
-        let diagnosis = self.harness.diagnose(&"i".into()).await.unwrap();
+        let diagnosis = self.diagnosis("i").await.unwrap();
         self.harness.repair(&diagnosis.record, diagnosis.remarks[0].finding).await.unwrap().unwrap()
     }
 
@@ -97,7 +101,7 @@ async fn a_healthy_pause_says_for_what_and_until_when_it_waits() {
 
 #[tokio::test]
 async fn whoever_never_slept_is_not_found() {
-    let error = asleep().await.harness.diagnose(&"nobody".into()).await.unwrap_err();
+    let error = asleep().await.diagnosis("nobody").await.unwrap_err();
     assert_eq!(error.category, Category::NotFound);
 }
 
@@ -217,7 +221,7 @@ async fn the_lease_of_its_session_is_told() {
     };
     scene.stage.store.commit(&commit).await.unwrap();
     let told = async || {
-        let diagnosis = scene.harness.diagnose(&"j".into()).await.unwrap();
+        let diagnosis = scene.diagnosis("j").await.unwrap();
         let lease = diagnosis.remarks.into_iter().find(|remark| remark.sentence.contains("its session"));
         lease.map(|remark| (remark.finding, remark.finding.is_trouble(), remark.sentence))
     };
@@ -275,7 +279,7 @@ async fn accepted_work_whose_session_is_busy_says_so() {
     scene.stage.store.commit(&commit).await.unwrap();
     let lease = LeaseRequest { owner: "worker".into(), now, until: now + Duration::from_secs(30), past: None };
     scene.stage.store.load_session(&"session".into(), Some(&lease)).await.unwrap();
-    let remarks = scene.harness.diagnose(&"task".into()).await.unwrap().remarks;
+    let remarks = scene.diagnosis("task").await.unwrap().remarks;
     assert_eq!(
         remarks.iter().map(|it| it.finding).collect::<Vec<_>>(),
         [Finding::ClaimExpired, Finding::SessionLeased]

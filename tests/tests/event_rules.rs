@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
+use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
 use dormouse_ports::{
     Edition, EventShape, Glance, InvocationId, Page, PausedInvocation, PendingRow, RuleEntry, RuleName, RuleNeed,
@@ -61,6 +62,12 @@ impl Scene {
 
     async fn sweep(&self) -> SweepSummary {
         self.worker.sweep(SweepScope::Everything).await.unwrap()
+    }
+
+    /// What the doctor says of `i`.
+    async fn findings(&self) -> Vec<Finding> {
+        let diagnosis = self.worker.diagnose(&"i".into(), &self.worker.see_rules().await).await.unwrap();
+        diagnosis.remarks.into_iter().map(|remark| remark.finding).collect()
     }
 
     fn rules(&self) -> Vec<RuleName> {
@@ -158,6 +165,25 @@ async fn a_rule_that_is_gone_comes_back_and_is_told() {
     );
     assert_eq!(scene.rules(), rules);
     assert_eq!(scene.sweep().await.orphan_timers, 0);
+}
+
+#[tokio::test]
+async fn a_rule_that_is_gone_is_told_by_the_doctor_and_made_by_it() {
+    let scene = Scene::new();
+    scene.sleeps("i").await;
+    scene.sweep().await;
+    let rules = scene.rules();
+    scene.stage.subscriptions.forget();
+    assert_eq!(scene.findings().await, [Finding::Waiting], "it may be made just now");
+    scene.stage.clock.advance(Duration::from_secs(120));
+    assert_eq!(scene.findings().await, [Finding::RuleMissing]);
+    let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
+    let repaired = scene.worker.repair(&record, Finding::RuleMissing).await.unwrap();
+    assert_eq!(repaired.as_deref(), Some("the rule was made"));
+    assert_eq!(scene.rules(), rules);
+    assert_eq!(scene.findings().await, [Finding::Waiting]);
+    scene.stage.subscriptions.fail_unavailable("the bus is down");
+    assert_eq!(scene.findings().await, [Finding::Waiting, Finding::RuleUnseen]);
 }
 
 /// Nobody has touched the entry; the rule is the one that the pause was told of.

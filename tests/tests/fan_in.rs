@@ -329,14 +329,14 @@ async fn a_wait_that_cannot_be_arranged_is_refused_before_anything_is_written() 
 async fn the_doctor_says_who_has_answered() {
     let scene = Scene::asleep().await;
     tally(scene.answer("b", "yes").await);
-    let diagnosis = scene.worker.diagnose(&"i".into()).await.unwrap();
+    let diagnosis = scene.worker.diagnose(&"i".into(), &scene.worker.see_rules().await).await.unwrap();
     assert!(!diagnosis.is_trouble(), "{diagnosis:?}");
     let sentence = &diagnosis.remarks[0].sentence;
     assert!(sentence.contains("waits for 2 of 3 answers: b answered, a, c did not"), "{sentence}");
     scene.stage.store.plant_signal(&"s/c".into(), None);
-    let diagnosis = scene.worker.diagnose(&"i".into()).await.unwrap();
+    let diagnosis = scene.worker.diagnose(&"i".into(), &scene.worker.see_rules().await).await.unwrap();
     let [found] = &diagnosis.remarks[..] else { panic!("{diagnosis:?}") };
     assert!(found.sentence.contains("signal `s/c`"), "{}", found.sentence);
     scene.worker.repair(&diagnosis.record, found.finding).await.unwrap();
-    assert!(!scene.worker.diagnose(&"i".into()).await.unwrap().is_trouble());
+    assert!(!scene.worker.diagnose(&"i".into(), &scene.worker.see_rules().await).await.unwrap().is_trouble());
 }

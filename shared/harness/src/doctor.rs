@@ -1,5 +1,7 @@
 //! Why an invocation sleeps, in words, and what helps where it should not.
 
+mod rules;
+
 use std::time::Duration;
 
 use dormouse_ports::{
@@ -13,6 +15,7 @@ use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
 use crate::sweep::since;
 use crate::{Fate, Harness, Transmission, TurnError, TurnOutcome};
+pub use rules::RulesSeen;
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
 const LATE: Duration = Duration::from_secs(120);
@@ -47,6 +50,10 @@ pub enum Finding {
     SignalParked,
     /// The signal id leads to another invocation.
     SignalTaken,
+    /// The event bus has no rule that would carry the event it waits for.
+    RuleMissing,
+    /// Whether there is such a rule cannot be seen.
+    RuleUnseen,
     /// A turn of its session runs, or died a moment ago.
     SessionLeased,
     /// Its session is leased for longer than any turn may take: a clock is wrong.
@@ -72,6 +79,7 @@ impl Finding {
             | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
+            | Self::RuleUnseen
             | Self::SessionLeased
             | Self::GraphChanged => false,
             Self::ClaimExpired
@@ -82,6 +90,7 @@ impl Finding {
             | Self::SignalMissing
             | Self::SignalParked
             | Self::SignalTaken
+            | Self::RuleMissing
             | Self::LeaseStuck
             | Self::GraphUnknown
             | Self::GraphPinned
@@ -99,12 +108,14 @@ impl Finding {
             Self::RowMissing => Some("write the row of the index again"),
             Self::SignalMissing => Some("write the signal item again"),
             Self::SignalParked => Some("hand the parked signal over"),
+            Self::RuleMissing => Some("make the rule"),
             Self::Completed
             | Self::Failed
             | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
             | Self::SignalTaken
+            | Self::RuleUnseen
             | Self::SessionLeased
             | Self::LeaseStuck
             | Self::GraphUnknown
@@ -142,11 +153,11 @@ impl Diagnosis {
 }
 
 impl Harness {
-    /// Says why the invocation `id` sleeps, or why it does not go on.
+    /// Says why the invocation `id` sleeps, or why it does not go on. Many can be looked at with the same `rules`.
     ///
     /// # Errors
     /// `not_found` when it was never suspended; otherwise when the store does not answer.
-    pub async fn diagnose(&self, id: &InvocationId) -> Result<Diagnosis, TurnError> {
+    pub async fn diagnose(&self, id: &InvocationId, rules: &RulesSeen) -> Result<Diagnosis, TurnError> {
         let Some(record) = self.load_invocation(id).await? else {
             let message = format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days");
             return Err(TurnError::new(Category::NotFound, message));
@@ -174,6 +185,7 @@ impl Harness {
                 self.look_at_graph(&record.paused, &mut remarks);
                 self.look_at_indexes(&record.paused, &mut remarks).await?;
                 self.look_at_signal(&record.paused, &mut remarks).await?;
+                remarks.extend(rules.remark_on(&record.paused));
                 self.look_at_lease(&record.paused, &mut remarks).await?;
                 if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
                     remarks.insert(0, remark(Finding::Waiting, waiting(&record.paused, self.now())));
@@ -355,12 +367,14 @@ impl Harness {
                 said(self.turn(due).await.outcome).map(Some)
             }
             Finding::SignalParked => self.hand_over(paused).await.map(Some),
+            Finding::RuleMissing => self.make_rule_now(paused).await.map(Some),
             Finding::Completed
             | Finding::Failed
             | Finding::Canceled
             | Finding::Waiting
             | Finding::ClaimHeld
             | Finding::SignalTaken
+            | Finding::RuleUnseen
             | Finding::SessionLeased
             | Finding::LeaseStuck
             | Finding::GraphUnknown
@@ -377,6 +391,12 @@ impl Harness {
         let row = Upkeep::Registered(dormouse_ports::PendingRow::of(paused));
         self.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;
         Ok("the wake-up is registered".to_owned())
+    }
+
+    async fn make_rule_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
+        let rules = self.subscriptions().list_rules().await.map_err(subscription_failed)?;
+        self.make_rule_of(paused, &rules).await.map_err(subscription_failed)?;
+        Ok("the rule was made".to_owned())
     }
 
     /// The parked payload, as if it came now.

@@ -34,7 +34,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_ports::{
-    Edition, EventRule, EventShape, Registration, RuleName, ShapeId, StoreError, Subscription, SubscriptionError,
+    Edition, EventRule, EventShape, PausedInvocation, Registration, RuleName, ShapeId, StoreError, Subscription,
+    SubscriptionError,
 };
 use jiff::Timestamp;
 
@@ -115,6 +116,19 @@ impl Harness {
         }
         let rules = self.subscriptions().list_rules().await?;
         self.make(shape, &rules).await
+    }
+
+    /// Makes the rule that `paused` needs beside `rules`, which are there; `None` where it needs none.
+    pub(crate) async fn make_rule_of(
+        &self,
+        paused: &PausedInvocation,
+        rules: &[RuleName],
+    ) -> Result<Option<Registration>, SubscriptionError> {
+        let shape = paused.wake.event.as_ref().and_then(|wait| wait.shape(&paused.descriptor.signal_id).ok());
+        match shape {
+            Some(shape) => self.make(shape, rules).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Makes the rule for `shape` beside `rules`, which are there.

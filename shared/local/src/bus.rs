@@ -17,6 +17,8 @@ use crate::courier::{Carried, Courier, Errand};
 use crate::rules::{Route, Rules};
 use crate::spool::Spool;
 
+/// The part of a data folder in which the rules are kept.
+pub(crate) const RULES: &str = "rules";
 /// How many published events are remembered for whoever wants to see what happened.
 const REMEMBERED: usize = 100;
 
@@ -96,7 +98,7 @@ pub(crate) struct Deliveries {
 impl LocalBus {
     /// The bus that keeps its rules and events in `folder`.
     pub(crate) fn open(folder: &Path, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> io::Result<(Self, Deliveries)> {
-        let (rules, spool) = (Rules::open(folder.join("rules"))?, Spool::open(folder.join("events"))?);
+        let (rules, spool) = (Rules::open(folder.join(RULES))?, Spool::open(folder.join("events"))?);
         let (queue, waiting) = mpsc::unbounded_channel();
         for (_, parcel) in spool.load::<Parcel>()? {
             // The other end is held below.

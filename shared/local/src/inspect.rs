@@ -212,7 +212,7 @@ async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Resu
 
 async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: bool) -> Result<Ending, InspectError> {
     let printer = Printer::new(json);
-    match opened.harness.diagnose(id).await {
+    match opened.harness.diagnose(id, &opened.see_rules().await).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
         Err(error) => Err(error.into()),
         Ok(diagnosis) => {
@@ -229,9 +229,10 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
     let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
     loop {
         let page = store.list_pending(None, cursor.as_deref()).await?;
+        let rules = opened.see_rules().await;
         for row in page.items {
             examined += 1;
-            match opened.harness.diagnose(&row.invocation_id).await {
+            match opened.harness.diagnose(&row.invocation_id, &rules).await {
                 Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
                 Ok(_) => {}
                 Err(error) => reports.push(unreadable(&row.invocation_id, &error)),
@@ -268,7 +269,7 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
         if let Some(remedy) = remark.finding.remedy() {
             match repair {
                 false => told["remedy"] = remedy.into(),
-                true if remark.finding == Finding::Unregistered && !opened.registers() => {
+                true if registers(remark.finding) && !opened.registers() => {
                     told["not_repaired"] = LEFT_TO_THE_SWEEP.into();
                 }
                 true => match opened.harness.repair(&diagnosis.record, remark.finding).await {
@@ -282,6 +283,11 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
     let paused = &diagnosis.record.paused;
     json!({ "invocation_id": paused.invocation_id, "graph": paused.graph, "generation": paused.generation,
         "status": print::status(&diagnosis.record), "remarks": remarks })
+}
+
+/// Whether the remedy needs a scheduler or an event bus.
+fn registers(finding: Finding) -> bool {
+    matches!(finding, Finding::Unregistered | Finding::RuleMissing)
 }
 
 fn moves(finding: Finding) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use dormouse_harness::WORK;
@@ -12,7 +12,7 @@ use quamina::Quamina;
 use serde_json::{Value, json};
 
 use crate::pattern;
-use crate::spool::Spool;
+use crate::spool::{self, Spool};
 
 /// The rules that carry Dormouse's own events whole, by what kind of event each takes.
 const OWN: [(&str, &str); 2] = [("Dormouse Signal", "own-signals"), (WORK, "own-work")];
@@ -58,12 +58,18 @@ impl Rules {
         let spool = Spool::open(folder)?;
         let mut known = Known::default();
         for (file, shape) in spool.load::<EventShape>()? {
-            let name = RuleName::parse(&file).unwrap_or_else(|| RuleName { shape: shape.id(), edition: None });
+            let name = name_of(&file, &shape);
             if let Err(reason) = known.add(name.to_string(), Rule { shape, file }) {
                 tracing::error!(%reason, "a kept rule cannot be used");
             }
         }
         Ok(Self { spool, known: RwLock::new(known) })
+    }
+
+    /// The rules that are kept in `folder`, which another process may have open.
+    pub(crate) fn kept(folder: &Path) -> io::Result<Vec<RuleName>> {
+        let kept = spool::peek::<EventShape>(folder)?;
+        Ok(kept.into_iter().map(|(file, shape)| name_of(&file, &shape)).collect())
     }
 
     /// Makes sure that events which `rule` takes are carried to whoever waits for them.
@@ -139,6 +145,11 @@ impl Known {
         self.rules.remove(name);
         Ok(())
     }
+}
+
+/// The name of the rule for `shape` that is kept in `file`.
+fn name_of(file: &str, shape: &EventShape) -> RuleName {
+    RuleName::parse(file).unwrap_or_else(|| RuleName { shape: shape.id(), edition: None })
 }
 
 /// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
@@ -218,6 +229,7 @@ mod tests {
         let rules = Rules::open(folder.path().to_owned()).expect("rules");
         let old = RuleName { edition: None, ..name };
         assert_eq!(rules.list(), std::slice::from_ref(&old));
+        assert_eq!(Rules::kept(folder.path()).expect("a folder"), std::slice::from_ref(&old));
         assert_eq!(rules.routes(&finished(&json!("j"))).len(), 1);
         rules.remove(&old).await.expect("it goes");
         assert!(Rules::open(folder.path().to_owned()).expect("rules").list().is_empty());

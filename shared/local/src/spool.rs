@@ -92,9 +92,24 @@ pub(crate) fn name_of(parts: &[&str]) -> String {
     hasher.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What is kept in `folder`, by name, as far as it can be read; nothing is changed. Without the folder that is nothing.
+pub(crate) fn peek<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<(String, T)>> {
+    let files = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        files => files?,
+    };
+    let paths: Vec<_> = files.map(|file| file.map(|file| file.path())).collect::<io::Result<_>>()?;
+    let kept = paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == ENTRY));
+    Ok(kept.filter_map(|path| Some((stem(path), serde_json::from_slice(&fs::read(path).ok()?).ok()?))).collect())
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<(String, T)>> {
     match serde_json::from_slice(&fs::read(path)?) {
-        Ok(entry) => Ok(Some((path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), entry))),
+        Ok(entry) => Ok(Some((stem(path), entry))),
         Err(error) => {
             tracing::error!(file = %path.display(), %error, "a kept file cannot be read and is set aside");
             fs::rename(path, path.with_extension(UNREADABLE))?;

@@ -11,15 +11,17 @@ use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::Chronicle;
 use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, RandomIds, StoreConfig, SystemClock};
 use dormouse_engine::EngineError;
+use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, Records, Registration, RuleName, SignalSubscriptions, StateStore,
     Subscription, SubscriptionError,
 };
 
-use crate::bus::{Deliveries, LocalBus};
+use crate::bus::{Deliveries, LocalBus, RULES};
 use crate::dev::{TABLE, engine};
 use crate::folder::{DataFolder, FolderError};
+use crate::rules::Rules;
 use crate::scheduler::LocalScheduler;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place, loopback_client};
 use crate::subscriptions::LocalSubscriptions;
@@ -31,7 +33,8 @@ pub(crate) struct Target {
     #[arg(long, default_value = ".dormouse", value_name = "FOLDER", conflicts_with = "table")]
     data: PathBuf,
     /// DynamoDB table to look into instead; credentials come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
-    /// `AWS_SESSION_TOKEN`, the region from `AWS_REGION`. With `DORMOUSE_BUS` graphs can publish.
+    /// `AWS_SESSION_TOKEN`, the region from `AWS_REGION`. With `DORMOUSE_BUS` graphs can publish, and the doctor sees
+    /// the rules of the bus.
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
     /// Where DynamoDB is, if not where the region has it.
@@ -62,11 +65,24 @@ pub(crate) enum TargetError {
 pub(crate) struct Opened {
     pub(crate) harness: Harness,
     records: Arc<dyn Records>,
+    rules: RuleSource,
     /// What has to live as long: the folder's lock, its store, and the receiving end of its bus.
     held: Option<Held>,
 }
 
 type Held = (EmbeddedDynamoDb, DataFolder, Deliveries);
+
+/// Where the rules of the event bus can be seen.
+enum RuleSource {
+    /// On the bus of this process.
+    Here,
+    /// In the files of the process that has the folder.
+    Folder(PathBuf),
+    /// On EventBridge.
+    EventBridge(EventBridgeBus),
+    /// Nowhere: nobody said which bus it is.
+    Nowhere,
+}
 
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,6 +98,18 @@ impl Opened {
     /// Whether wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
     pub(crate) fn registers(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// Which rules the event bus has, as far as that can be seen from here.
+    pub(crate) async fn see_rules(&self) -> RulesSeen {
+        let at = self.harness.engine().ports().clock.now();
+        let rules = match &self.rules {
+            RuleSource::Here => return self.harness.see_rules().await,
+            RuleSource::Folder(folder) => Rules::kept(folder).map_err(|error| error.to_string()),
+            RuleSource::EventBridge(bus) => bus.rules().await.map_err(|error| error.to_string()),
+            RuleSource::Nowhere => Err("DORMOUSE_BUS does not name the event bus".to_owned()),
+        };
+        RulesSeen::new(at, rules)
     }
 
     /// What reads the documents of the store.
@@ -106,12 +134,15 @@ impl Target {
         match &self.table {
             Some(table) => {
                 let clients = access(self.endpoint_url.clone())?.clients();
-                let bus: Arc<dyn EventBus> = match std::env::var("DORMOUSE_BUS") {
-                    Ok(bus) => Arc::new(EventBridgeBus::new(clients.eventbridge, bus)),
-                    Err(_) => Arc::new(NoBus),
+                let (bus, rules): (Arc<dyn EventBus>, _) = match std::env::var("DORMOUSE_BUS") {
+                    Ok(bus) => {
+                        let bus = EventBridgeBus::new(clients.eventbridge, bus);
+                        (Arc::new(bus.clone()), RuleSource::EventBridge(bus))
+                    }
+                    Err(_) => (Arc::new(NoBus), RuleSource::Nowhere),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                opened(store, bus, Arc::new(LeftToTheSweep), None)
+                opened(store, bus, Arc::new(LeftToTheSweep), rules, None)
             }
             None => self.open_folder(config).await,
         }
@@ -127,7 +158,8 @@ impl Target {
                 let endpoint = DataFolder::endpoint(&self.data);
                 let endpoint = endpoint.map_err(|error| TargetError::NoEndpoint { folder: taken, error })?;
                 let store = on(&loopback_client(&endpoint), config);
-                opened(store, Arc::new(NoBus), Arc::new(LeftToTheSweep), None)
+                let rules = RuleSource::Folder(self.data.join(RULES));
+                opened(store, Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, None)
             }
             Err(error @ FolderError::Io { .. }) => Err(error.into()),
         }
@@ -142,7 +174,7 @@ async fn own(folder: DataFolder, config: StoreConfig) -> Result<Opened, TargetEr
     let scheduler = LocalScheduler::open(folder.path().join("timers"), clock)?;
     let store = on(&embedded.client(), config);
     let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
-    opened(store, Arc::new(bus), subscriptions, Some((embedded, folder, deliveries)))
+    opened(store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, deliveries)))
 }
 
 fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {
@@ -153,6 +185,7 @@ fn opened(
     store: DynamoDbStateStore,
     bus: Arc<dyn EventBus>,
     subscriptions: Arc<dyn SignalSubscriptions>,
+    rules: RuleSource,
     held: Option<Held>,
 ) -> Result<Opened, TargetError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -160,7 +193,7 @@ fn opened(
     let store = Arc::new(store);
     let told = Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone()));
     let harness = Harness::new(engine(told, clock), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    Ok(Opened { harness, records: store, held })
+    Ok(Opened { harness, records: store, rules, held })
 }
 
 fn access(endpoint: Option<String>) -> Result<Access, TargetError> {

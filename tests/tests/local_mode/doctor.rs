@@ -1,6 +1,7 @@
 //! Why it does not wake, told by the command line alone: one disaster after the other in a store that the real binary
 //! then looks into.
 
+use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +29,17 @@ struct Ward {
     store: Arc<DynamoDbStateStore>,
     stage: Stage,
     harness: Harness,
+    doctor: Doctor,
 }
 
 impl Ward {
     async fn open() -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("a store");
+        Self::open_in(&Place::Memory).await
+    }
+
+    async fn open_in(place: &Place) -> Self {
+        let embedded = EmbeddedDynamoDb::start(place).await.expect("a store");
+        let target = ["--table", TABLE, "--endpoint-url", &embedded.endpoint()].map(str::to_owned).to_vec();
         let client = embedded.client();
         ensure_table(&client, TABLE).await.expect("a table");
         let store = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
@@ -40,7 +47,7 @@ impl Ward {
         let ago = Timestamp::now() - 3 * HOUR;
         stage.clock.advance(Duration::try_from(ago.duration_since(stage.clock.now())).expect("it lies ahead"));
         let harness = stage.shipped_on(store.clone(), Mode::Stateless).expect("graphs");
-        Self { embedded, client, store, stage, harness }
+        Self { embedded, client, store, stage, harness, doctor: Doctor { target } }
     }
 
     /// An invocation of `graph` that `harness` puts to sleep.
@@ -73,9 +80,22 @@ impl Ward {
         assert!(deleted.expect("an answer").attributes.is_some(), "there was no signal item");
     }
 
+    /// Stops the store, and leaves its folder to the program.
+    async fn leave(self, folder: &Path) -> Doctor {
+        self.embedded.stop().await.expect("it stops");
+        Doctor { target: vec!["--data".to_owned(), folder.display().to_string()] }
+    }
+}
+
+/// The command line tool, and what it is told to look into.
+struct Doctor {
+    target: Vec<String>,
+}
+
+impl Doctor {
     fn ask(&self, arguments: &[&str]) -> Output {
         let mut command = program();
-        command.args(arguments).args(["--table", TABLE, "--endpoint-url", &self.embedded.endpoint()]);
+        command.args(arguments).args(&self.target);
         command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local").env("AWS_REGION", "us-east-1");
         command.output().expect("it runs")
     }
@@ -129,55 +149,72 @@ async fn each_reason_is_told_by_the_command_line_alone() {
     let ward = Ward::open().await;
 
     ward.asleep("healthy").await;
-    ward.told("healthy", "waiting", "waits for signal `expense-healthy`");
+    ward.doctor.told("healthy", "waiting", "waits for signal `expense-healthy`");
 
     ward.asleep_with(&ward.harness, "overdue", "expense-approval", expense("PT1H")).await;
-    ward.told("overdue", "overdue", "its timer was lost and no sweep has come");
-    ward.repaired("overdue", "completed");
+    ward.doctor.told("overdue", "overdue", "its timer was lost and no sweep has come");
+    ward.doctor.repaired("overdue", "completed");
 
     ward.asleep_with(&ward.harness, "unseen", "expense-approval", expense("P3D")).await;
-    ward.told("unseen", "unregistered", "no sweep has seen to it");
+    ward.doctor.told("unseen", "unregistered", "no sweep has seen to it");
 
     ward.asleep("dead").await;
     let payload = map(json!({"decision": "approved", "decided_by": "Grace"}));
     ward.stage.hold_in(&*ward.store, "dead", payload, Duration::from_secs(30)).await;
-    ward.told("dead", "claim_expired", "the worker that continued it died");
-    ward.repaired("dead", "completed");
+    ward.doctor.told("dead", "claim_expired", "the worker that continued it died");
+    ward.doctor.repaired("dead", "completed");
 
     ward.asleep("lost-row").await;
     let record = ward.store.load_invocation(&"lost-row".into()).await.expect("an answer").expect("a record");
     ward.store.upkeep(&Upkeep::Ended(PendingRow::of(&record.paused))).await.expect("an answer");
-    ward.told("lost-row", "row_missing", "no sweep would find it");
+    ward.doctor.told("lost-row", "row_missing", "no sweep would find it");
     // What was written anew has been seen by no sweep yet.
-    ward.repaired("lost-row", "unregistered");
+    ward.doctor.repaired("lost-row", "unregistered");
 
     ward.asleep("lost-signal").await;
     ward.lose_signal("lost-signal").await;
-    ward.told("lost-signal", "signal_missing", "its signal item is missing");
-    ward.repaired("lost-signal", "waiting");
+    ward.doctor.told("lost-signal", "signal_missing", "its signal item is missing");
+    ward.doctor.repaired("lost-signal", "waiting");
 
     ward.asleep("parked").await;
     ward.lose_signal("parked").await;
     let answer = map(json!({"decision": "approved", "decided_by": "Grace"}));
     ward.harness.turn(Transmission::signal("expense-parked", answer)).await;
-    ward.told("parked", "signal_parked", "and was not handed over");
-    ward.repaired("parked", "completed");
+    ward.doctor.told("parked", "signal_parked", "and was not handed over");
+    ward.doctor.repaired("parked", "completed");
 
     ward.asleep("robbed").await;
     ward.lose_signal("robbed").await;
     ward.asleep_in("gone", waiting("of-yesterday", "1", "sleep", "expense-robbed")).await;
-    ward.told("robbed", "signal_taken", "leads to another invocation, gone");
-    ward.told("gone", "graph_unknown", "no graph `of-yesterday` is registered here");
+    ward.doctor.told("robbed", "signal_taken", "leads to another invocation, gone");
+    ward.doctor.told("gone", "graph_unknown", "no graph `of-yesterday` is registered here");
 
     ward.asleep_in("elsewhere", waiting("reminder", "1", "nap", "nap")).await;
-    ward.told("elsewhere", "graph_refuses", "or cancel it");
+    ward.doctor.told("elsewhere", "graph_refuses", "or cancel it");
 
     ward.asleep_in("older", waiting("reminder", "0", "sleep", "sleep")).await;
-    ward.told("older", "no_migration", "cannot be brought to the present schema");
+    ward.doctor.told("older", "no_migration", "cannot be brought to the present schema");
 
-    let everything = ward.ask(&["doctor", "--json"]);
+    let everything = ward.doctor.ask(&["doctor", "--json"]);
     let everything: Value = serde_json::from_slice(&everything.stdout).expect("JSON");
     assert_eq!((&everything["examined"], &everything["in_trouble"]), (&json!(8), &json!(4)), "{everything}");
-    let nobody = ward.ask(&["doctor", "nobody"]);
+    let nobody = ward.doctor.ask(&["doctor", "nobody"]);
     assert_eq!(nobody.status.code(), Some(4), "{nobody:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_is_gone_is_told_by_the_command_line_and_made_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ward = Ward::open_in(&Place::Folder(folder.path().to_owned())).await;
+    // An export is given up after an hour.
+    ward.stage.clock.advance(HOUR * 5 / 2);
+    ward.asleep_with(&ward.harness, "export", "export-job", json!({"dataset": "orders"})).await;
+    ward.harness.sweep(SweepScope::Everything).await.expect("a sweep");
+    let (findings, code) = ward.doctor.findings(&["export"]);
+    assert_eq!(findings.iter().map(|(finding, _)| finding.as_str()).collect::<Vec<_>>(), ["waiting", "rule_unseen"]);
+    assert!(findings[1].1.contains("DORMOUSE_BUS") && code == Some(0), "{findings:?}");
+    // The rule was on the bus of the worker that is gone, and is not in the folder.
+    let doctor = ward.leave(folder.path()).await;
+    doctor.told("export", "rule_missing", "no rule that would carry the event");
+    doctor.repaired("export", "waiting");
 }

@@ -2,8 +2,10 @@ use async_trait::async_trait;
 use aws_sdk_eventbridge::Client;
 use aws_sdk_eventbridge::operation::put_events::PutEventsOutput;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
-use dormouse_ports::{BusError, Event, EventBus};
+use dormouse_ports::{BusError, Event, EventBus, RuleName, SubscriptionError};
 
+use super::resource;
+use super::rules::list_rules;
 use crate::connect::Lazy;
 use crate::refusal::{Kind, kind_of, refusal};
 
@@ -19,6 +21,14 @@ impl EventBridgeBus {
     pub fn new(client: impl Into<Lazy<Client>>, bus_name: impl Into<String>) -> Self {
         Self { client: client.into(), bus_name: bus_name.into() }
     }
+
+    /// The rules on it that carry events to those who wait for them.
+    ///
+    /// # Errors
+    /// When EventBridge does not answer, or refuses `events:ListRules`.
+    pub async fn rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+        list_rules(&self.client, &self.bus_name).await
+    }
 }
 
 #[async_trait]
@@ -30,10 +40,6 @@ impl EventBus for EventBridgeBus {
             Err(error) => Err(bus_error(refusal("PutEvents", &resource(&self.bus_name), &error))),
         }
     }
-}
-
-fn resource(bus_name: &str) -> String {
-    format!("event bus {bus_name}")
 }
 
 fn bus_error((kind, sentence): (Kind, String)) -> BusError {

@@ -9,6 +9,7 @@ use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, 
 use dormouse_ports::{EventRule, EventShape, RuleName, SubscriptionError};
 use serde_json::Value;
 
+use super::resource;
 use crate::connect::Lazy;
 use crate::refusal::{kind_of, refusal, subscription_error};
 
@@ -55,20 +56,9 @@ impl Rules {
         self.put_targets(targets(&self.config, &name, &rule.shape.correlation)?).await
     }
 
-    /// The rules of ours; those of the stack itself have other names.
+    /// The rules that there are.
     pub(crate) async fn list(&self) -> Result<Vec<RuleName>, SubscriptionError> {
-        let (mut names, mut next) = (Vec::new(), None);
-        loop {
-            let request = self.client.list_rules().event_bus_name(&self.config.bus_name);
-            let request = request.name_prefix(RuleName::PREFIX).limit(100);
-            let answer = request.set_next_token(next).send().await;
-            let answer = answer.map_err(|error| self.refused("ListRules", &error))?;
-            names.extend(answer.rules().iter().filter_map(|rule| RuleName::parse(rule.name()?)));
-            next = answer.next_token;
-            if next.is_none() {
-                return Ok(names);
-            }
-        }
+        list_rules(&self.client, &self.config.bus_name).await
     }
 
     /// Removes a rule: first its target, because AWS removes no rule that has one. Either may be gone already.
@@ -115,7 +105,7 @@ impl Rules {
     }
 
     fn resource(&self) -> String {
-        format!("event bus {}", self.config.bus_name)
+        resource(&self.config.bus_name)
     }
 
     fn refused<E>(&self, action: &str, error: &SdkError<E, HttpResponse>) -> SubscriptionError
@@ -126,6 +116,21 @@ impl Rules {
             return SubscriptionError::Rejected(FULL.to_owned());
         }
         subscription_error(refusal(action, &self.resource(), error))
+    }
+}
+
+/// The rules of ours on the bus `bus_name`; those of the stack itself have other names.
+pub(super) async fn list_rules(client: &Client, bus_name: &str) -> Result<Vec<RuleName>, SubscriptionError> {
+    let (mut names, mut next) = (Vec::new(), None);
+    loop {
+        let request = client.list_rules().event_bus_name(bus_name).name_prefix(RuleName::PREFIX).limit(100);
+        let answer = request.set_next_token(next).send().await;
+        let answer = answer.map_err(|error| subscription_error(refusal("ListRules", &resource(bus_name), &error)))?;
+        names.extend(answer.rules().iter().filter_map(|rule| RuleName::parse(rule.name()?)));
+        next = answer.next_token;
+        if next.is_none() {
+            return Ok(names);
+        }
     }
 }
 

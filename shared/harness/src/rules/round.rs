@@ -154,12 +154,8 @@ impl Harness {
             matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
                 && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
         });
-        let wanted = asleep.and_then(|record| {
-            let wait = record.paused.wake.event.as_ref()?;
-            wait.shape(&record.paused.descriptor.signal_id).ok()
-        });
-        Ok(match wanted {
-            Some(wanted) => self.make(wanted, rules).await.map(Some),
+        Ok(match asleep {
+            Some(record) => self.make_rule_of(&record.paused, rules).await,
             None => Ok(None),
         })
     }
