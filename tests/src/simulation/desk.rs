@@ -18,6 +18,7 @@ use super::intent::{Intent, Within};
 use super::outside::{Outside, at_once};
 use super::ticket::{Call, Phase, REFUSED, Ticket};
 use super::weather::Fault;
+use super::witness::Violation;
 use super::world::{ProcessId, World};
 
 impl std::fmt::Debug for Desk {
@@ -91,6 +92,14 @@ impl Desk {
     /// Does `work`, whose requests are for `intent`.
     pub(crate) fn within<F: Future>(&self, intent: Intent, work: F) -> Within<F> {
         Within::new(self.world.clone(), intent, work)
+    }
+
+    /// Tells of what the process was answered and must never be.
+    pub(crate) async fn accuse(&self, invariant: &'static str, how: String) {
+        let effect = move |outside: &mut Outside| {
+            outside.witness.violation.get_or_insert(Violation { invariant, how });
+        };
+        self.call("accuse", String::new(), effect, |_| ()).await;
     }
 
     /// Sends a request to the database.

@@ -5,7 +5,7 @@ pub(crate) mod published;
 
 use dormouse_ports::{
     BufferOutcome, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer,
-    SignalState, SuspendFrom, limits,
+    RESOLUTION, SignalState, SuspendFrom, limits,
 };
 use dormouse_protocol::EventKind;
 use jiff::{SignedDuration, Timestamp};
@@ -332,7 +332,8 @@ fn enough_answers_wake(sight: &Sight<'_>) -> Result<(), String> {
                 |answer: &PartAnswer| votes["answers"].get(&answer.part) == Some(&answer.payload.clone().into());
             let lost = fan_in.answers.iter().find(|answer| !heard(answer));
             ensure(lost.is_none(), || format!("{id} goes on with {votes}, without the accepted {lost:?}"))?;
-            ensure(votes["outcome"] == "time" || votes["decided_by"].is_string(), || {
+            let in_time = claim.payload.contains_key(RESOLUTION) && votes["outcome"] == "time";
+            ensure(in_time || votes["decided_by"].is_string(), || {
                 format!("{id} goes on with {votes}, which is not enough")
             })
         }

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_aws::DynamoDbStateStore;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, LeaseRequest, LoadedSession,
-    SessionId, SignalId, StateStore, StoreError, StoreLayer,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, LeaseRequest,
+    LoadedSession, SessionId, SignalId, StateStore, StoreError, StoreLayer,
 };
 
 use super::desk::Desk;
@@ -31,7 +31,15 @@ impl StoreLayer for Observed {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let request = ClaimRequest { until: self.desk.end(request.until), ..request.clone() };
-        self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(&request)).await
+        let outcome = self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(&request)).await;
+        if let Ok(ClaimOutcome::Granted(record)) = &outcome
+            && let InvocationStatus::Resuming(claim) = &record.status
+            && claim.owner != request.owner
+        {
+            let (id, owner) = (&request.invocation_id, &claim.owner);
+            self.desk.accuse("one claim at a time", format!("{id} is claimed by {owner}, and was granted again")).await;
+        }
+        outcome
     }
 
     /// A bug may write it in two halves.

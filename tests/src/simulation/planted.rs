@@ -79,6 +79,8 @@ pub enum PlantedBug {
     KeepLosers,
     /// A late duplicate of a delivered signal is parked for whoever uses its id next.
     ParkDelivered,
+    /// Rows of signals stay that are parked no more.
+    KeepParkedRow,
     /// A deadline is passed without a look whether another worker passed it already.
     DropRung,
     /// That a deadline has passed is told to nobody.
@@ -101,7 +103,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -134,6 +136,7 @@ impl PlantedBug {
         Self::DecideBlindly,
         Self::KeepLosers,
         Self::ParkDelivered,
+        Self::KeepParkedRow,
         Self::DropRung,
         Self::LoseAnnouncement,
         Self::FirstPageOnly,

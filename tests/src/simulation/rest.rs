@@ -3,7 +3,8 @@
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_ports::{
-    DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, PartAnswer, PendingRow, SignalState,
+    DueAction, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, ParkedRow, PartAnswer, PendingRow,
+    SignalState,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -21,18 +22,21 @@ pub(crate) struct Rest<'a> {
     pub(crate) clients: &'a Clients,
     /// The whole index of what sleeps.
     pub(crate) rows: Vec<PendingRow>,
+    /// What the index of parked signals holds of those that are parked no more.
+    pub(crate) stale_parked_rows: Vec<ParkedRow>,
     pub(crate) now: Timestamp,
 }
 
 type Holds = fn(&Rest<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 13] = [
+pub(crate) const AT_REST: [(&str, Holds); 14] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
     ("who sleeps has one row, and nobody else has any", rows_are_of_sleepers),
     ("a wait belongs to a sleeper", waits_belong_to_sleepers),
+    ("who is listed as parked is parked", parked_rows_are_of_parked),
     ("a passed deadline was announced", passed_deadlines_were_announced),
     ("whoever sleeps can be woken", sleepers_can_be_woken),
     ("what goes on was told so", payloads_were_sent),
@@ -88,6 +92,13 @@ fn waits_belong_to_sleepers(rest: &Rest<'_>) -> Result<(), String> {
             false => Ok(()),
         }
     })
+}
+
+fn parked_rows_are_of_parked(rest: &Rest<'_>) -> Result<(), String> {
+    match rest.stale_parked_rows.first() {
+        Some(row) => Err(format!("signal {} is parked no more, and there is a row for it", row.signal_id)),
+        None => Ok(()),
+    }
 }
 
 fn passed_deadlines_were_announced(rest: &Rest<'_>) -> Result<(), String> {

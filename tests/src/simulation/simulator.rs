@@ -171,7 +171,8 @@ impl Simulator {
         let now = self.world.now();
         let (witness, services) = (&self.outside.witness, &self.outside.services);
         let rows = witness::rows(&*self.outside.truth);
-        let rest = Rest { witness, services, clients: &self.clients, rows, now };
+        let stale_parked_rows = witness::stale_parked_rows(&*self.outside.truth, now);
+        let rest = Rest { witness, services, clients: &self.clients, rows, stale_parked_rows, now };
         AT_REST.iter().try_for_each(|(invariant, holds)| holds(&rest).map_err(|how| Violation { invariant, how }))
     }
 

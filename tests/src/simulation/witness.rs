@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, PausedInvocation, PendingRow, SessionId,
-    SessionRecord, SignalDescriptor, SignalId, SignalState, WakePlan, limits,
+    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, Page, ParkedRow, PausedInvocation, PendingRow,
+    SessionId, SessionRecord, SignalDescriptor, SignalId, SignalState, StoreError, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -309,15 +309,30 @@ fn rows_of(store: &dyn Truth, changed: &Changed<InvocationRecord>) -> Vec<Pendin
 
 /// The whole index of what sleeps.
 pub(crate) fn rows(store: &dyn Truth) -> Vec<PendingRow> {
-    let (mut rows, mut cursor) = (Vec::new(), None);
-    while let Ok(page) = at_once(store.list_pending(None, cursor.as_deref())) {
-        rows.extend(page.items);
+    pages(|cursor| at_once(store.list_pending(None, cursor)))
+}
+
+/// What the index of parked signals holds of those that are parked no more.
+pub(crate) fn stale_parked_rows(store: &dyn Truth, now: Timestamp) -> Vec<ParkedRow> {
+    let mut rows = pages(|cursor| at_once(store.list_parked(cursor)));
+    rows.retain(|row| {
+        let state = at_once(store.load_signal(&row.signal_id, now)).ok().flatten().map(|record| record.state);
+        !matches!(state, Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at)
+    });
+    rows
+}
+
+/// All pages of a listing, as far as they can be read.
+fn pages<T>(list: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Vec<T> {
+    let (mut items, mut cursor) = (Vec::new(), None);
+    while let Ok(page) = list(cursor.as_deref()) {
+        items.extend(page.items);
         cursor = page.next;
         if cursor.is_none() {
             break;
         }
     }
-    rows
+    items
 }
 
 /// Whether the invocation is over.
