@@ -341,9 +341,9 @@ impl StoreLayer for LyingStore {
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        match upkeep {
-            Upkeep::Unparked(_) if self.has(PlantedBug::KeepParkedRow) => Ok(()),
-            upkeep => self.inner.upkeep(upkeep).await,
+        if self.has(PlantedBug::KeepParkedRow) && matches!(upkeep, Upkeep::Unparked(_)) {
+            return Ok(());
         }
+        self.inner.upkeep(upkeep).await
     }
 }
