@@ -58,8 +58,9 @@ HOST := $(subst aarch64,arm64,$(shell uname -m))
 
 bench-cold: ## Measure how long each function needs to its first answer, its memory and its size; ROUNDS=30 is quicker
 	@COMPARE=1 functions/build.sh $(HOST)
+	@# Optimised: the functions wait for its Runtime API and its store, and those times must not be most of it.
 	@DORMOUSE_PROGRAMS="$(abspath $(TARGET))/$$(cat build/$(HOST)/target)/lambda" DORMOUSE_ZIPS='$(abspath build/$(HOST))' \
-	 $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cold_start
+	 $(CARGO) bench --quiet --profile release --package dormouse-tests --bench cold_start
 
 bench-cost: ## Count what a suspended and resumed turn costs by the length of its session's history, and in dollars
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cost
