@@ -5,8 +5,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextRef;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::ensure_table;
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
@@ -56,7 +62,11 @@ impl Scene {
 
     /// How much sweeps remove until everything was looked at.
     async fn collected(&self) -> usize {
-        let (store, mut cursor, mut removed) = (store(&self.embedded.client()), None, 0);
+        self.collected_by(&self.embedded.client()).await
+    }
+
+    async fn collected_by(&self, client: &Client) -> usize {
+        let (store, mut cursor, mut removed) = (store(client), None, 0);
         loop {
             let collected = store.collect(self.harness.engine().ports().clock.now(), cursor.as_deref()).await.unwrap();
             removed += collected.removed;
@@ -194,4 +204,54 @@ async fn what_is_written_again_is_young_again() {
     scene.sleeps("again", None).await;
     scene.collected().await;
     assert!(scene.loads("again").await, "the same bytes, of which some were of no use a moment ago");
+}
+
+/// Somebody who writes every blob once more, just before it would be removed.
+#[derive(Debug)]
+struct WritesAgain(Client);
+
+impl Intercept for WritesAgain {
+    fn name(&self) -> &'static str {
+        "WritesAgain"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let target = context.request().headers().get("x-amz-target").unwrap_or_default();
+        if target.ends_with(".DeleteItem") {
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.write_blobs()));
+        }
+        Ok(())
+    }
+}
+
+impl WritesAgain {
+    async fn write_blobs(&self) {
+        let blobs = raw::items(&self.0, TABLE).await;
+        for blob in blobs.iter().filter(|item| item["pk"]["S"].as_str().unwrap().starts_with("BLOB#")) {
+            let text = |name: &str| AttributeValue::S(blob[name]["S"].as_str().unwrap().to_owned());
+            let update = self.0.update_item().table_name(TABLE).key("pk", text("pk")).key("sk", text("sk"));
+            let update = update.update_expression("SET written_at = written_at + :later");
+            update.expression_attribute_values(":later", AttributeValue::N("1".to_owned())).send().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_again_while_it_is_being_removed_stays() {
+    let scene = Scene::new().await;
+    scene.sleeps("over", None).await;
+    scene.completes("over").await;
+    scene.stage.clock.advance(2 * DAY);
+    let before = scene.apart().await;
+    let writes_again = WritesAgain(scene.embedded.client());
+    let client = Client::from_conf(scene.embedded.config().interceptor(writes_again).build());
+    assert_eq!(scene.collected_by(&client).await, 1, "nothing refers to the paused state, when it is looked at");
+    assert_eq!(scene.apart().await, before);
+    assert_eq!(scene.collected().await, 1);
+    assert_eq!(scene.apart().await.len(), before.len() - 1);
 }
