@@ -10,4 +10,4 @@ pub mod sse;
 mod stage;
 pub mod stories;
 
-pub use stage::{Stage, Swallows, map};
+pub use stage::{Stage, Swallows, diagnose, map};

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, Engine, EngineError, Middleware, Next, NodeError, Ports, State, Update};
-use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
+use dormouse_harness::doctor::Diagnosis;
+use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, TurnError};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, IdSource, Map, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
@@ -140,6 +141,14 @@ impl Middleware for Swallows {
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
         Ok(next.run(state).await.unwrap_or_default())
     }
+}
+
+/// What the doctor says of `id`, with the rules that are on the bus just now.
+///
+/// # Errors
+/// When there is nobody of that name, or the store does not answer.
+pub async fn diagnose(harness: &Harness, id: &str) -> Result<Diagnosis, TurnError> {
+    harness.diagnose(&id.into(), &harness.see_rules().await).await
 }
 
 /// A JSON object as a map.

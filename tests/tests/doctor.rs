@@ -15,7 +15,7 @@ use dormouse_ports::{
     PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::SubscriptionCall;
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, diagnose, map};
 use serde_json::json;
 
 /// Waits for signal `s` at `node`, for a day at most, and then for nothing any more.
@@ -58,7 +58,7 @@ async fn asleep() -> Scene {
 
 impl Scene {
     async fn diagnosis(&self, id: &str) -> Result<Diagnosis, TurnError> {
-        self.harness.diagnose(&id.into(), &self.harness.see_rules().await).await
+        diagnose(&self.harness, id).await
     }
 
     async fn findings(&self) -> Vec<Finding> {

@@ -15,7 +15,7 @@ use dormouse_ports::{
     SignalDescriptor, StateStore, StoreError, StoreLayer, Upkeep,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, diagnose, map};
 use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ impl Scene {
 
     /// What the doctor says of `i`.
     async fn findings(&self) -> Vec<Finding> {
-        let diagnosis = self.worker.diagnose(&"i".into(), &self.worker.see_rules().await).await.unwrap();
+        let diagnosis = diagnose(&self.worker, "i").await.unwrap();
         diagnosis.remarks.into_iter().map(|remark| remark.finding).collect()
     }
 
@@ -111,11 +111,6 @@ async fn begin(worker: &Harness, graph: &str, id: &str) {
     assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
 }
 
-fn shape_of(paused: &PausedInvocation) -> EventShape {
-    let wait = paused.wake.event.as_ref().unwrap();
-    wait.shape(&paused.descriptor.signal_id).unwrap()
-}
-
 #[tokio::test]
 async fn a_rule_that_nobody_needs_goes_after_a_while() {
     let scene = Scene::new();
@@ -132,7 +127,7 @@ async fn a_rule_that_nobody_needs_goes_after_a_while() {
     assert_eq!((summary.collected, summary.orphan_timers, summary.failed), (1, 0, 0));
     assert_eq!(scene.rules(), []);
     assert_eq!(scene.stage.store.rule_entries().await.unwrap(), []);
-    assert_eq!(PendingRow::of(&paused).rule, RuleNeed::Shape(shape_of(&paused).id()));
+    assert_eq!(PendingRow::of(&paused).rule, RuleNeed::Shape(paused.event_shape().unwrap().id()));
 }
 
 #[tokio::test]
@@ -222,7 +217,7 @@ async fn pauses_at(call: usize) -> bool {
 }
 
 async fn has_a_rule(scene: &Scene, id: &str) {
-    let shape = shape_of(&scene.paused(id).await);
+    let shape = scene.paused(id).await.event_shape().unwrap();
     let rules = scene.stage.subscriptions.rules();
     assert!(rules.values().any(|rule| *rule == shape), "nothing wakes {id}: {rules:?}");
 }
@@ -450,7 +445,7 @@ async fn a_bus_that_does_not_answer_is_counted_and_asked_again() {
 /// As the first versions left it: a rule without an edition, a row that does not say what its pause needs, no entry.
 async fn of_the_first_versions(scene: &Scene) -> (RuleName, EventShape) {
     let paused = scene.sleeps("old").await;
-    let shape = shape_of(&paused);
+    let shape = paused.event_shape().unwrap();
     for (name, _) in scene.stage.subscriptions.rules() {
         dormouse_ports::SignalSubscriptions::remove_rule(&*scene.stage.subscriptions, &name).await.unwrap();
     }

@@ -15,7 +15,7 @@ use dormouse_ports::{
     Category, Commit, GrowingLists, InvocationStatus, InvocationWrite, Journal, Map, PartAnswer, Resolution,
     SignalDescriptor, SignalState, StateStore,
 };
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, diagnose, map};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -329,14 +329,14 @@ async fn a_wait_that_cannot_be_arranged_is_refused_before_anything_is_written() 
 async fn the_doctor_says_who_has_answered() {
     let scene = Scene::asleep().await;
     tally(scene.answer("b", "yes").await);
-    let diagnosis = scene.worker.diagnose(&"i".into(), &scene.worker.see_rules().await).await.unwrap();
+    let diagnosis = diagnose(&scene.worker, "i").await.unwrap();
     assert!(!diagnosis.is_trouble(), "{diagnosis:?}");
     let sentence = &diagnosis.remarks[0].sentence;
     assert!(sentence.contains("waits for 2 of 3 answers: b answered, a, c did not"), "{sentence}");
     scene.stage.store.plant_signal(&"s/c".into(), None);
-    let diagnosis = scene.worker.diagnose(&"i".into(), &scene.worker.see_rules().await).await.unwrap();
+    let diagnosis = diagnose(&scene.worker, "i").await.unwrap();
     let [found] = &diagnosis.remarks[..] else { panic!("{diagnosis:?}") };
     assert!(found.sentence.contains("signal `s/c`"), "{}", found.sentence);
     scene.worker.repair(&diagnosis.record, found.finding).await.unwrap();
-    assert!(!scene.worker.diagnose(&"i".into(), &scene.worker.see_rules().await).await.unwrap().is_trouble());
+    assert!(!diagnose(&scene.worker, "i").await.unwrap().is_trouble());
 }

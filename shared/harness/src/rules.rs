@@ -124,8 +124,7 @@ impl Harness {
         paused: &PausedInvocation,
         rules: &[RuleName],
     ) -> Result<Option<Registration>, SubscriptionError> {
-        let shape = paused.wake.event.as_ref().and_then(|wait| wait.shape(&paused.descriptor.signal_id).ok());
-        match shape {
+        match paused.event_shape() {
             Some(shape) => self.make(shape, rules).await.map(Some),
             None => Ok(None),
         }

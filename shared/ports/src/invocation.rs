@@ -3,7 +3,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Category, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
+use crate::{Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
 
 /// What an invocation waits for (suspension §4).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,6 +166,11 @@ impl Resolution {
 }
 
 impl PausedInvocation {
+    /// Which events it waits for; `None` when it waits for none, or for one that no rule can carry.
+    pub fn event_shape(&self) -> Option<EventShape> {
+        self.wake.event.as_ref()?.shape(&self.descriptor.signal_id).ok()
+    }
+
     /// What stands in the record of an invocation that was canceled before it ever slept: generation 0, an empty graph
     /// and no more than its id.
     pub fn never(invocation_id: InvocationId, now: Timestamp) -> Self {

@@ -212,9 +212,7 @@ pub enum RuleNeed {
 impl RuleNeed {
     /// What `paused` needs.
     pub fn of(paused: &PausedInvocation) -> Self {
-        let wait = paused.wake.event.as_ref();
-        let shape = wait.and_then(|wait| wait.shape(&paused.descriptor.signal_id).ok());
-        shape.map_or(Self::Nothing, |shape| Self::Shape(shape.id()))
+        paused.event_shape().map_or(Self::Nothing, |shape| Self::Shape(shape.id()))
     }
 }
 
