@@ -145,11 +145,7 @@ impl Clients {
         for (number, (part, address)) in told.parts.iter().enumerate() {
             let (times, spread) = if at_once { (1, 1) } else { ([0, 1, 1, 2][chance.usize(..4)], 5_000) };
             for _ in 0..times {
-                let mut payload = self.answer(told.graph);
-                let says_no = if at_once { number == 0 } else { chance.u8(..6) == 0 };
-                if says_no {
-                    payload.insert("veto".to_owned(), true.into());
-                }
+                let payload = self.vote_of_one(if at_once { number == 0 } else { chance.u8(..6) == 0 });
                 let signal_id = format!("{}/{part}", told.signal_id);
                 let (invocation, generation) = (told.invocation.to_owned(), told.generation);
                 let wish = match chance.u8(..4) {
@@ -163,6 +159,15 @@ impl Clients {
                 self.wish(now + Duration::from_millis(chance.u64(0..spread)), wish);
             }
         }
+    }
+
+    /// What one of the jury says.
+    fn vote_of_one(&mut self, says_no: bool) -> Map {
+        let mut vote = self.answer(JURY);
+        if says_no {
+            vote.insert("veto".to_owned(), true.into());
+        }
+        vote
     }
 
     fn call_back(&mut self, told: &Told<'_>, due: Duration) {

@@ -140,10 +140,7 @@ impl Clients {
     fn poll(&mut self, task: &str, soon: Duration, chance: &mut fastrand::Rng) {
         for part in JURORS {
             for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
-                let (key, mut payload) = (self.key(), self.answer(JURY));
-                if chance.u8(..6) == 0 {
-                    payload.insert("veto".to_owned(), true.into());
-                }
+                let (key, payload) = (self.key(), self.vote_of_one(chance.u8(..6) == 0));
                 let due = soon + Duration::from_millis(chance.u64(0..2_000));
                 self.ask(due, Ask::Answer { key, task: task.to_owned(), part: Some(part), payload });
             }
