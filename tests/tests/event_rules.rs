@@ -174,11 +174,41 @@ async fn a_rule_that_is_gone_is_told_by_the_doctor_and_made_by_it() {
     assert_eq!(scene.findings().await, [Finding::RuleMissing]);
     let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
     let repaired = scene.worker.repair(&record, Finding::RuleMissing).await.unwrap();
-    assert_eq!(repaired.as_deref(), Some("the rule was made"));
+    assert_eq!(repaired.as_deref(), Some("the rule is there and enabled"));
     assert_eq!(scene.rules(), rules);
     assert_eq!(scene.findings().await, [Finding::Waiting]);
     scene.stage.subscriptions.fail_unavailable("the bus is down");
     assert_eq!(scene.findings().await, [Finding::Waiting, Finding::RuleUnseen]);
+}
+
+#[tokio::test]
+async fn a_rule_that_somebody_disabled_is_told_and_enabled_again() {
+    let scene = Scene::new();
+    scene.sleeps("i").await;
+    scene.sweep().await;
+    let rules = scene.rules();
+    scene.stage.clock.advance(Duration::from_secs(120));
+    for by_hand in [true, false] {
+        scene.stage.subscriptions.disable_rules();
+        assert_eq!(scene.findings().await, [Finding::RuleMissing], "it is there, and carries nothing");
+        if by_hand {
+            let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
+            scene.worker.repair(&record, Finding::RuleMissing).await.unwrap();
+        } else {
+            assert_eq!(scene.sweep().await.orphan_timers, 1, "its events were lost");
+        }
+        assert_eq!(scene.findings().await, [Finding::Waiting]);
+        assert_eq!(scene.sweep().await.orphan_timers, 0);
+    }
+    assert_eq!(scene.rules(), rules);
+}
+
+#[tokio::test]
+async fn a_disabled_rule_that_nobody_needs_goes_all_the_same() {
+    let scene = Scene::new().with_a_ripe_rule().await;
+    scene.stage.subscriptions.disable_rules();
+    assert_eq!(scene.sweep().await.collected, 1);
+    assert_eq!(scene.rules(), []);
 }
 
 /// Nobody has touched the entry; the rule is the one that the pause was told of.

@@ -12,8 +12,8 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 use dormouse_aws::{AwsSubscriptions, EventBridgeBus, RuleConfig, SchedulerConfig};
 use dormouse_ports::{
-    BusError, Due, DueAction, Edition, Event, EventBus, EventRule, EventShape, Map, RuleName, SignalDescriptor,
-    SignalSubscriptions, Subscription, SubscriptionError, WakePlan,
+    BusError, Due, DueAction, Edition, Event, EventBus, EventRule, EventShape, ListedRule, Map, RuleName,
+    SignalDescriptor, SignalSubscriptions, Subscription, SubscriptionError, WakePlan,
 };
 use dormouse_testkit::ManualClock;
 use jiff::Timestamp;
@@ -256,9 +256,11 @@ async fn rules_of_ours_are_listed_page_by_page() {
     let old = RuleName { edition: None, ..name.clone() };
     let mut first = rules(&["dormouse-dev-SignalRule-1A2B", &name.to_string()]);
     first["NextToken"] = "more".into();
+    first["Rules"][1]["State"] = "DISABLED".into();
     service.answers(200, first).answers(200, rules(&[&old.to_string(), "dormouse-work"]));
     let listed = subscriptions(&service).list_rules().await.expect("the bus answers");
-    assert_eq!(listed, [name, old], "those of the stack itself have other names");
+    let disabled = ListedRule { name, is_enabled: false };
+    assert_eq!(listed, [disabled, ListedRule::enabled(old)], "those of the stack itself have other names");
     let asked = service.asked();
     assert_eq!((&asked[0].1["NamePrefix"], &asked[1].1["NextToken"]), (&json!("dormouse-"), &json!("more")));
 }

@@ -2,7 +2,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::{Clock, EventRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{
+    Clock, EventRule, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+};
 
 use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
@@ -56,7 +58,7 @@ impl SignalSubscriptions for AwsSubscriptions {
         self.rules.put(rule).await
     }
 
-    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         self.rules.list().await
     }
 

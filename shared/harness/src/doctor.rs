@@ -50,7 +50,7 @@ pub enum Finding {
     SignalParked,
     /// The signal id leads to another invocation.
     SignalTaken,
-    /// The event bus has no rule that would carry the event it waits for.
+    /// The event bus has no enabled rule that would carry the event it waits for.
     RuleMissing,
     /// Whether there is such a rule cannot be seen.
     RuleUnseen,
@@ -108,7 +108,7 @@ impl Finding {
             Self::RowMissing => Some("write the row of the index again"),
             Self::SignalMissing => Some("write the signal item again"),
             Self::SignalParked => Some("hand the parked signal over"),
-            Self::RuleMissing => Some("make the rule"),
+            Self::RuleMissing => Some("make or enable the rule"),
             Self::Completed
             | Self::Failed
             | Self::Canceled
@@ -396,7 +396,7 @@ impl Harness {
     async fn make_rule_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
         let rules = self.subscriptions().list_rules().await.map_err(subscription_failed)?;
         self.make_rule_of(paused, &rules).await.map_err(subscription_failed)?;
-        Ok("the rule was made".to_owned())
+        Ok("the rule is there and enabled".to_owned())
     }
 
     /// The parked payload, as if it came now.

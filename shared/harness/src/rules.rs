@@ -22,6 +22,9 @@
 //! that dies between the end of an entry and the removal of its rule leaves the rule to the next round. A rule whose
 //! making takes effect late, after its entry is gone, goes the same way.
 //!
+//! A rule that somebody disabled carries nothing, and counts as gone: the next round enables it if it is needed, and
+//! removes it if it is not.
+//!
 //! # What is assumed
 //! A process measures T on its own clocks, on the one for elapsed time and on the one that is set: whichever says more
 //! counts. The clocks of those who sweep agree to within `kept` − `trusted`. Nothing is assumed of clocks of different
@@ -34,8 +37,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_ports::{
-    Edition, EventRule, EventShape, PausedInvocation, Registration, RuleName, ShapeId, StoreError, Subscription,
-    SubscriptionError,
+    Edition, EventRule, EventShape, ListedRule, PausedInvocation, Registration, RuleName, ShapeId, StoreError,
+    Subscription, SubscriptionError,
 };
 use jiff::Timestamp;
 
@@ -122,7 +125,7 @@ impl Harness {
     pub(crate) async fn make_rule_of(
         &self,
         paused: &PausedInvocation,
-        rules: &[RuleName],
+        rules: &[ListedRule],
     ) -> Result<Option<Registration>, SubscriptionError> {
         match paused.event_shape() {
             Some(shape) => self.make(shape, rules).await.map(Some),
@@ -131,10 +134,10 @@ impl Harness {
     }
 
     /// Makes the rule for `shape` beside `rules`, which are there.
-    async fn make(&self, shape: EventShape, rules: &[RuleName]) -> Result<Registration, SubscriptionError> {
+    async fn make(&self, shape: EventShape, rules: &[ListedRule]) -> Result<Registration, SubscriptionError> {
         let (id, most) = (shape.id(), self.config().rules.most);
         // Before the entry is made: what is refused leaves nothing behind.
-        if rules.len() >= most && !rules.iter().any(|rule| rule.shape == id) {
+        if rules.len() >= most && !rules.iter().any(|rule| rule.name.shape == id) {
             let sentence =
                 format!("the event bus has {most} rules of ours, which is the limit: let waits share a pattern");
             return Err(SubscriptionError::Rejected(sentence));
@@ -143,7 +146,8 @@ impl Harness {
             let touched = self.moment();
             let edition = self.touch(&id).await?;
             let name = RuleName { shape: id.clone(), edition: Some(edition.clone()) };
-            let registration = if rules.contains(&name) { Registration::Known } else { Registration::Made };
+            let is_known = rules.iter().any(|rule| rule.carries_for(&name));
+            let registration = if is_known { Registration::Known } else { Registration::Made };
             self.subscriptions().put_rule(&EventRule { name, shape: shape.clone() }).await?;
             if self.is_young(touched) {
                 self.relied().put(id, Made { edition, touched });

@@ -1,7 +1,9 @@
 use std::io;
 
 use async_trait::async_trait;
-use dormouse_ports::{EventRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError};
+use dormouse_ports::{
+    EventRule, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+};
 
 use crate::bus::LocalBus;
 use crate::scheduler::LocalScheduler;
@@ -39,8 +41,8 @@ impl SignalSubscriptions for LocalSubscriptions {
         self.bus.rules().put(rule).await
     }
 
-    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
-        Ok(self.bus.rules().list())
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
+        Ok(self.bus.rules().list().into_iter().map(ListedRule::enabled).collect())
     }
 
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {

@@ -14,8 +14,8 @@ use dormouse_engine::EngineError;
 use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, EventRule, Records, Registration, RuleName, SignalSubscriptions, StateStore,
-    Subscription, SubscriptionError,
+    BusError, Clock, Event, EventBus, EventRule, ListedRule, Records, Registration, RuleName, SignalSubscriptions,
+    StateStore, Subscription, SubscriptionError,
 };
 
 use crate::bus::{Deliveries, LocalBus, RULES};
@@ -105,7 +105,10 @@ impl Opened {
         let at = self.harness.engine().ports().clock.now();
         let rules = match &self.rules {
             RuleSource::Here => return self.harness.see_rules().await,
-            RuleSource::Folder(folder) => Rules::kept(folder).map_err(|error| error.to_string()),
+            RuleSource::Folder(folder) => match Rules::kept(folder) {
+                Ok(names) => Ok(names.into_iter().map(ListedRule::enabled).collect()),
+                Err(error) => Err(error.to_string()),
+            },
             RuleSource::EventBridge(bus) => bus.rules().await.map_err(|error| error.to_string()),
             RuleSource::Nowhere => Err("DORMOUSE_BUS does not name the event bus".to_owned()),
         };
@@ -242,7 +245,7 @@ impl SignalSubscriptions for LeftToTheSweep {
         Ok(())
     }
 
-    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         Ok(Vec::new())
     }
 

@@ -68,7 +68,7 @@ pub use journal::{
 };
 pub use layer::StoreLayer;
 pub use limits::InvocationLimits;
-pub use rule::{Edition, EventRule, EventShape, RuleEntry, RuleName, RuleNeed, ShapeId};
+pub use rule::{Edition, EventRule, EventShape, ListedRule, RuleEntry, RuleName, RuleNeed, ShapeId};
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};

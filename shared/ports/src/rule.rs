@@ -166,6 +166,27 @@ impl fmt::Display for RuleName {
     }
 }
 
+/// A rule as the bus lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedRule {
+    /// Which one.
+    pub name: RuleName,
+    /// Whether it carries events. Somebody may have disabled it.
+    pub is_enabled: bool,
+}
+
+impl ListedRule {
+    /// A rule that carries events.
+    pub fn enabled(name: RuleName) -> Self {
+        Self { name, is_enabled: true }
+    }
+
+    /// Whether this is the rule `name`, and carries events.
+    pub fn carries_for(&self, name: &RuleName) -> bool {
+        self.is_enabled && self.name == *name
+    }
+}
+
 /// A rule that carries events to whoever waits for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRule {

@@ -2,7 +2,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{EventRule, FanIn, InvocationId, Map, RuleName, SignalDescriptor};
+use crate::{EventRule, FanIn, InvocationId, ListedRule, Map, RuleName, SignalDescriptor};
 
 /// When and by what a pause wakes by itself, resolved to absolute terms at the moment of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -172,18 +172,18 @@ pub trait SignalSubscriptions: Send + Sync {
     /// [`SubscriptionError`] when the runtime did not answer; the caller may ignore it.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError>;
 
-    /// Makes sure that there is `rule`, and that it carries the events that it takes to whoever waits for them. Repeating
+    /// Makes sure that there is `rule`, that it is enabled, and that it carries the events that it takes to whoever waits for them. Repeating
     /// the call is harmless.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the bus did not take it.
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError>;
 
-    /// The rules of ours that are on the bus.
+    /// The rules of ours that are on the bus, whether or not they are enabled.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the bus did not answer.
-    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError>;
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError>;
 
     /// Removes a rule, which may be gone already.
     ///

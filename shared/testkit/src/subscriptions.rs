@@ -1,9 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    EventRule, EventShape, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+    EventRule, EventShape, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
 };
 
 use crate::lock;
@@ -25,6 +25,7 @@ type Fault = (fn(String) -> SubscriptionError, String);
 pub struct MemorySubscriptions {
     calls: Mutex<Vec<SubscriptionCall>>,
     rules: Mutex<BTreeMap<RuleName, EventShape>>,
+    disabled: Mutex<BTreeSet<RuleName>>,
     rules_put: Mutex<usize>,
     rules_listed: Mutex<usize>,
     fault: Mutex<Option<Fault>>,
@@ -50,6 +51,11 @@ impl MemorySubscriptions {
     /// Makes a rule without being asked to, as a version of long ago may have.
     pub fn plant_rule(&self, name: RuleName, shape: EventShape) {
         lock(&self.rules).insert(name, shape);
+    }
+
+    /// Somebody disables all rules that there are.
+    pub fn disable_rules(&self) {
+        lock(&self.disabled).extend(lock(&self.rules).keys().cloned());
     }
 
     /// How often a rule was put on the bus, also one that was there, and how often the rules were listed.
@@ -113,14 +119,17 @@ impl SignalSubscriptions for MemorySubscriptions {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         self.works()?;
         *lock(&self.rules_put) += 1;
+        lock(&self.disabled).remove(&rule.name);
         lock(&self.rules).insert(rule.name.clone(), rule.shape.clone());
         Ok(())
     }
 
-    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         self.works()?;
         *lock(&self.rules_listed) += 1;
-        Ok(lock(&self.rules).keys().cloned().collect())
+        let (rules, disabled) = (lock(&self.rules), lock(&self.disabled));
+        let listed = |name: &RuleName| ListedRule { name: name.clone(), is_enabled: !disabled.contains(name) };
+        Ok(rules.keys().map(listed).collect())
     }
 
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {

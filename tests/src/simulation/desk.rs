@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
     Document, DocumentKey, Edition, Event, EventBus, EventRule, FeedRow, Glance, IdSource, InvocationId,
-    InvocationRecord, InvocationWrite, LeaseRequest, ListRequest, LoadedSession, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, Registration, RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary, ShapeId,
-    SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError, StreamEntry, Subscription,
+    InvocationRecord, InvocationWrite, LeaseRequest, ListRequest, ListedRule, LoadedSession, Page, ParkedRow,
+    PausedInvocation, PendingRow, Records, Registration, RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary,
+    ShapeId, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError, StreamEntry, Subscription,
     SubscriptionError, Upkeep,
 };
 use futures::future::{self, BoxFuture};
@@ -375,8 +375,9 @@ impl SignalSubscriptions for Desk {
         self.call("put_rule", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
 
-    async fn list_rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
-        let effect = move |outside: &mut Outside| Ok(outside.services.rules());
+    async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
+        let effect =
+            move |outside: &mut Outside| Ok(outside.services.rules().into_iter().map(ListedRule::enabled).collect());
         self.call("list_rules", String::new(), effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
 

@@ -215,6 +215,6 @@ async fn a_rule_that_is_gone_is_told_by_the_command_line_and_made_again() {
     assert!(findings[1].1.contains("DORMOUSE_BUS") && code == Some(0), "{findings:?}");
     // The rule was on the bus of the worker that is gone, and is not in the folder.
     let doctor = ward.leave(folder.path()).await;
-    doctor.told("export", "rule_missing", "no rule that would carry the event");
+    doctor.told("export", "rule_missing", "no enabled rule that would carry the event");
     doctor.repaired("export", "waiting");
 }

@@ -2,7 +2,7 @@ use async_trait::async_trait;
 use aws_sdk_eventbridge::Client;
 use aws_sdk_eventbridge::operation::put_events::PutEventsOutput;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
-use dormouse_ports::{BusError, Event, EventBus, RuleName, SubscriptionError};
+use dormouse_ports::{BusError, Event, EventBus, ListedRule, SubscriptionError};
 
 use super::resource;
 use super::rules::list_rules;
@@ -26,7 +26,7 @@ impl EventBridgeBus {
     ///
     /// # Errors
     /// When EventBridge does not answer, or refuses `events:ListRules`.
-    pub async fn rules(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+    pub async fn rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         list_rules(&self.client, &self.bus_name).await
     }
 }

@@ -6,7 +6,7 @@ use aws_sdk_eventbridge::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_eventbridge::operation::put_rule::PutRuleInput;
 use aws_sdk_eventbridge::operation::put_targets::PutTargetsInput;
 use aws_sdk_eventbridge::types::{DeadLetterConfig, InputTransformer, RuleState, Target};
-use dormouse_ports::{EventRule, EventShape, RuleName, SubscriptionError};
+use dormouse_ports::{EventRule, EventShape, ListedRule, RuleName, SubscriptionError};
 use serde_json::Value;
 
 use super::resource;
@@ -57,7 +57,7 @@ impl Rules {
     }
 
     /// The rules that there are.
-    pub(crate) async fn list(&self) -> Result<Vec<RuleName>, SubscriptionError> {
+    pub(crate) async fn list(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         list_rules(&self.client, &self.config.bus_name).await
     }
 
@@ -120,16 +120,19 @@ impl Rules {
 }
 
 /// The rules of ours on the bus `bus_name`; those of the stack itself have other names.
-pub(super) async fn list_rules(client: &Client, bus_name: &str) -> Result<Vec<RuleName>, SubscriptionError> {
-    let (mut names, mut next) = (Vec::new(), None);
+pub(super) async fn list_rules(client: &Client, bus_name: &str) -> Result<Vec<ListedRule>, SubscriptionError> {
+    let (mut rules, mut next) = (Vec::new(), None);
     loop {
         let request = client.list_rules().event_bus_name(bus_name).name_prefix(RuleName::PREFIX).limit(100);
         let answer = request.set_next_token(next).send().await;
         let answer = answer.map_err(|error| subscription_error(refusal("ListRules", &resource(bus_name), &error)))?;
-        names.extend(answer.rules().iter().filter_map(|rule| RuleName::parse(rule.name()?)));
+        rules.extend(answer.rules().iter().filter_map(|rule| {
+            let is_enabled = rule.state() != Some(&RuleState::Disabled);
+            Some(ListedRule { name: RuleName::parse(rule.name()?)?, is_enabled })
+        }));
         next = answer.next_token;
         if next.is_none() {
-            return Ok(names);
+            return Ok(rules);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_ports::{PausedInvocation, RuleName, RuleNeed, ShapeId};
+use dormouse_ports::{ListedRule, PausedInvocation, RuleNeed, ShapeId};
 use jiff::Timestamp;
 
 use super::{Finding, LATE, Remark, remark};
@@ -13,13 +13,17 @@ use crate::sweep::since;
 #[derive(Clone, Debug)]
 pub struct RulesSeen {
     at: Timestamp,
+    /// Those of the enabled ones.
     shapes: Result<BTreeSet<ShapeId>, String>,
 }
 
 impl RulesSeen {
     /// What was seen at `at`: the rules, or why they cannot be seen.
-    pub fn new(at: Timestamp, rules: Result<Vec<RuleName>, String>) -> Self {
-        Self { at, shapes: rules.map(|rules| rules.into_iter().map(|rule| rule.shape).collect()) }
+    pub fn new(at: Timestamp, rules: Result<Vec<ListedRule>, String>) -> Self {
+        let shapes = |rules: Vec<ListedRule>| {
+            rules.into_iter().filter(|rule| rule.is_enabled).map(|rule| rule.name.shape).collect()
+        };
+        Self { at, shapes: rules.map(shapes) }
     }
 
     /// What is to be said of the rule that `paused` needs. Nothing of a pause that began a moment before the look, or after
@@ -29,7 +33,7 @@ impl RulesSeen {
         match &self.shapes {
             Ok(shapes) if shapes.contains(&shape) || since(paused.suspended_at, self.at) < LATE => None,
             Ok(_) => {
-                let sentence = "the event bus has no rule that would carry the event it waits for";
+                let sentence = "the event bus has no enabled rule that would carry the event it waits for";
                 Some(remark(Finding::RuleMissing, sentence.to_owned()))
             }
             Err(reason) => {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dormouse_ports::{
-    InvocationId, InvocationStatus, Registration, RuleEntry, RuleName, RuleNeed, ShapeId, SubscriptionError, Upkeep,
+    InvocationId, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName, RuleNeed, ShapeId,
+    SubscriptionError, Upkeep,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -70,7 +71,7 @@ impl Round {
 }
 
 impl Harness {
-    /// Makes rules again that are needed and gone, and removes those that nobody needs.
+    /// Makes rules again that are needed and gone or disabled, and removes those that nobody needs.
     ///
     /// What the bus does not do is counted as failed: the next round tries it again.
     pub(crate) async fn keep_rules(
@@ -92,7 +93,8 @@ impl Harness {
         let mut unused = self.old_editions(round, &rules, &entries).await?;
         let entries = if self.forget_unneeded(round, &entries).await? { self.entries().await? } else { entries };
         let named: BTreeSet<RuleName> = entries.values().map(RuleEntry::name).collect();
-        unused.extend(rules.iter().filter(|rule| rule.edition.is_some() && !named.contains(rule)));
+        let names = rules.iter().map(|rule| &rule.name);
+        unused.extend(names.filter(|rule| rule.edition.is_some() && !named.contains(rule)));
         for rule in unused {
             if self.has_no_time(allowance) {
                 summary.unfinished = true;
@@ -114,25 +116,25 @@ impl Harness {
         Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
     }
 
-    /// Makes the rules that are needed and not there. Where no rule of the shape is left, events were lost.
+    /// Makes the rules that are needed and not there or disabled. Where no working rule of the shape is left, events were lost.
     async fn restore(
         &self,
         round: &Round,
-        rules: &[RuleName],
+        rules: &[ListedRule],
         entries: &BTreeMap<ShapeId, RuleEntry>,
         allowance: &Allowance,
         summary: &mut SweepSummary,
     ) -> Result<(), TurnError> {
-        let is_there = |shape| entries.get(shape).is_some_and(|entry| rules.contains(&entry.name()));
-        for (shape, id) in round.needed.iter().filter(|(shape, _)| !is_there(*shape)) {
+        let has_rule = |shape| entries.get(shape).is_some_and(|entry| is_there(rules, entry));
+        for (shape, id) in round.needed.iter().filter(|(shape, _)| !has_rule(*shape)) {
             if self.has_no_time(allowance) {
                 summary.unfinished = true;
                 break;
             }
-            let was_lost = !rules.iter().any(|rule| rule.shape == *shape);
+            let was_lost = !rules.iter().any(|rule| rule.is_enabled && rule.name.shape == *shape);
             match self.make_again(shape, id, rules).await? {
                 Ok(Some(Registration::Made)) if was_lost => {
-                    tracing::warn!(%shape, invocation_id = %id, "the rule for an awaited event was gone");
+                    tracing::warn!(%shape, invocation_id = %id, "the rule for an awaited event was gone or disabled");
                     summary.orphan_timers += 1;
                 }
                 Ok(_) => {}
@@ -147,7 +149,7 @@ impl Harness {
         &self,
         shape: &ShapeId,
         id: &InvocationId,
-        rules: &[RuleName],
+        rules: &[ListedRule],
     ) -> Result<Result<Option<Registration>, SubscriptionError>, TurnError> {
         let record = self.load_invocation(id).await?;
         let asleep = record.filter(|record| {
@@ -184,15 +186,15 @@ impl Harness {
     async fn old_editions<'r>(
         &self,
         round: &Round,
-        rules: &'r [RuleName],
+        rules: &'r [ListedRule],
         entries: &BTreeMap<ShapeId, RuleEntry>,
     ) -> Result<Vec<&'r RuleName>, TurnError> {
         let mut unused = Vec::new();
-        for rule in rules.iter().filter(|rule| rule.edition.is_none() && round.sure) {
+        for rule in rules.iter().map(|rule| &rule.name).filter(|rule| rule.edition.is_none() && round.sure) {
             let is_needed = round.needed.contains_key(&rule.shape);
             match entries.get(&rule.shape) {
                 Some(entry) if round.is_long_after(entry.made_at, self.config().rules.kept) => {
-                    if !is_needed || rules.contains(&entry.name()) {
+                    if !is_needed || is_there(rules, entry) {
                         unused.push(rule);
                     }
                 }
@@ -204,4 +206,10 @@ impl Harness {
         }
         Ok(unused)
     }
+}
+
+/// Whether the rule of `entry` is among `rules`, and carries events.
+fn is_there(rules: &[ListedRule], entry: &RuleEntry) -> bool {
+    let name = entry.name();
+    rules.iter().any(|rule| rule.carries_for(&name))
 }
