@@ -14,11 +14,13 @@ use serde::Serialize;
 use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
 use crate::sweep::since;
-use crate::{Fate, Harness, Transmission, TurnError, TurnOutcome};
+use crate::{Fate, Harness, ParkedSignal, Transmission, TurnError, TurnOutcome};
 pub use rules::RulesSeen;
 
 /// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
 const LATE: Duration = Duration::from_secs(120);
+/// How many signals a sentence names.
+const NAMED: usize = 5;
 
 /// What can be the matter with an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -54,6 +56,8 @@ pub enum Finding {
     RuleMissing,
     /// Whether there is such a rule cannot be seen.
     RuleUnseen,
+    /// Since it went to sleep, signals came for which nobody waits: one of them may have been meant for it.
+    SignalsAstray,
     /// A turn of its session runs, or died a moment ago.
     SessionLeased,
     /// Its session is leased for longer than any turn may take: a clock is wrong.
@@ -80,6 +84,7 @@ impl Finding {
             | Self::Waiting
             | Self::ClaimHeld
             | Self::RuleUnseen
+            | Self::SignalsAstray
             | Self::SessionLeased
             | Self::GraphChanged => false,
             Self::ClaimExpired
@@ -116,6 +121,7 @@ impl Finding {
             | Self::ClaimHeld
             | Self::SignalTaken
             | Self::RuleUnseen
+            | Self::SignalsAstray
             | Self::SessionLeased
             | Self::LeaseStuck
             | Self::GraphUnknown
@@ -149,6 +155,24 @@ impl Diagnosis {
     /// Whether something is wrong.
     pub fn is_trouble(&self) -> bool {
         self.remarks.iter().any(|remark| remark.finding.is_trouble())
+    }
+
+    /// Adds what may have been meant for the invocation, if it sleeps: those of the `parked` signals that came since.
+    pub fn mind(&mut self, parked: &[ParkedSignal]) {
+        let paused = &self.record.paused;
+        let came_since = |signal: &&ParkedSignal| {
+            signal.received_at >= paused.suspended_at && !paused.awaited().any(|awaited| *awaited == signal.signal_id)
+        };
+        let astray: Vec<_> = parked.iter().filter(came_since).map(|signal| format!("`{}`", signal.signal_id)).collect();
+        if astray.is_empty() || !matches!(self.record.status, InvocationStatus::Suspended) {
+            return;
+        }
+        let named = astray.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if astray.len() > NAMED { format!(" and {} more", astray.len() - NAMED) } else { String::new() };
+        let sentence = format!(
+            "since it went to sleep, signals came for which nobody waits: {named}{more}; was one of them meant for it?"
+        );
+        self.remarks.push(remark(Finding::SignalsAstray, sentence));
     }
 }
 
@@ -375,6 +399,7 @@ impl Harness {
             | Finding::ClaimHeld
             | Finding::SignalTaken
             | Finding::RuleUnseen
+            | Finding::SignalsAstray
             | Finding::SessionLeased
             | Finding::LeaseStuck
             | Finding::GraphUnknown

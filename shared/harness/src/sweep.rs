@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use dormouse_ports::{
-    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, SignalState,
-    Standing, SubscriptionError, Upkeep, WakePlan, limits,
+    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, Standing,
+    SubscriptionError, Upkeep, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -23,14 +23,10 @@ use crate::{Bucket, Harness, Transmission, TurnError, TurnOutcome};
 
 /// What is left of the time of a sweep when it begins no more rows: enough to write down where it stopped.
 const MARGIN: Duration = Duration::from_secs(2);
-/// How long a parked signal may wait before it counts as unclaimed.
-const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
 /// How late a wake-up may be before its timer counts as lost: what fires timers is as exact as that.
 const LOST_AFTER: Duration = Duration::from_secs(60);
 /// How long a worker may take to come to accepted work before its call counts as lost.
 const CALLED_FOR: Duration = Duration::from_secs(10);
-/// Of how many parked signals a sweep finds out whether they were claimed.
-const PARKED_ROWS: usize = 100;
 /// The lane of all that is stored.
 const GROUND: &str = "ground";
 /// The most rows that one glance covers.
@@ -365,27 +361,6 @@ impl Harness {
         if collected.next != began {
             let position = Upkeep::Position { lane: GROUND.to_owned(), position: collected.next };
             store.upkeep(&position).await.map_err(store_failed)?;
-        }
-        Ok(())
-    }
-
-    async fn sweep_parked(&self, summary: &mut SweepSummary) -> Result<(), TurnError> {
-        let store = &self.engine().ports().store;
-        let (mut cursor, mut left) = (None, PARKED_ROWS);
-        while left > 0 {
-            let page = store.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
-            for row in page.items.iter().take(left) {
-                let record = store.load_signal(&row.signal_id, self.now()).await.map_err(store_failed)?;
-                let state = record.map(|record| record.state);
-                if !matches!(state, Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at) {
-                    store.upkeep(&Upkeep::Unparked(row.clone())).await.map_err(store_failed)?;
-                } else if since(row.received_at, self.now()) >= UNCLAIMED_AFTER {
-                    summary.unclaimed_signals += 1;
-                }
-            }
-            left = left.saturating_sub(page.items.len().max(1));
-            let Some(next) = page.next else { break };
-            cursor = Some(next);
         }
         Ok(())
     }

@@ -7,11 +7,12 @@ mod cancel;
 mod migrate;
 mod print;
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-use dormouse_harness::doctor::{Diagnosis, Finding};
-use dormouse_harness::{Transmission, TurnError, TurnOutcome};
+use dormouse_harness::doctor::{Diagnosis, Finding, in_words};
+use dormouse_harness::{ParkedSignal, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId, InvocationRecord, Map, PendingRow, SignalId, StoreError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -215,7 +216,8 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
     match opened.harness.diagnose(id, &opened.see_rules().await).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
         Err(error) => Err(error.into()),
-        Ok(diagnosis) => {
+        Ok(mut diagnosis) => {
+            diagnosis.mind(&opened.harness.parked_signals().await?);
             let report = treat(opened, diagnosis, repair).await;
             printer.report(&report)?;
             Ok(if is_trouble(&report) { Ending::Trouble } else { Ending::Fine })
@@ -223,17 +225,21 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
     }
 }
 
-/// Everything that sleeps; prints only what is wrong.
+/// Everything that sleeps; prints only what is wrong, and the signals for which nobody waits.
 async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending, InspectError> {
     let (store, printer) = (opened.store(), Printer::new(json));
     let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
+    let mut awaited = BTreeSet::new();
     loop {
         let page = store.list_pending(None, cursor.as_deref()).await?;
         let rules = opened.see_rules().await;
         for row in page.items {
             examined += 1;
             match opened.harness.diagnose(&row.invocation_id, &rules).await {
-                Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
+                Ok(diagnosis) if diagnosis.is_trouble() => {
+                    awaited.extend(diagnosis.record.paused.awaited().cloned());
+                    reports.push(treat(opened, diagnosis, repair).await);
+                }
                 Ok(_) => {}
                 Err(error) => reports.push(unreadable(&row.invocation_id, &error)),
             }
@@ -243,14 +249,25 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
             break;
         }
     }
+    let mut parked = opened.harness.parked_signals().await?;
+    parked.retain(|signal| !awaited.contains(&signal.signal_id));
     let troubles = reports.iter().filter(|report| is_trouble(report)).count();
     if json {
-        printer.json(&json!({ "examined": examined, "in_trouble": troubles, "invocations": reports }))?;
+        printer.json(&json!({ "examined": examined, "in_trouble": troubles, "invocations": reports,
+            "parked_signals": parked }))?;
     } else {
         reports.iter().try_for_each(|report| printer.report(report))?;
+        parked.iter().try_for_each(|signal| printer.line(&astray(signal)))?;
         printer.line(&format!("{examined} examined, {troubles} in trouble"))?;
     }
     Ok(if troubles > 0 { Ending::Trouble } else { Ending::Fine })
+}
+
+/// A parked signal, for people.
+fn astray(signal: &ParkedSignal) -> String {
+    let ParkedSignal { signal_id, received_at, expires_at } = signal;
+    let ago = in_words(Timestamp::now().duration_since(*received_at));
+    format!("signal `{signal_id}` came {ago} ago and nobody waits for it; it is forgotten at {expires_at}")
 }
 
 fn unreadable(id: &InvocationId, error: &TurnError) -> Value {

@@ -198,8 +198,35 @@ async fn each_reason_is_told_by_the_command_line_alone() {
     let everything = ward.doctor.ask(&["doctor", "--json"]);
     let everything: Value = serde_json::from_slice(&everything.stdout).expect("JSON");
     assert_eq!((&everything["examined"], &everything["in_trouble"]), (&json!(8), &json!(4)), "{everything}");
+    assert_eq!(everything["parked_signals"], json!([]), "{everything}");
     let nobody = ward.doctor.ask(&["doctor", "nobody"]);
     assert_eq!(nobody.status.code(), Some(4), "{nobody:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_went_astray_is_named() {
+    let ward = Ward::open().await;
+    ward.harness.turn(Transmission::signal("expense-before", map(json!({})))).await;
+    ward.stage.clock.advance(HOUR);
+    ward.asleep("i").await;
+    ward.doctor.told("i", "waiting", "waits for signal `expense-i`");
+    ward.harness.turn(Transmission::signal("expense-l", map(json!({"decision": "approved"})))).await;
+    let (findings, code) = ward.doctor.findings(&["i"]);
+    assert_eq!(findings.iter().map(|(finding, _)| finding.as_str()).collect::<Vec<_>>(), ["waiting", "signals_astray"]);
+    let sentence = &findings[1].1;
+    assert!(
+        sentence.contains("`expense-l`; was one") && !sentence.contains("before") && code == Some(0),
+        "{findings:?}"
+    );
+    let everything = ward.doctor.ask(&["doctor", "--json"]);
+    let everything: Value = serde_json::from_slice(&everything.stdout).expect("JSON");
+    let named: Vec<_> = everything["parked_signals"].as_array().expect("a list").iter().collect();
+    assert_eq!(named.iter().map(|signal| &signal["signal_id"]).collect::<Vec<_>>(), ["expense-before", "expense-l"]);
+    let said = ward.doctor.ask(&["doctor"]);
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(text.contains("signal `expense-l` came 2 h 0 min ago and nobody waits for it"), "{text}");
+    ward.harness.turn(Transmission::callback("i", None, map(json!({"decision": "approved"})))).await;
+    ward.doctor.told("i", "completed", "it completed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

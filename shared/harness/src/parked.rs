@@ -1,0 +1,79 @@
+//! Signals that came before anybody waited for them.
+
+use std::time::Duration;
+
+use dormouse_ports::{BufferedSignal, ParkedRow, SignalId, SignalState, Upkeep};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::signal::store_failed;
+use crate::sweep::{SweepSummary, since};
+use crate::{Harness, TurnError};
+
+/// How long a parked signal may wait before it counts as unclaimed.
+const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
+/// How many rows of the index of parked signals are looked at.
+const ROWS: usize = 100;
+
+/// A signal that is parked: nobody waits for it so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ParkedSignal {
+    /// The correlation token.
+    pub signal_id: SignalId,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// When it is forgotten.
+    pub expires_at: Timestamp,
+}
+
+impl Harness {
+    /// The signals that are parked, the oldest first; at most 100.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn parked_signals(&self) -> Result<Vec<ParkedSignal>, TurnError> {
+        let rows = self.parked_rows().await?;
+        let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
+            let ParkedRow { signal_id, received_at } = row;
+            signal.map(|signal| ParkedSignal { signal_id, received_at, expires_at: signal.expires_at })
+        };
+        Ok(rows.into_iter().filter_map(parked).collect())
+    }
+
+    /// Removes the rows of signals that are parked no more, and counts those that have been for long.
+    pub(crate) async fn sweep_parked(&self, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        for (row, signal) in self.parked_rows().await? {
+            if signal.is_none() {
+                let store = &self.engine().ports().store;
+                store.upkeep(&Upkeep::Unparked(row)).await.map_err(store_failed)?;
+            } else if since(row.received_at, self.now()) >= UNCLAIMED_AFTER {
+                summary.unclaimed_signals += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first rows of the index, each with its signal, if that is parked still.
+    async fn parked_rows(&self) -> Result<Vec<(ParkedRow, Option<BufferedSignal>)>, TurnError> {
+        let store = &self.engine().ports().store;
+        let (mut rows, mut cursor) = (Vec::new(), None);
+        // A page may be empty: neither rows nor pages without end.
+        for _ in 0..ROWS {
+            let page = store.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
+            for row in page.items.into_iter().take(ROWS - rows.len()) {
+                let record = store.load_signal(&row.signal_id, self.now()).await.map_err(store_failed)?;
+                let signal = match record.map(|record| record.state) {
+                    Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at => Some(signal),
+                    Some(SignalState::Buffered(_) | SignalState::Waiting { .. } | SignalState::Delivered { .. })
+                    | None => None,
+                };
+                rows.push((row, signal));
+            }
+            cursor = page.next;
+            if cursor.is_none() || rows.len() >= ROWS {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+}
