@@ -82,6 +82,49 @@ async fn a_branch_is_made_in_a_session() {
     assert_eq!(told, ["session.created", "branch.created", "branch.created"]);
 }
 
+/// What does not exist and what is another tenant's cannot be told apart.
+#[tokio::test]
+async fn what_a_new_resource_names_must_be_there_for_its_maker() {
+    let (world, theirs) = World::with_session().await;
+    let task = world.post(&format!("{theirs}/tasks"), says("Hello")).await;
+    let branch = world.post(&format!("{theirs}/branches"), json!({"kind": "task", "base_ref": "main"})).await;
+    let eve = || actor("eve", "evil", None);
+    let made = async |target: &str, body: Value| match world.call(eve(), "POST", target, &body, None).await {
+        Ok(Answer::Json(_, body)) => text(&body["id"]).to_owned(),
+        other => panic!("{other:?}"),
+    };
+    let desk = made("/v1/workspaces", json!({"name": "desk", "root": "/"})).await;
+    let session = format!("/v1/sessions/{}", made("/v1/sessions", json!({"workspace_id": desk})).await);
+    let naming = |mut given: Value, key: &str, id: &Value| {
+        given[key] = id.clone();
+        given
+    };
+    let artifact =
+        |key, id: &Value| naming(json!({"kind": "log", "mime_type": "a/b", "visibility": "public"}), key, id);
+    let new_branch = |key, id: &Value| naming(json!({"kind": "task", "base_ref": "main"}), key, id);
+    let (branches, fork) = (format!("{session}/branches"), format!("{session}/fork"));
+    let nobody = |kind: &str| json!(format!("{kind}_x"));
+    for (target, body) in [
+        ("/v1/artifacts", artifact("workspace_id", &task["workspace_id"])),
+        ("/v1/artifacts", artifact("workspace_id", &nobody("workspace"))),
+        ("/v1/artifacts", artifact("session_id", &task["session_id"])),
+        ("/v1/artifacts", artifact("session_id", &nobody("session"))),
+        ("/v1/artifacts", artifact("task_id", &task["id"])),
+        ("/v1/artifacts", artifact("task_id", &nobody("task"))),
+        (&branches, new_branch("parent_branch_id", &branch["id"])),
+        (&branches, new_branch("parent_branch_id", &nobody("branch"))),
+        (&branches, new_branch("task_id", &task["id"])),
+        (&branches, new_branch("task_id", &nobody("task"))),
+        (&fork, json!({"branch_id": branch["id"]})),
+        (&fork, json!({"branch_id": nobody("branch")})),
+        ("/v1/sessions", json!({"workspace_id": task["workspace_id"]})),
+        ("/v1/sessions", json!({"workspace_id": nobody("workspace")})),
+        ("/v1/sessions", json!({"workspace_id": desk, "persona_id": nobody("persona")})),
+    ] {
+        assert_eq!(world.refusal(eve(), "POST", target, body.clone()).await.status(), 404, "{target} {body}");
+    }
+}
+
 #[tokio::test]
 async fn pages_survive_what_is_written_between_them() {
     let world = World::new();
