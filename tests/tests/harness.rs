@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dormouse_engine::{
-    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
+    CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, SessionPolicy, State, StateSchema, Update, suspend,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, Map, SignalDescriptor};
+use dormouse_ports::{Category, Map, SignalDescriptor, StateStore};
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
@@ -172,4 +172,19 @@ async fn a_wake_up_that_is_not_needed_any_more_is_taken_back() {
     scene.send(signal(json!(7))).await;
     let calls = scene.stage.subscriptions.calls();
     assert!(matches!(calls[..], [SubscriptionCall::Subscribed(_), SubscriptionCall::Cancelled(_)]), "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_saved_is_given_back_all_the_same() {
+    let stage = Stage::default();
+    let graph = GraphBuilder::new("reader", StateSchema::new().field("answer", Field::new(FieldType::Int, 0)))
+        .entry("read")
+        .function("read", |_: State| async { Ok(Update::none().with("answer", 1)) })
+        .edge("read", END)
+        .sessions(SessionPolicy::full_state().auto_save(false));
+    let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())]);
+    let start = Transmission { session_id: Some("s".into()), ..Transmission::start("reader", Map::new()) };
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Completed(_)));
+    let session = stage.store.load_session(&"s".into(), None).await.unwrap();
+    assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
 }

@@ -1,16 +1,22 @@
-//! Races that the simulation has found, each told step by step.
+//! Races, each told step by step; the simulation found most of them.
 
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that cannot go on stops")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use dormouse_engine::{
     CompiledGraph, END, NodeError, Reducer, SessionConcurrency, SessionPolicy, TypedGraph, Update, suspend,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, Map, SignalDescriptor, StateStore};
-use dormouse_testkit::{Fault, FaultyStore};
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Category, Commit, CommitError, Map, SignalDescriptor, SignalId, StateStore,
+    StoreError, StoreLayer,
+};
+use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, map};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -143,4 +149,65 @@ async fn ending(harness: &Harness) -> TurnError {
         TurnOutcome::Errored(error) => *error,
         other => panic!("it did not fail: {other:?}"),
     }
+}
+
+/// A store in which something happens just before the first commit or the first signal is written.
+struct Meanwhile {
+    store: Arc<MemoryStore>,
+    happens: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+impl Meanwhile {
+    fn new(stage: &Stage, happens: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
+        Arc::new(Self { store: stage.store.clone(), happens: Mutex::new(Some(happens.boxed())) })
+    }
+
+    async fn happens(&self) {
+        let happens = self.happens.lock().unwrap().take();
+        if let Some(happens) = happens {
+            happens.await;
+        }
+    }
+}
+
+#[async_trait]
+impl StoreLayer for Meanwhile {
+    fn below(&self) -> &dyn StateStore {
+        &*self.store
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.happens().await;
+        self.store.commit(commit).await
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        self.happens().await;
+        self.store.buffer_signal(id, signal).await
+    }
+}
+
+#[tokio::test]
+async fn a_cancellation_reaches_whom_a_worker_takes_up_just_then() {
+    let stage = Arc::new(Stage::default());
+    journal_on(&stage).turn(begin("journal", "i", Some("s"))).await;
+    let worker = stage.clone();
+    let store = Meanwhile::new(&stage, async move { worker.die_holding("i", Map::new()).await });
+    let harness = stage.harness_on(store, Mode::Sessioned, [journal()]);
+    let canceled = harness.cancel(&"i".into(), None, None).await.unwrap();
+    assert!(!canceled.repeated);
+    assert_eq!(ending(&harness).await.category, Category::InvocationCanceled);
+}
+
+#[tokio::test]
+async fn a_signal_reaches_whom_it_finds_asleep_at_the_second_look() {
+    let stage = Stage::default();
+    let sleeper = journal_on(&stage);
+    let begins = async move {
+        sleeper.turn(begin("journal", "i", Some("s"))).await;
+    };
+    let harness = stage.harness_on(Meanwhile::new(&stage, begins), Mode::Sessioned, [journal()]);
+    let turn = harness.turn(Transmission::signal("signal-i", map(json!({ "answer": "yes" })))).await;
+    assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
+    assert_eq!(entries(&stage).await, json!(["i", "yes"]));
 }

@@ -2,14 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
 use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
-use dormouse_ports::{Map, PendingRow, SignalDescriptor, SignalState, StateStore, Upkeep, limits};
-use dormouse_testkit::FaultyStore;
+use dormouse_ports::{
+    Collected, Map, PendingRow, SignalDescriptor, SignalState, StateStore, StoreError, StoreLayer, Upkeep, limits,
+};
+use dormouse_testkit::{FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, map};
+use jiff::Timestamp;
 use serde_json::json;
 
 /// Waits for the signal of the given name, for an hour at most.
@@ -196,4 +200,40 @@ async fn a_parked_signal_is_unclaimed_until_somebody_waits() {
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Completed(_)));
     assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 0);
     assert_eq!(stage.store.list_parked(None).await.unwrap().items, []);
+}
+
+/// A store whose ground has three stretches, with something to remove in each; notes where they were asked for.
+struct Ground {
+    store: Arc<MemoryStore>,
+    asked: Mutex<Vec<Option<String>>>,
+}
+
+#[async_trait]
+impl StoreLayer for Ground {
+    fn below(&self) -> &dyn StateStore {
+        &*self.store
+    }
+
+    async fn collect(&self, _now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.asked.lock().unwrap().push(cursor.map(str::to_owned));
+        let next = match cursor {
+            None => Some("second"),
+            Some("second") => Some("third"),
+            Some(_) => None,
+        };
+        Ok(Collected { removed: 1, next: next.map(str::to_owned), done: next.is_none() })
+    }
+}
+
+#[tokio::test]
+async fn each_sweep_goes_on_where_the_ground_was_left() {
+    let stage = stage();
+    let ground = Arc::new(Ground { store: stage.store.clone(), asked: Mutex::default() });
+    for _ in 0..4 {
+        // Each on another machine.
+        let harness = stage.harness_on(ground.clone(), Mode::Stateless, [waiting()]);
+        assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.collected, 1);
+    }
+    let asked = ground.asked.lock().unwrap().clone();
+    assert_eq!(asked.iter().map(Option::as_deref).collect::<Vec<_>>(), [None, Some("second"), Some("third"), None]);
 }

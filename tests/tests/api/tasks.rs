@@ -25,8 +25,10 @@ async fn waiting(world: &World, session: &str, body: Value) -> String {
     path
 }
 
+/// As a client sends it whose input line stayed empty.
 fn approved(kind: &str) -> Value {
-    json!({"kind": kind, "message": {"role": "user", "parts": [{"type": "json", "value": {"approved": true}}]}})
+    let parts = [json!({"type": "text", "text": " "}), json!({"type": "json", "value": {"approved": true}})];
+    json!({"kind": kind, "message": {"role": "user", "parts": parts}})
 }
 
 #[tokio::test]
