@@ -187,26 +187,27 @@ impl StoreLayer for Meanwhile {
     }
 }
 
+/// Falls asleep as `i`.
+fn falls_asleep(stage: &Stage) -> impl Future<Output = ()> + Send + 'static {
+    let sleeper = journal_on(stage);
+    async move {
+        let turn = sleeper.turn(begin("journal", "i", Some("s"))).await;
+        assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
+    }
+}
+
 #[tokio::test]
-async fn a_cancellation_reaches_whom_a_worker_takes_up_just_then() {
-    let stage = Arc::new(Stage::default());
-    journal_on(&stage).turn(begin("journal", "i", Some("s"))).await;
-    let worker = stage.clone();
-    let store = Meanwhile::new(&stage, async move { worker.die_holding("i", Map::new()).await });
-    let harness = stage.harness_on(store, Mode::Sessioned, [journal()]);
-    let canceled = harness.cancel(&"i".into(), None, None).await.unwrap();
-    assert!(!canceled.repeated);
+async fn a_cancellation_reaches_whom_it_finds_asleep_at_the_second_look() {
+    let stage = Stage::default();
+    let harness = stage.harness_on(Meanwhile::new(&stage, falls_asleep(&stage)), Mode::Sessioned, [journal()]);
+    assert!(!harness.cancel(&"i".into(), None, None).await.unwrap().repeated);
     assert_eq!(ending(&harness).await.category, Category::InvocationCanceled);
 }
 
 #[tokio::test]
 async fn a_signal_reaches_whom_it_finds_asleep_at_the_second_look() {
     let stage = Stage::default();
-    let sleeper = journal_on(&stage);
-    let begins = async move {
-        sleeper.turn(begin("journal", "i", Some("s"))).await;
-    };
-    let harness = stage.harness_on(Meanwhile::new(&stage, begins), Mode::Sessioned, [journal()]);
+    let harness = stage.harness_on(Meanwhile::new(&stage, falls_asleep(&stage)), Mode::Sessioned, [journal()]);
     let turn = harness.turn(Transmission::signal("signal-i", map(json!({ "answer": "yes" })))).await;
     assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
     assert_eq!(entries(&stage).await, json!(["i", "yes"]));
