@@ -52,7 +52,7 @@ const TURN: Duration = Duration::from_secs(5);
 
 /// Rules come and go while things go wrong. Clocks are apart by less than what is between the two.
 const RULES: RulePolicy =
-    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_secs(5), kept: Duration::from_secs(10) };
+    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_millis(500), kept: Duration::from_secs(5) };
 
 /// What holds the state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -124,6 +124,11 @@ impl Outside {
         self.services.remove_rule(name, |id| self.witness.waits_for(id));
     }
 
+    /// Whether there is a rule that nobody relies on.
+    pub(crate) fn has_idle_rule(&self) -> bool {
+        self.services.has_idle_rule(|id| self.witness.waits_for(id))
+    }
+
     /// Looks for damage that removals have done.
     pub(crate) fn look_for_damage(&mut self) {
         self.witness.look_for_damage(&*self.truth);

@@ -114,6 +114,14 @@ impl Services {
         wait.shape(signal_id).is_ok_and(|shape| self.rules.values().any(|rule| *rule == shape))
     }
 
+    /// Whether there is a rule that nobody relies on. `waits` says who waits for a signal still.
+    pub(crate) fn has_idle_rule(&self, waits: impl Fn(&SignalId) -> bool) -> bool {
+        let is_of = |shape: &EventShape, (wait, id): &(EventWait, SignalId)| {
+            waits(id) && wait.shape(id).is_ok_and(|other| other == *shape)
+        };
+        self.rules.values().any(|shape| !self.awaited.iter().any(|awaited| is_of(shape, awaited)))
+    }
+
     pub(crate) fn cancel(&mut self, subscription: &Subscription) {
         let rung = subscription.wake.rung();
         self.schedules.remove(&(subscription.invocation_id.clone(), subscription.generation, rung));

@@ -263,8 +263,8 @@ impl Simulator {
                 Ok(())
             }
             // Where a claim has run out, its worker and whoever takes it over may meet; where a pause has fallen due, its
-            // timer and the sweep.
-            36..70 if self.stormy && self.outside.witness.has_work_for_a_sweep(self.world.now()) => {
+            // timer and the sweep; where a rule has become idle, the sweep that removes it and whoever needs it again.
+            36..70 if self.stormy && self.has_work_for_a_sweep() => {
                 self.send_sweep("everything");
                 Ok(())
             }
@@ -277,6 +277,10 @@ impl Simulator {
                 Ok(())
             }
         }
+    }
+
+    fn has_work_for_a_sweep(&self) -> bool {
+        self.outside.witness.has_work_for_a_sweep(self.world.now()) || self.outside.has_idle_rule()
     }
 
     fn send_sweep(&mut self, scope: &str) {

@@ -8,6 +8,7 @@ use dormouse_lambda::HttpRequest;
 use dormouse_ports::Map;
 use serde_json::{Value, json};
 
+use super::RULES;
 use super::asks::Ask;
 use super::graphs::{JURORS, JURY, signal_of, signal_of_part};
 use super::process::Message;
@@ -151,6 +152,9 @@ const INSTANT: [&str; 2] = ["diary", "ledger"];
 
 /// What is asked for from the start of a run, and when.
 pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+    if chance.u8(..8) == 0 {
+        return listeners(chance);
+    }
     let mut plan = Vec::new();
     for story in 1..=chance.usize(2..=6) {
         let due = Duration::from_millis(chance.u64(0..2_000));
@@ -183,6 +187,20 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     if chance.u8(..3) == 0 {
         let key = "a desk".to_owned();
         plan.push((Duration::from_millis(chance.u64(0..1_000)), Wish::Ask(Ask::Workspace { key })));
+    }
+    plan
+}
+
+/// Some who wait for the same event, one after the other, so far apart that its rule may go between them.
+fn listeners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+    let mut at = Duration::from_millis(chance.u64(0..2_000));
+    let mut plan = Vec::new();
+    for number in 1..=chance.u8(6..=12) {
+        let invocation = format!("i-{number}");
+        plan.push((at, turn(chance, "ask", invocation.clone())));
+        at += Duration::from_millis(chance.u64(1_000..3_000));
+        plan.push((at, Wish::Cancel { invocation, pause: None }));
+        at += RULES.kept + Duration::from_millis(chance.u64(1_000..5_000));
     }
     plan
 }

@@ -32,11 +32,13 @@ impl Simulator {
         // Nobody waits until the end of a claim that a wrong clock made.
         let ends = witness.claims().map(|claim| claim.until).filter(|until| *until <= now + limits::LEASE);
         let expiries = ends.map(in_time);
+        // Until it is removed, there is a sweep now and then.
+        let round = self.outside.has_idle_rule().then(|| elapsed + Duration::from_secs(1));
         let instants = errands.chain(parcels).chain(announcements).chain(schedules).chain(expiries);
         let mut world = self.world.lock();
         let waking = world.next_waking();
         let slow = world.tickets.iter().map(|ticket| ticket.not_before);
-        let next = instants.chain(waking).chain(slow).filter(|at| *at > elapsed).min();
+        let next = instants.chain(waking).chain(slow).chain(round).filter(|at| *at > elapsed).min();
         next.unwrap_or(elapsed + Duration::from_secs(1))
     }
 
