@@ -66,7 +66,8 @@ bench-cost: ## Count what a suspended and resumed turn costs by the length of it
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench cost
 
 bench-sleepers: ## Fill a store with SLEEPERS=100000 invocations: a resume and a sweep must cost what they cost among a thousand
-	@SLEEPERS='$(SLEEPERS)' $(CARGO) bench --quiet --profile dev --package dormouse-tests --bench sleepers
+	@echo "building with optimisation (the first time takes some minutes)"
+	@SLEEPERS='$(SLEEPERS)' $(CARGO) bench --quiet --profile release --package dormouse-tests --bench sleepers
 
 bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
 	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference
