@@ -50,9 +50,10 @@ pub use witness::Violation;
 /// The longest that one turn may compute.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Rules come and go while things go wrong. Clocks are apart by less than what is between the two.
+/// Rules come and go while things go wrong. Clocks are apart by less than what is between the two. They are relied on for
+/// so long that there is time for whoever removes one too early.
 const RULES: RulePolicy =
-    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_millis(500), kept: Duration::from_secs(5) };
+    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_secs(20), kept: Duration::from_millis(24_500) };
 
 /// What holds the state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -91,6 +91,8 @@ pub enum PlantedBug {
     RuleNotMade,
     /// Rows do not say which rule their pause needs.
     ForgetNeed,
+    /// A rule goes as soon as a sweep finds that nobody needs it.
+    RemoveAtOnce,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
     /// Of a transaction only the first half of its items is written.
@@ -103,7 +105,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -142,6 +144,7 @@ impl PlantedBug {
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::ForgetNeed,
+        Self::RemoveAtOnce,
         Self::AcknowledgeFailure,
         Self::TearTransaction,
         Self::ForgetOwners,

@@ -8,7 +8,6 @@ use dormouse_lambda::HttpRequest;
 use dormouse_ports::Map;
 use serde_json::{Value, json};
 
-use super::RULES;
 use super::asks::Ask;
 use super::graphs::{JURORS, JURY, signal_of, signal_of_part};
 use super::process::Message;
@@ -191,7 +190,7 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     plan
 }
 
-/// Some who wait for the same event, one after the other, so far apart that its rule may go between them.
+/// Some who wait for the same event, one after the other: its rule may go between them, or be relied on still.
 fn listeners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     let mut at = Duration::from_millis(chance.u64(0..2_000));
     let mut plan = Vec::new();
@@ -200,7 +199,7 @@ fn listeners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
         plan.push((at, turn(chance, "ask", invocation.clone())));
         at += Duration::from_millis(chance.u64(1_000..3_000));
         plan.push((at, Wish::Cancel { invocation, pause: None }));
-        at += RULES.kept + Duration::from_millis(chance.u64(1_000..5_000));
+        at += Duration::from_millis(chance.u64(0..30_000));
     }
     plan
 }

@@ -5,9 +5,9 @@ use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
     EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
-    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleNeed, SessionExpectation,
-    SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer, StreamEntry, SuspendFrom,
-    Upkeep,
+    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleEntry, RuleNeed,
+    SessionExpectation, SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer,
+    StreamEntry, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -338,6 +338,14 @@ impl StoreLayer for LyingStore {
             _ => {}
         }
         Ok(page)
+    }
+
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
+        let mut entries = self.inner.rule_entries().await?;
+        if self.has(PlantedBug::RemoveAtOnce) {
+            entries.iter_mut().filter_map(|entry| entry.idle_since.as_mut()).for_each(|since| *since = Timestamp::MIN);
+        }
+        Ok(entries)
     }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
