@@ -116,7 +116,8 @@ impl Harness {
         Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
     }
 
-    /// Makes the rules that are needed and not there or disabled. Where no working rule of the shape is left, events were lost.
+    /// Makes the rules that are needed and not there, and enables those that are disabled. Where no rule of the shape
+    /// carries events, some were lost.
     async fn restore(
         &self,
         round: &Round,

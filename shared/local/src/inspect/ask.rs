@@ -49,7 +49,8 @@ pub(crate) enum Ask {
         after_help = "Examples:\n  dormouse doctor\n  dormouse doctor 0b5f1f9e\n  dormouse doctor --repair --json\n\n\
         JSON for one: {\"invocation_id\", \"graph\", \"generation\", \"status\", \"remarks\": [{\"finding\", \"trouble\", \
         \"sentence\", \"remedy\"|\"repaired\"|\"not_repaired\"}]};\nfor all: {\"examined\", \"in_trouble\", \"invocations\": \
-        [those in trouble], \"parked_signals\": [{\"signal_id\", \"received_at\", \"expires_at\"}]}\nExit code 3: something is wrong and not repaired; 4: there is no such invocation."
+        [those in trouble], \"parked_signals\": [{\"signal_id\", \"received_at\", \"expires_at\"}; the oldest 100]}\n\
+        Exit code 3: something is wrong and not repaired; 4: there is no such invocation."
     )]
     Doctor(Doctor),
 }
