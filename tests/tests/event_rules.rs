@@ -70,6 +70,13 @@ impl Scene {
         diagnosis.remarks.into_iter().map(|remark| remark.finding).collect()
     }
 
+    /// The doctor makes or enables the rule that `i` needs.
+    async fn repair_rule(&self) {
+        let record = self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
+        let repaired = self.worker.repair(&record, Finding::RuleMissing).await.unwrap();
+        assert_eq!(repaired.as_deref(), Some("the rule is there and enabled"));
+    }
+
     fn rules(&self) -> Vec<RuleName> {
         self.stage.subscriptions.rules().into_keys().collect()
     }
@@ -172,9 +179,7 @@ async fn a_rule_that_is_gone_is_told_by_the_doctor_and_made_by_it() {
     assert_eq!(scene.findings().await, [Finding::Waiting], "it may be made just now");
     scene.stage.clock.advance(Duration::from_secs(120));
     assert_eq!(scene.findings().await, [Finding::RuleMissing]);
-    let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
-    let repaired = scene.worker.repair(&record, Finding::RuleMissing).await.unwrap();
-    assert_eq!(repaired.as_deref(), Some("the rule is there and enabled"));
+    scene.repair_rule().await;
     assert_eq!(scene.rules(), rules);
     assert_eq!(scene.findings().await, [Finding::Waiting]);
     scene.stage.subscriptions.fail_unavailable("the bus is down");
@@ -192,8 +197,7 @@ async fn a_rule_that_somebody_disabled_is_told_and_enabled_again() {
         scene.stage.subscriptions.disable_rules();
         assert_eq!(scene.findings().await, [Finding::RuleMissing], "it is there, and carries nothing");
         if by_hand {
-            let record = scene.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
-            scene.worker.repair(&record, Finding::RuleMissing).await.unwrap();
+            scene.repair_rule().await;
         } else {
             assert_eq!(scene.sweep().await.orphan_timers, 1, "its events were lost");
         }

@@ -172,8 +172,8 @@ pub trait SignalSubscriptions: Send + Sync {
     /// [`SubscriptionError`] when the runtime did not answer; the caller may ignore it.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError>;
 
-    /// Makes sure that there is `rule`, that it is enabled, and that it carries the events that it takes to whoever waits for them. Repeating
-    /// the call is harmless.
+    /// Makes sure that there is `rule`, that it is enabled, and that it carries the events that it takes to whoever waits
+    /// for them. Repeating the call is harmless.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the bus did not take it.
