@@ -16,7 +16,7 @@
 //! who has not answered. A message then says in its metadata which of them it is: `{"in_reply_to": name}`, or the part's
 //! signal id. The task goes on with the answer that decides; before that one it stays as it is.
 
-use dormouse_ports::{FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor};
+use dormouse_ports::{AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{
@@ -40,6 +40,10 @@ const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "w
 
 /// Which of several answers a message is, in its metadata.
 const IN_REPLY_TO: &str = "in_reply_to";
+
+/// Fields of a [`PermissionResponseRequest`] that say yes or no, and those that comment on it.
+const VERDICT: &[&str] = &["approved", "outcome"];
+const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
 
 /// Words that say yes, and those that say no.
 const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
@@ -170,6 +174,7 @@ fn payload(
 ) -> Result<Map, ProtocolError> {
     let answers = descriptor.metadata.as_ref().and_then(|metadata| metadata.get("answers"));
     let field = |name: &str| answers.and_then(|answers| answers.get(name)?.as_str());
+    let rule = AnswerRule::of(descriptor).unwrap_or_default();
     let mut given = payload_of(message).unwrap_or_default();
     let said = message.parts.iter().filter_map(words).collect::<Vec<_>>().join("\n");
     let verdict = verdict(&given, &said);
@@ -181,10 +186,11 @@ fn payload(
         answers.as_object().cloned()
     });
     let mut payload = match (mapped, field("text")) {
-        (Some(mut mapped), _) => {
-            given.retain(|name, _| !["approved", "outcome"].contains(&name.as_str()));
-            mapped.extend(given);
-            mapped
+        (Some(mapped), _) => {
+            // What yes or no means comes last: no other field of the same answer may turn it round.
+            given.retain(|name, _| is_for_the_graph(&rule, name));
+            given.extend(mapped);
+            given
         }
         (None, _) if !given.is_empty() => given,
         (None, Some(field)) if !said.trim().is_empty() => Map::from_iter([(field.to_owned(), said.into())]),
@@ -197,6 +203,12 @@ fn payload(
         payload.entry(by).or_insert_with(|| actor.into());
     }
     Ok(payload)
+}
+
+/// Whether the field `name` of an answer that says yes or no goes on to the graph. What such an answer has by the protocol
+/// is no mistake where the pause does not name it.
+fn is_for_the_graph(rule: &AnswerRule, name: &str) -> bool {
+    rule.names(name) || !(VERDICT.contains(&name) || (!rule.accepts_everything() && COMMENTS.contains(&name)))
 }
 
 fn words(part: &Part) -> Option<&str> {
@@ -256,6 +268,20 @@ mod tests {
         assert_eq!(Value::Object(taken), json!({"decision": "later", "decided_by": "bob"}));
         let taken = payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
         assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
+    }
+
+    #[test]
+    fn the_verdict_is_not_turned_round_and_comments_are_no_mistake() {
+        let accepted = json!({ "properties": { "decision": {}, "decided_by": {} } });
+        let answer = json!({ "approved": true, "reason": "fine", "decision": "no", "amount": 1 });
+        let answer = said(vec![Part::json(answer)]);
+        let of = |descriptor: &SignalDescriptor| {
+            Value::Object(payload(descriptor, TaskMessageKind::ToolConfirmation, &answer, "ada").unwrap())
+        };
+        let everything = json!({ "reason": "fine", "decision": "yes", "amount": 1, "decided_by": "ada" });
+        assert_eq!(of(&approval()), everything, "where everything is accepted, the graph is given everything");
+        let named = of(&approval().with("accepts", accepted));
+        assert_eq!(named, json!({ "decision": "yes", "amount": 1, "decided_by": "ada" }), "the pause refuses the rest");
     }
 
     #[test]

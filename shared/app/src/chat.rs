@@ -71,6 +71,7 @@ impl ChatModel for ScriptedModel {
 pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineError> {
     TypedGraph::<Conversation>::new(CHAT)
         .version("1")
+        .inputs(["messages"])
         .reducer("messages", Reducer::Append)
         .sessions(SessionPolicy::projected(["messages"]).concurrency(SessionConcurrency::Rebase))
         .entry("listen")
@@ -91,7 +92,13 @@ pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineEr
 fn wait_for_a_person(chat: &Conversation) -> Result<SignalDescriptor, NodeError> {
     let descriptor = SignalDescriptor::new(format!("chat-{}", invocation_id()?));
     let answers = json!({ "approved": { "allowed": true }, "denied": { "allowed": false } });
-    Ok(descriptor.with("kind", "approval").with("description", chat.question()).with("answers", answers))
+    let accepted = json!({
+        "type": "object",
+        "properties": { "allowed": { "type": "boolean" } },
+        "required": ["allowed"],
+    });
+    let descriptor = descriptor.with("kind", "approval").with("description", chat.question());
+    Ok(descriptor.with("accepts", accepted).with("answers", answers))
 }
 
 fn says(text: &str) -> Update {

@@ -56,6 +56,7 @@ pub struct Expense {
 pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
     TypedGraph::<Expense>::new(EXPENSE_APPROVAL)
         .version("1")
+        .inputs(["employee", "amount_cents", "purpose", "decide_within", "remind_after", "escalate_after"])
         .entry("check")
         .node("check", async |expense| check(&expense))
         .node("ask", async |expense: Expense| Err(suspend(wait_for_decision(&expense)?).await))
@@ -85,8 +86,21 @@ fn wait_for_decision(expense: &Expense) -> Result<SignalDescriptor, NodeError> {
     Ok(SignalDescriptor::new(format!("expense-{}", invocation_id()?))
         .with("kind", "approval")
         .with("description", format!("{} asks for {} for {}", expense.employee, euros(expense), expense.purpose))
+        .with("accepts", accepted())
         .with("answers", answers())
         .with("deadlines", deadlines(expense)))
+}
+
+/// What an answer may say: the decision, and by which name it was decided.
+fn accepted() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "decision": { "enum": [Decision::Approved, Decision::Rejected] },
+            "decided_by": { "type": "string", "maxLength": 200 },
+        },
+        "required": ["decision"],
+    })
 }
 
 /// What a yes and a no mean, and where the name goes of whoever says it.
@@ -112,7 +126,7 @@ fn deadlines(expense: &Expense) -> Value {
 fn verdict(expense: &Expense) -> String {
     let by = if expense.decided_by.is_empty() { String::new() } else { format!(" by {}", expense.decided_by) };
     match expense.decision {
-        Decision::Open => "a signal came without a decision; nothing is paid".to_owned(),
+        Decision::Open => "not paid: nothing was decided".to_owned(),
         Decision::Approved => format!("{} paid to {}, approved{by}", euros(expense), expense.employee),
         Decision::Rejected => format!("not paid: rejected{by}"),
         Decision::TimedOut => "not paid: nobody decided in time".to_owned(),

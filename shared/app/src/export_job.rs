@@ -50,6 +50,7 @@ pub struct Export {
 pub(crate) fn graph(bus: Arc<dyn EventBus>) -> Result<CompiledGraph, EngineError> {
     TypedGraph::<Export>::new(EXPORT_JOB)
         .version("1")
+        .inputs(["dataset", "format"])
         .entry("dispatch")
         .node("dispatch", move |export: Export| {
             let bus = bus.clone();
@@ -84,6 +85,17 @@ fn wait_for_completion(export: &Export) -> SignalDescriptor {
             json!({
                 "pattern": { "source": ["exporter"], "detail-type": ["Export Finished"] },
                 "correlation": "$.detail.job_id",
+            }),
+        )
+        .with(
+            "accepts",
+            json!({
+                "type": "object",
+                "properties": {
+                    "status": { "enum": [ExportStatus::Succeeded, ExportStatus::Failed] },
+                    "url": { "type": "string", "maxLength": 4000 },
+                },
+                "required": ["status"],
             }),
         )
         .with("timeout", json!({ "after": "PT1H", "then": { "resume": { "status": ExportStatus::TimedOut } } }))

@@ -72,6 +72,7 @@ pub enum Vote {
 pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
     TypedGraph::<Purchase>::new(PURCHASE)
         .version("1")
+        .inputs(["item", "amount_cents", "approvers", "decide_within"])
         .entry("ask")
         .node("ask", async |purchase: Purchase| Err(suspend(wait_for_votes(&purchase)?).await))
         .node("settle", async |purchase| Ok(Update::none().with("result", verdict(&purchase))))
@@ -96,6 +97,17 @@ fn wait_for_votes(purchase: &Purchase) -> Result<SignalDescriptor, NodeError> {
     Ok(SignalDescriptor::new(format!("purchase-{}", invocation_id()?))
         .with("kind", "vote")
         .with("description", format!("buy {} for {}?", purchase.item, euros(purchase)))
+        .with(
+            "accepts",
+            json!({
+                "type": "object",
+                "properties": {
+                    "vote": { "enum": [Vote::Yes, Vote::No] },
+                    "remark": { "type": "string", "maxLength": 2000 },
+                },
+                "required": ["vote"],
+            }),
+        )
         .with("answers", json!({ "approved": { "vote": Vote::Yes }, "denied": { "vote": Vote::No } }))
         .with(
             "expects",

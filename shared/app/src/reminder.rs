@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dormouse_engine::{CompiledGraph, END, EngineError, NodeError, TypedGraph, Update, suspend};
 use dormouse_ports::{Category, Clock, Event, EventBus, Map, SignalDescriptor};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::invocation_id;
 
@@ -28,6 +29,7 @@ pub struct Reminder {
 pub(crate) fn graph(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Result<CompiledGraph, EngineError> {
     TypedGraph::<Reminder>::new(REMINDER)
         .version("1")
+        .inputs(["text", "at", "after"])
         .entry("sleep")
         .node("sleep", async |reminder: Reminder| Err(suspend(wait(&reminder)?).await))
         .node("remind", move |reminder: Reminder| {
@@ -40,7 +42,10 @@ pub(crate) fn graph(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Result<Com
 }
 
 fn wait(reminder: &Reminder) -> Result<SignalDescriptor, NodeError> {
-    let descriptor = SignalDescriptor::new(format!("reminder-{}", invocation_id()?)).with("kind", "reminder");
+    // A signal wakes it early, and says nothing.
+    let descriptor = SignalDescriptor::new(format!("reminder-{}", invocation_id()?))
+        .with("kind", "reminder")
+        .with("accepts", json!({ "type": "object", "properties": {} }));
     match (reminder.at.as_str(), reminder.after.as_str()) {
         (at, "") if !at.is_empty() => Ok(descriptor.with("wake_at", at)),
         ("", after) if !after.is_empty() => Ok(descriptor.with("wake_after", after)),

@@ -68,6 +68,6 @@ pub use observe::{
 };
 pub use run::{
     AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
-    Resume, Suspended, Upgrade, cancellation, save_session, suspend, suspend_and_rerun,
+    Resume, Suspended, Upgrade, admit_answer, cancellation, save_session, suspend, suspend_and_rerun,
 };
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

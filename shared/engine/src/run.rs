@@ -1,6 +1,7 @@
 //! Running a graph: `invoke`, suspension and resume (graph-engine §3, sessions §6, suspension §3 to §8).
 
 mod accepted;
+mod answer;
 mod attempts;
 mod batched;
 mod branches;
@@ -24,6 +25,7 @@ mod slot;
 mod upgrade;
 mod walk;
 
+pub use answer::admit_answer;
 pub(crate) use attempts::Attempts;
 pub use batched::BatchedSaves;
 pub use cancellation::{CancellationWatch, cancellation};

@@ -38,6 +38,7 @@ impl Harness {
     /// `graph_unknown`, and what the turn would be refused with before any node runs.
     pub async fn accept(&self, transmission: Transmission) -> Result<PausedInvocation, TurnError> {
         let graph = self.graphs().get(&transmission.graph)?;
+        graph.check_inputs(&transmission.state)?;
         let session_id = self.session_of(&transmission);
         let Transmission { state, metadata, invocation_id, correlation_id, .. } = transmission;
         self.engine().admit(graph, session_id.as_ref(), &state, &metadata).await?;

@@ -4,6 +4,7 @@
 //! that decides claims the pause on the same condition, with all answers as the payload: of two that come together one
 //! finds the other's, so that exactly one of them decides.
 
+use dormouse_engine::admit_answer;
 use dormouse_ports::{
     Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation, RESOLUTION,
     SignalId,
@@ -60,7 +61,8 @@ impl Harness {
             return Ok(Gathered::Told(accepted(paused, part, true)));
         }
         let known = fan_in.answers.len();
-        let answer = PartAnswer { part: part.clone(), payload: delivery.payload.clone(), at: self.now() };
+        let payload = admit_answer(&paused, delivery.payload.clone())?;
+        let answer = PartAnswer { part: part.clone(), payload, at: self.now() };
         let with_it = fan_in.with(answer.clone());
         if with_it.decision().is_some() {
             return Ok(Gathered::Claims(Bid { payload: with_it.payload(), answered: Some(known) }));
@@ -104,6 +106,7 @@ impl Harness {
             return Err(TurnError::new(Category::RequestInvalid, message).of(&invocation_id));
         };
         payload.shift_remove(RESOLUTION);
+        let payload = admit_answer(paused, payload).map_err(|error| TurnError::from(error).of(&invocation_id))?;
         let answer = PartAnswer { part: part.to_owned(), payload, at: self.now() };
         let (known, with_it) = (fan_in.answers.len(), fan_in.clone().with(answer.clone()));
         self.check_fit(paused, with_it.payload()).map_err(|error| error.of(&invocation_id))?;

@@ -20,6 +20,7 @@ impl Harness {
         carry: Option<Carry>,
     ) -> Result<TurnOutcome, TurnError> {
         let graph = self.graphs().get(&transmission.graph)?.clone();
+        graph.check_inputs(&transmission.state)?;
         let given = transmission.invocation_id.clone();
         if let Some(id) = &given
             && let Some(earlier) = self.earlier_answer(id, graph.name()).await?

@@ -9,6 +9,7 @@
 //! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"` or `"escalate"`, and `to` (a name; optional for `remind`), are told on the bus; the last step, and only it, has a `then` as of `timeout` |
 //! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
 //! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload |
+//! | `accepts`, `into` | a JSON Schema; the name of a state field | what an answer may say and where it goes: [`AnswerRule`](dormouse_ports::AnswerRule). A pause without them accepts everything |
 //!
 //! What `resume` holds is laid over the state together with `"dormouse_resolution": "timed_out"`, where the graph declares
 //! a field of that name: a default that says no can be told from somebody who says no (`"signalled"`). A passed step of the

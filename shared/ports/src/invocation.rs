@@ -11,7 +11,8 @@ pub struct SignalDescriptor {
     /// The correlation token, chosen by the node.
     pub signal_id: SignalId,
     /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines`
-    /// and `event` ask the harness for a wake-up, `expects` for several signals; all others are opaque.
+    /// and `event` ask the harness for a wake-up, `expects` for several signals; `accepts` and `into` say what the answer
+    /// may say ([`AnswerRule`](crate::AnswerRule)). All others are opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map>,
 }

@@ -32,6 +32,7 @@
 
 #![warn(missing_docs)]
 
+mod answer;
 mod bus;
 mod category;
 mod checkpoint;
@@ -49,6 +50,7 @@ mod signal;
 mod store;
 mod subscription;
 
+pub use answer::{AnswerRule, ValueSchema};
 pub use bus::{BusError, Event, EventBus};
 pub use category::Category;
 pub use checkpoint::{

@@ -5,7 +5,7 @@ use dormouse_ports::Checkpointer;
 use indexmap::IndexMap;
 
 use super::compile;
-use super::compiled::{Checkpoints, CompiledGraph, Work};
+use super::compiled::{CompiledGraph, Policies, Work};
 use super::{FanOut, Migrate, Migrations, ParallelBranches, Projection, SessionPolicy};
 use crate::node::{Middleware, Node, Route, Target};
 use crate::{EngineError, NodeError, State, StateSchema, Update};
@@ -19,9 +19,7 @@ pub struct GraphBuilder {
     pub(super) nodes: IndexMap<Arc<str>, Draft>,
     pub(super) edges: Vec<(Arc<str>, DraftEdge)>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
-    pub(super) sessions: Option<SessionPolicy>,
-    pub(super) checkpoints: Checkpoints,
-    pub(super) upgrade: UpgradePolicy,
+    pub(super) policies: Policies,
 }
 
 /// What becomes of a pause when the shape of its graph ([`CompiledGraph::digest`]) is another one by the time that it is
@@ -66,9 +64,7 @@ impl GraphBuilder {
             nodes: IndexMap::new(),
             edges: Vec::new(),
             middleware: Vec::new(),
-            sessions: None,
-            checkpoints: Checkpoints::default(),
-            upgrade: UpgradePolicy::default(),
+            policies: Policies::default(),
         }
     }
 
@@ -148,33 +144,40 @@ impl GraphBuilder {
 
     /// Registers session persistence.
     pub fn sessions(mut self, policy: SessionPolicy) -> Self {
-        self.sessions = Some(policy);
+        self.policies.sessions = Some(policy);
         self
     }
 
     /// Saves progress with `checkpointer` at every completed node, for invocations of this graph as the outermost one
     /// (pipeline-utilities §10.1.1). Without it nothing is saved; inside of another graph it has no effect.
     pub fn checkpointer(mut self, checkpointer: Arc<dyn Checkpointer>) -> Self {
-        self.checkpoints.checkpointer = Some(checkpointer);
+        self.policies.checkpoints.checkpointer = Some(checkpointer);
         self
     }
 
     /// Registers a migration of stored state, from one schema version to another, for checkpoints and pauses of this
     /// graph (pipeline-utilities §10.12.1). Those of sessions are registered with [`SessionPolicy::migration`].
     pub fn migration(mut self, from: &str, to: &str, migrate: Migrate) -> Self {
-        self.checkpoints.migrations = std::mem::take(&mut self.checkpoints.migrations).with(from, to, migrate);
+        self.policies.checkpoints.migrations = std::mem::take(&mut self.policies.checkpoints.migrations).with(from, to, migrate);
         self
     }
 
     /// Registers `migrations` in place of those registered before.
     pub fn migrations(mut self, migrations: Migrations) -> Self {
-        self.checkpoints.migrations = migrations;
+        self.policies.checkpoints.migrations = migrations;
         self
     }
 
     /// Declares what becomes of its pauses when it has changed since; without, [`UpgradePolicy::Migrate`].
     pub fn upgrade(mut self, policy: UpgradePolicy) -> Self {
-        self.upgrade = policy;
+        self.policies.upgrade = policy;
+        self
+    }
+
+    /// Declares which fields of the state a request may set when it begins a turn. Without this declaration it may set
+    /// every field, those among them that only nodes and answers should write.
+    pub fn inputs(mut self, fields: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        self.policies.inputs = Some(fields.into_iter().map(Into::into).collect());
         self
     }
 

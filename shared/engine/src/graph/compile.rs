@@ -16,6 +16,7 @@ use crate::{EngineError, StateSchema};
 
 pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
     check_schema(&draft.schema)?;
+    check_inputs(&draft)?;
     let entry = draft
         .entry
         .clone()
@@ -32,7 +33,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     Ok(CompiledGraph::new(
         (draft.name, draft.schema),
         (entry_index, nodes),
-        (draft.sessions, draft.checkpoints, draft.upgrade),
+        draft.policies,
         warnings,
     ))
 }
@@ -48,6 +49,17 @@ fn check_schema(schema: &StateSchema) -> Result<(), EngineError> {
         }
     }
     Ok(())
+}
+
+fn check_inputs(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let mut inputs = draft.policies.inputs.iter().flatten();
+    match inputs.find(|input| !draft.schema.declares(input)) {
+        Some(input) => {
+            let message = format!("graph `{}` takes `{input}`, which is no field of its state", draft.name);
+            Err(refuse(Category::StateValidationError, message))
+        }
+        None => Ok(()),
+    }
 }
 
 type Edges = IndexMap<Arc<str>, DraftEdge>;
@@ -125,7 +137,7 @@ fn check_projections(draft: &GraphBuilder) -> Result<Vec<String>, EngineError> {
 
 /// Ambiguity is found here rather than when a record of an old version comes (pipeline-utilities §10.12.2).
 fn check_migrations(draft: &GraphBuilder) -> Result<(), EngineError> {
-    let migrations = &draft.checkpoints.migrations;
+    let migrations = &draft.policies.checkpoints.migrations;
     migrations.check_pairs(Migrated::Checkpoint)?;
     migrations.check_chains(Migrated::Checkpoint, draft.schema.version())
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_ports::Checkpointer;
+use dormouse_ports::{Category, Checkpointer, Map};
 use indexmap::IndexMap;
 
 use super::compile::digest;
@@ -20,12 +20,21 @@ pub struct CompiledGraph {
     schema: StateSchema,
     entry: usize,
     nodes: IndexMap<Arc<str>, CompiledNode>,
-    sessions: Option<SessionPolicy>,
-    checkpoints: Checkpoints,
-    upgrade: UpgradePolicy,
+    policies: Policies,
     warnings: Vec<String>,
     pub(crate) observers: Observers,
     pub(crate) deliveries: Deliveries,
+}
+
+/// What a graph declares beside its nodes, edges and fields.
+#[derive(Default)]
+pub(super) struct Policies {
+    /// How sessions are persisted, if they are.
+    pub(super) sessions: Option<SessionPolicy>,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) upgrade: UpgradePolicy,
+    /// The fields that a request may set; every field when absent.
+    pub(super) inputs: Option<Vec<Arc<str>>>,
 }
 
 /// What was registered for stored progress.
@@ -92,7 +101,7 @@ impl CompiledGraph {
     pub(super) fn new(
         (name, schema): (Arc<str>, StateSchema),
         (entry, nodes): (usize, IndexMap<Arc<str>, CompiledNode>),
-        (sessions, checkpoints, upgrade): (Option<SessionPolicy>, Checkpoints, UpgradePolicy),
+        policies: Policies,
         warnings: Vec<String>,
     ) -> Self {
         let entry_node = nodes.get_index(entry).map_or_else(|| "".into(), |(name, _)| name.clone());
@@ -102,9 +111,7 @@ impl CompiledGraph {
             schema,
             entry,
             nodes,
-            sessions,
-            checkpoints,
-            upgrade,
+            policies,
             warnings,
             observers: Observers::default(),
             deliveries: Deliveries::default(),
@@ -128,22 +135,36 @@ impl CompiledGraph {
 
     /// How it persists sessions, if it does.
     pub fn sessions(&self) -> Option<&SessionPolicy> {
-        self.sessions.as_ref()
+        self.policies.sessions.as_ref()
     }
 
     /// What becomes of its pauses when it has changed since.
     pub fn upgrade_policy(&self) -> UpgradePolicy {
-        self.upgrade
+        self.policies.upgrade
+    }
+
+    /// Whether a request may begin a turn with `state`.
+    ///
+    /// # Errors
+    /// `state_validation_error`, when it sets a field that the graph does not declare as an
+    /// [input](super::GraphBuilder::inputs).
+    pub fn check_inputs(&self, state: &Map) -> Result<(), EngineError> {
+        let Some(inputs) = &self.policies.inputs else { return Ok(()) };
+        let is_input = |field: &str| inputs.iter().any(|input| **input == *field);
+        let Some(field) = state.keys().find(|field| !is_input(field)) else { return Ok(()) };
+        let (name, inputs) = (self.name(), inputs.join("`, `"));
+        let message = format!("field `{field}` cannot be set by a request; graph `{name}` takes `{inputs}`");
+        Err(EngineError::new(Category::StateValidationError, message))
     }
 
     /// Where its progress is saved, if it is.
     pub fn checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
-        self.checkpoints.checkpointer.as_ref()
+        self.policies.checkpoints.checkpointer.as_ref()
     }
 
     /// The migrations of its checkpoints and pauses.
     pub(crate) fn migrations(&self) -> &Migrations {
-        &self.checkpoints.migrations
+        &self.policies.checkpoints.migrations
     }
 
     /// Whether a pause of the schema version `version` can go on.

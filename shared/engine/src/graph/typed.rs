@@ -137,6 +137,12 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
         self.part(move |graph| graph.upgrade(policy))
     }
 
+    /// Declares which fields a request may set when it begins a turn; see [`GraphBuilder::inputs`].
+    pub fn inputs<'f>(self, fields: impl IntoIterator<Item = &'f str>) -> Self {
+        let fields: Vec<Arc<str>> = fields.into_iter().map(Arc::from).collect();
+        self.part(move |graph| graph.inputs(fields))
+    }
+
     /// Checks the graph and makes it executable.
     ///
     /// # Errors

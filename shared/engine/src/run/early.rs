@@ -6,6 +6,7 @@ use dormouse_ports::{
     BufferedSignal, EarlySignal, FanIn, Map, PartAnswer, PausedInvocation, SignalRecord, SignalState, StoreError,
 };
 
+use super::answer::admit_answer;
 use super::engine::Engine;
 use crate::CompiledGraph;
 
@@ -36,7 +37,8 @@ pub(super) async fn take_up(
         let answer = PartAnswer { part, payload: signal.payload.clone(), at: signal.received_at };
         let with_it = fan_in.clone().with(answer);
         // What does not fit is consumed all the same: whoever sent it was told that it is kept, and may send another.
-        match graph.takes(paused, &with_it.payload()) {
+        let fits = admit_answer(paused, signal.payload.clone()).and_then(|_| graph.takes(paused, &with_it.payload()));
+        match fits {
             Ok(()) => fan_in = with_it,
             Err(error) => tracing::warn!(%signal_id, reason = error.message(), "an early signal was dropped"),
         }

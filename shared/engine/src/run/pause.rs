@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, CommitError, Due, DueAction, EarlySignal, FanIn, InvocationLimits, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, SuspendFrom, limits,
+    AnswerRule, Category, Claim, CommitError, Due, DueAction, EarlySignal, FanIn, InvocationLimits, InvocationRecord,
+    InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor, SuspendFrom, limits,
 };
 use jiff::Timestamp;
 
@@ -85,9 +85,7 @@ fn describe(
     };
     let wake = engine.ports().planner.plan(&pause.descriptor, now).map_err(unfit)?;
     let fan_in = engine.ports().planner.expects(&pause.descriptor).map_err(unfit)?;
-    if let Some(field) = fan_in.as_ref().and_then(|fan_in| undeclared(fan_in, pause)) {
-        return Err(unfit(format!("the state has no field `{field}` to receive the answers")));
-    }
+    check_receivers(fan_in.as_ref(), &pause.descriptor, pause).map_err(unfit)?;
     let previous = before.previous.as_deref();
     let self_wakes = self_wakes(wake.due.as_ref(), now, previous.map_or(0, |previous| previous.self_wakes));
     let generation = previous.map_or(0, |previous| previous.generation) + 1;
@@ -123,10 +121,18 @@ fn describe(
     })
 }
 
-/// The field that is to receive the answers, where the innermost graph has none of that name: they would be lost.
-fn undeclared<'f>(fan_in: &'f FanIn, pause: &Pause) -> Option<&'f str> {
-    let known = pause.states.last().is_some_and(|state| state.get(&fan_in.into).is_some());
-    (!known).then_some(&fan_in.into)
+/// Refuses a wait whose answer names a field that the innermost graph does not have: what it carries would be lost.
+fn check_receivers(fan_in: Option<&FanIn>, descriptor: &SignalDescriptor, pause: &Pause) -> Result<(), String> {
+    let rule = AnswerRule::of(descriptor)?;
+    let receivers: Vec<&str> = match fan_in {
+        Some(fan_in) => vec![fan_in.into.as_str()],
+        None => rule.fields().collect(),
+    };
+    let is_known = |field: &&str| pause.states.last().is_some_and(|state| state.get(field).is_some());
+    match receivers.into_iter().find(|field| !is_known(field)) {
+        Some(field) => Err(format!("the state has no field `{field}` to receive the answer")),
+        None => Ok(()),
+    }
 }
 
 /// How many pauses in a row wake by themselves at once, with one that wakes at `due`.

@@ -8,6 +8,7 @@ use dormouse_ports::{
     StoredList,
 };
 
+use super::answer;
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, registered};
 use super::finish::completed;
 use super::pause::{self, Before};
@@ -114,6 +115,9 @@ pub(super) fn prepare(
     upgrade::admit(graph, paused)?;
     let mut paused = restored(graph, paused)?;
     let resolution = Resolution::of(&payload);
+    // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
+    let is_answer = resolution == Resolution::Signalled && paused.fan_in.is_none();
+    let payload = if is_answer { answer::placed(&paused, payload)? } else { payload };
     let payload = resolution.mark(payload);
     paused.resolution = Some(resolution);
     let innermost = innermost(graph, &paused)?;
