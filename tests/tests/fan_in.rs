@@ -312,7 +312,7 @@ async fn a_wait_that_cannot_be_arranged_is_refused_before_anything_is_written() 
     let many: Map = (0..26).map(|part| (format!("p{part}"), json!({}))).collect();
     for (expects, reason) in [
         (json!({ "parts": many, "into": "votes" }), "names 26 signals, and must name 1 to 25"),
-        (json!({ "parts": { "a": {} } }), "the state has no field `fan_in` to receive the answers"),
+        (json!({ "parts": { "a": {} } }), "the state has no field `fan_in` to receive the answer"),
     ] {
         let scene = Scene::of(asking(&expects, None));
         let TurnOutcome::Errored(error) = scene.begin().await else { panic!("it sleeps") };

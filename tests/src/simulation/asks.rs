@@ -30,7 +30,7 @@ pub(crate) enum Ask {
     /// Say something to a task that it did not ask for.
     Interrupt { key: String, task: String, words: String },
     /// Go on with this; or where several are asked, this is what one of them says.
-    Answer { key: String, task: String, part: Option<&'static str>, payload: Map },
+    Answer { key: String, task: String, part: Option<&'static str>, payload: Map, fits: bool },
     /// Do not.
     Cancel { key: String, task: String },
     /// How is it going?
@@ -59,7 +59,7 @@ impl fmt::Display for Ask {
             Self::Submit { key, session, graph, .. } => write!(f, "task {key} of {graph} in {session}"),
             Self::Say { key, session, words } => write!(f, "message {key} in {session}: {words}"),
             Self::Interrupt { key, task, words } => write!(f, "interruption {key} of {task}: {words}"),
-            Self::Answer { key, task, part, payload } => {
+            Self::Answer { key, task, part, payload, .. } => {
                 let of = part.map(|part| format!(" of {part}")).unwrap_or_default();
                 write!(f, "answer {key} to {task}{of}: {}", Value::Object(payload.clone()))
             }

@@ -78,7 +78,7 @@ impl Clients {
                 let part = (task.as_str().into(), 1, (*part).to_owned());
                 self.sent_for.entry(part).or_default().push(payload.clone());
             }
-            Wish::Ask(Ask::Answer { task, part: None, payload, .. }) => self.sent_to_task(task, payload),
+            Wish::Ask(Ask::Answer { task, part: None, payload, fits: true, .. }) => self.sent_to_task(task, payload),
             Wish::Turn { .. }
             | Wish::Ask(_)
             | Wish::Message { .. }
@@ -131,7 +131,8 @@ impl Clients {
                 self.wish(later(chance), Wish::Event { signal_id, payload });
             }
             76..92 => {
-                self.wish(later(chance), callback(told, misfit(told.graph), false));
+                let at = later(chance);
+                self.wish(at, callback(told, misfit(told.graph, chance), false));
                 self.call_back(told, later(chance));
             }
             _ => {}

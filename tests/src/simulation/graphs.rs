@@ -37,7 +37,7 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
         }),
         pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
         pausing("ladder", desk, |name| wait(name).with("deadlines", ladder())),
-        pausing(JURY, desk, |name| wait(name).with("expects", jury()).with("deadlines", ladder())),
+        pausing(JURY, desk, |name| wait(name).with("accepts", vote()).with("expects", jury()).with("deadlines", ladder())),
         twice("twice", desk, |name, pause| wait(&format!("{name}-{pause}"))),
         twice("again", desk, |name, _| wait(name)),
         shaky(desk),
@@ -67,7 +67,17 @@ pub(crate) fn signal_of(invocation: &str) -> String {
 }
 
 fn wait(name: &str) -> SignalDescriptor {
-    SignalDescriptor::new(signal_of(name))
+    SignalDescriptor::new(signal_of(name)).with("accepts", accepted(json!({ "answer": { "type": "string" } })))
+}
+
+/// Answers with `properties`, of which `answer` must be there.
+fn accepted(properties: Value) -> Value {
+    json!({ "type": "object", "properties": properties, "required": ["answer"] })
+}
+
+/// What one of the jury may say.
+fn vote() -> Value {
+    accepted(json!({ "answer": { "type": "string" }, "veto": { "type": "boolean" } }))
 }
 
 /// An event that never comes; its rule must be there all the same, as long as somebody waits.

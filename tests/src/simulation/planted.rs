@@ -39,6 +39,8 @@ pub enum PlantedBug {
     TakeOverNothing,
     /// A pause does not look whether its signal is there already.
     OverlookSignal,
+    /// A pause does not keep what it accepts.
+    ForgetRule,
     /// A signal that nobody waits for is acknowledged and not kept.
     LoseSignal,
     /// Session and pause are written one after the other.
@@ -105,7 +107,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -118,6 +120,7 @@ impl PlantedBug {
         Self::ReplacePayload,
         Self::TakeOverNothing,
         Self::OverlookSignal,
+        Self::ForgetRule,
         Self::LoseSignal,
         Self::TearSuspend,
         Self::SwapWrites,

@@ -257,21 +257,29 @@ pub(crate) fn answer(graph: &str, token: &str) -> Map {
     let answer = match graph {
         EXPENSE_APPROVAL => json!({ "decision": "approved", "decided_by": token }),
         EXPORT_JOB => json!({ "status": "succeeded", "url": token }),
-        REMINDER => json!({ "text": token }),
+        REMINDER => json!({}),
         "chat" => json!({ "allowed": true }),
         _ => json!({ "answer": token }),
     };
     crate::map(answer)
 }
 
-/// What does not fit the state of `graph`.
-pub(crate) fn misfit(graph: &str) -> Map {
-    let misfit = match graph {
+/// An answer that no pause of `graph` accepts: it breaks a type, or sets more than was asked for.
+pub(crate) fn misfit(graph: &str, chance: &mut fastrand::Rng) -> Map {
+    let wrong_type = match graph {
         EXPENSE_APPROVAL => json!({ "decided_by": 1 }),
         EXPORT_JOB => json!({ "url": 1 }),
         REMINDER => json!({ "text": 1 }),
         "chat" => json!({ "allowed": "perhaps" }),
         _ => json!({ "answer": 1 }),
     };
-    crate::map(misfit)
+    let overreach = match graph {
+        EXPENSE_APPROVAL => json!({ "decision": "approved", "decided_by": "Mallory", "amount_cents": 1 }),
+        // What an event carries beside is dropped.
+        EXPORT_JOB | "ask" | "lenient" => return crate::map(wrong_type),
+        REMINDER => json!({ "reminded_at": "never" }),
+        "chat" => json!({ "allowed": true, "messages": [] }),
+        _ => json!({ "answer": "forged", "answers": ["forged"] }),
+    };
+    crate::map(if chance.bool() { wrong_type } else { overreach })
 }

@@ -122,7 +122,8 @@ impl Clients {
             return self.poll(id, soon, chance);
         }
         for _ in 0..if chance.u8(..6) == 0 { 2 } else { 1 } {
-            let payload = if chance.u8(..8) == 0 { misfit(graph) } else { self.answer(graph) };
+            let fits = chance.u8(..8) > 0;
+            let payload = if fits { self.answer(graph) } else { misfit(graph, chance) };
             match chance.u8(..6) {
                 0 if !["twice", CHAT].contains(&graph) => {
                     let (signal_id, payload) = (signal_of(id), answer(graph, &self.key()));
@@ -130,7 +131,7 @@ impl Clients {
                 }
                 _ => {
                     let key = self.key();
-                    self.ask(soon, Ask::Answer { key, task: id.to_owned(), part: None, payload });
+                    self.ask(soon, Ask::Answer { key, task: id.to_owned(), part: None, payload, fits });
                 }
             }
         }
@@ -142,7 +143,7 @@ impl Clients {
             for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
                 let (key, payload) = (self.key(), self.vote_of_one(chance.u8(..6) == 0));
                 let due = soon + Duration::from_millis(chance.u64(0..2_000));
-                self.ask(due, Ask::Answer { key, task: task.to_owned(), part: Some(part), payload });
+                self.ask(due, Ask::Answer { key, task: task.to_owned(), part: Some(part), payload, fits: true });
             }
         }
     }

@@ -127,9 +127,7 @@ impl Judge<'_> {
             (Ask::Answer { task, part, .. }, "conflict") => {
                 self.has_moved(task) || part.is_some_and(|part| self.has_answered(task, part))
             }
-            (Ask::Answer { payload, .. }, "invalid_request") => {
-                payload.values().any(|value| value.is_number() || value == "perhaps")
-            }
+            (Ask::Answer { fits, .. }, "invalid_request") => !fits,
             (Ask::Cancel { task, .. }, "invalid_state_transition") => published
                 .task(task)
                 .is_some_and(|task| task.status.is_terminal() && task.status != TaskStatus::Canceled),

@@ -81,6 +81,12 @@ impl LyingStore {
             journal.appends.iter_mut().for_each(|append| append.fed.clear());
         }
         commit.journal = journal;
+        if self.has(PlantedBug::ForgetRule)
+            && let Some(InvocationWrite::Suspend { paused, .. }) = &mut commit.invocation
+            && let Some(metadata) = &mut paused.descriptor.metadata
+        {
+            metadata.shift_remove("accepts");
+        }
         if self.has(PlantedBug::NoteBlindly)
             && let Some(InvocationWrite::Answer { paused, .. }) = &mut commit.invocation
             && let Ok(Some(record)) = self.inner.load_invocation(&paused.invocation_id).await
