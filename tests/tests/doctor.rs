@@ -20,11 +20,18 @@ use serde_json::json;
 
 /// Waits for signal `s` at `node`, for a day at most, and then for nothing any more.
 fn waiting_in(node: &str, version: &str, nodes: &[&str]) -> GraphBuilder {
+    let accepted = json!({ "type": "object", "properties": { "answer": { "type": "integer" } } });
+    let wait = SignalDescriptor::new("s").with("timeout", json!({ "after": "P1D", "then": "fail" }));
+    waiting_for(wait.with("accepts", accepted), node, version, nodes)
+}
+
+fn waiting_for(wait: SignalDescriptor, node: &str, version: &str, nodes: &[&str]) -> GraphBuilder {
     let schema = StateSchema::new().with_version(version).field("answer", Field::new(FieldType::Int, 0));
-    let wait = || SignalDescriptor::new("s").with("timeout", json!({ "after": "P1D", "then": "fail" }));
-    let mut graph = GraphBuilder::new("waiting", schema)
-        .entry(node)
-        .function(node, move |_: State| async move { Err(suspend(wait()).await) });
+    let wait = Arc::new(wait);
+    let mut graph = GraphBuilder::new("waiting", schema).entry(node).function(node, move |_: State| {
+        let wait = (*wait).clone();
+        async move { Err(suspend(wait).await) }
+    });
     let mut last = node;
     for node in nodes {
         graph = graph.function(*node, |_: State| async { Ok::<_, NodeError>(Update::none()) }).edge(last, *node);
@@ -48,8 +55,12 @@ struct Scene {
 
 /// An invocation `i` that sleeps, and whose wake-up a sweep has seen to.
 async fn asleep() -> Scene {
+    asleep_in(waiting("1", &[])).await
+}
+
+async fn asleep_in(graph: Arc<CompiledGraph>) -> Scene {
     let stage = Stage::default();
-    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting("1", &[])]);
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [graph]);
     let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
     harness.sweep(SweepScope::Everything).await.unwrap();
@@ -97,6 +108,16 @@ async fn a_healthy_pause_says_for_what_and_until_when_it_waits() {
         scene.sentence().await,
         "it has slept for 3 h 1 min at node `wait` and waits for signal `s`; at 2026-01-02T00:00:00Z it ends as timed out"
     );
+}
+
+#[tokio::test]
+async fn a_pause_whose_answer_may_set_everything_is_named_and_is_no_trouble() {
+    let open = built(waiting_for(SignalDescriptor::new("s"), "wait", "1", &[]));
+    let scene = asleep_in(open).await;
+    assert_eq!(scene.findings().await, [Finding::Waiting, Finding::AcceptsEverything]);
+    assert!(!scene.diagnosis("i").await.unwrap().is_trouble());
+    let whole = built(waiting_for(SignalDescriptor::new("s").with("into", "answer"), "wait", "1", &[]));
+    assert_eq!(asleep_in(whole).await.findings().await, [Finding::Waiting]);
 }
 
 #[tokio::test]

@@ -16,7 +16,9 @@
 //! who has not answered. A message then says in its metadata which of them it is: `{"in_reply_to": name}`, or the part's
 //! signal id. The task goes on with the answer that decides; before that one it stays as it is.
 
-use dormouse_ports::{AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor};
+use dormouse_ports::{
+    AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor,
+};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::resource::{

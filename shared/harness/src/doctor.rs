@@ -5,8 +5,8 @@ mod rules;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation, SignalId,
-    SignalState, Until, Upkeep, limits,
+    AnswerRule, Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation,
+    SignalId, SignalState, Until, Upkeep, limits,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -58,6 +58,8 @@ pub enum Finding {
     RuleUnseen,
     /// Since it went to sleep, signals came for which nobody waits: one of them may have been meant for it.
     SignalsAstray,
+    /// The pause declares neither `accepts` nor `into`: its answer may set every field of the state.
+    AcceptsEverything,
     /// A turn of its session runs, or died a moment ago.
     SessionLeased,
     /// Its session is leased for longer than any turn may take: a clock is wrong.
@@ -85,6 +87,7 @@ impl Finding {
             | Self::ClaimHeld
             | Self::RuleUnseen
             | Self::SignalsAstray
+            | Self::AcceptsEverything
             | Self::SessionLeased
             | Self::GraphChanged => false,
             Self::ClaimExpired
@@ -122,6 +125,7 @@ impl Finding {
             | Self::SignalTaken
             | Self::RuleUnseen
             | Self::SignalsAstray
+            | Self::AcceptsEverything
             | Self::SessionLeased
             | Self::LeaseStuck
             | Self::GraphUnknown
@@ -211,6 +215,7 @@ impl Harness {
                 self.look_at_signal(&record.paused, &mut remarks).await?;
                 remarks.extend(rules.remark_on(&record.paused));
                 self.look_at_lease(&record.paused, &mut remarks).await?;
+                remarks.extend(look_at_answer(&record.paused));
                 if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
                     remarks.insert(0, remark(Finding::Waiting, waiting(&record.paused, self.now())));
                 }
@@ -400,6 +405,7 @@ impl Harness {
             | Finding::SignalTaken
             | Finding::RuleUnseen
             | Finding::SignalsAstray
+            | Finding::AcceptsEverything
             | Finding::SessionLeased
             | Finding::LeaseStuck
             | Finding::GraphUnknown
@@ -450,6 +456,18 @@ fn said(outcome: TurnOutcome) -> Result<String, TurnError> {
         }
         TurnOutcome::Errored(error) => Err(*error),
     }
+}
+
+/// Names a pause whose answer is not limited to what was asked. Answers of several parts go into one field.
+fn look_at_answer(paused: &PausedInvocation) -> Option<Remark> {
+    let rule = AnswerRule::of(&paused.descriptor).unwrap_or_default();
+    (rule.accepts_everything() && paused.fan_in.is_none()).then(|| {
+        let node = paused.suspended_at_node.join("/");
+        let sentence = format!(
+            "its answer may set every field of the state: let node `{node}` declare what it accepts (`accepts` or `into`)"
+        );
+        remark(Finding::AcceptsEverything, sentence)
+    })
 }
 
 fn remark(finding: Finding, sentence: String) -> Remark {

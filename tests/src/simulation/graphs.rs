@@ -37,7 +37,9 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
         }),
         pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
         pausing("ladder", desk, |name| wait(name).with("deadlines", ladder())),
-        pausing(JURY, desk, |name| wait(name).with("accepts", vote()).with("expects", jury()).with("deadlines", ladder())),
+        pausing(JURY, desk, |name| {
+            wait(name).with("accepts", vote()).with("expects", jury()).with("deadlines", ladder())
+        }),
         twice("twice", desk, |name, pause| wait(&format!("{name}-{pause}"))),
         twice("again", desk, |name, _| wait(name)),
         shaky(desk),

@@ -2,6 +2,7 @@
 //! answer is validated against the schema of its operation.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
+mod accepts;
 mod durable;
 mod events;
 mod idempotency;

@@ -8,7 +8,7 @@ use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts};
-use dormouse_ports::{Category, SignalDescriptor};
+use dormouse_ports::{Category, InvocationRecord, SignalDescriptor, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -72,6 +72,15 @@ impl World {
     /// Everything that is stored, to compare.
     pub(crate) fn written(&self) -> String {
         format!("{:?}", self.store)
+    }
+
+    /// What is stored of the invocation `id`.
+    pub(crate) async fn record(&self, id: &str) -> InvocationRecord {
+        self.store.load_invocation(&id.into()).await.expect("the store answers").expect("a record")
+    }
+
+    pub(crate) async fn is_unknown(&self, id: &str) -> bool {
+        self.store.load_invocation(&id.into()).await.expect("the store answers").is_none()
     }
 
     pub(crate) fn continuations(&self) -> usize {

@@ -158,7 +158,8 @@ impl GraphBuilder {
     /// Registers a migration of stored state, from one schema version to another, for checkpoints and pauses of this
     /// graph (pipeline-utilities §10.12.1). Those of sessions are registered with [`SessionPolicy::migration`].
     pub fn migration(mut self, from: &str, to: &str, migrate: Migrate) -> Self {
-        self.policies.checkpoints.migrations = std::mem::take(&mut self.policies.checkpoints.migrations).with(from, to, migrate);
+        self.policies.checkpoints.migrations =
+            std::mem::take(&mut self.policies.checkpoints.migrations).with(from, to, migrate);
         self
     }
 

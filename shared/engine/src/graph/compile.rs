@@ -30,12 +30,7 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     check_migrations(&draft)?;
     let nodes = assemble(draft.nodes, &edges, &draft.middleware);
     let entry_index = nodes.get_index_of(&entry).unwrap_or_default();
-    Ok(CompiledGraph::new(
-        (draft.name, draft.schema),
-        (entry_index, nodes),
-        draft.policies,
-        warnings,
-    ))
+    Ok(CompiledGraph::new((draft.name, draft.schema), (entry_index, nodes), draft.policies, warnings))
 }
 
 fn check_schema(schema: &StateSchema) -> Result<(), EngineError> {

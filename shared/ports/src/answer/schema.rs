@@ -3,17 +3,8 @@
 use serde_json::{Map, Number, Value};
 
 /// Keywords that describe a value to people and restrict nothing.
-const ANNOTATIONS: [&str; 9] = [
-    "$schema",
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "format",
-    "enumNames",
-    "$comment",
-];
+const ANNOTATIONS: [&str; 9] =
+    ["$schema", "title", "description", "default", "examples", "deprecated", "format", "enumNames", "$comment"];
 
 /// A JSON Schema with these keywords: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties` (a boolean),
 /// `items`, `minItems`, `maxItems`, `minLength`, `maxLength` (in characters), `minimum` and `maximum`. Annotations such as
@@ -136,7 +127,10 @@ impl ValueSchema {
             Value::Array(items) => {
                 self.count.check(path, items.len() as u64, "items")?;
                 let Some(schema) = &self.items else { return Ok(()) };
-                items.iter().enumerate().try_for_each(|(index, item)| schema.check_at(&format!("{path}[{index}]"), item))
+                items
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(index, item)| schema.check_at(&format!("{path}[{index}]"), item))
             }
             Value::Object(fields) => self.fields_at(&format!("{path}."), fields),
             Value::Null | Value::Bool(_) => Ok(()),
@@ -218,7 +212,9 @@ impl<T: PartialOrd + Copy + std::fmt::Display> Bounds<T> {
             (Some(least), _) if actual < least => {
                 Err(format!("field `{path}` must be at least {least}{unit}, not {actual}"))
             }
-            (_, Some(most)) if actual > most => Err(format!("field `{path}` must be at most {most}{unit}, not {actual}")),
+            (_, Some(most)) if actual > most => {
+                Err(format!("field `{path}` must be at most {most}{unit}, not {actual}"))
+            }
             (_, _) => Ok(()),
         }
     }
