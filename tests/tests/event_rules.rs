@@ -97,7 +97,8 @@ fn graph(name: &str, event: Option<&Value>) -> Arc<CompiledGraph> {
     let schema = StateSchema::new().field("answer", Field::new(FieldType::Str, ""));
     let graph = GraphBuilder::new(name, schema).entry("ask").function("ask", move |_: State| {
         let id = dormouse_engine::current().map(|identity| identity.invocation_id.to_string()).unwrap_or_default();
-        let wait = SignalDescriptor::new(id);
+        let accepted = json!({ "type": "object", "properties": { "answer": { "type": "string" } } });
+        let wait = SignalDescriptor::new(id).with("accepts", accepted);
         let wait = match &event {
             Some(event) => wait.with("event", event.clone()),
             None => wait,

@@ -57,7 +57,7 @@ fn find<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => fields.get(name).or_else(|| fields.values().find_map(|value| find(value, name))),
         Value::Array(items) => items.iter().find_map(|value| find(value, name)),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
 

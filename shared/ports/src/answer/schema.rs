@@ -225,9 +225,9 @@ fn types(path: &str, value: &Value) -> Result<Vec<Type>, String> {
         let known = Type::ALL.iter().find(|(name, _)| value.as_str() == Some(name));
         known.map(|(_, one)| *one).ok_or_else(|| format!("`{path}` must name a type of JSON, not {value}"))
     };
-    match value {
-        Value::Array(several) if !several.is_empty() => several.iter().map(one).collect(),
-        single => one(single).map(|one| vec![one]),
+    match value.as_array() {
+        Some(several) if !several.is_empty() => several.iter().map(one).collect(),
+        Some(_) | None => one(value).map(|one| vec![one]),
     }
 }
 
