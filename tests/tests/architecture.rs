@@ -7,13 +7,14 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// Which crates of ours each crate may import.
 const IMPORTS: &[(&str, &[&str])] = &[
-    ("dormouse-ports", &[]),
-    ("dormouse-protocol", &[]),
-    ("dormouse-engine", &["dormouse-ports"]),
-    ("dormouse-harness", &["dormouse-engine", "dormouse-ports"]),
+    ("dormouse-json", &[]),
+    ("dormouse-ports", &["dormouse-json"]),
+    ("dormouse-protocol", &["dormouse-json"]),
+    ("dormouse-engine", &["dormouse-json", "dormouse-ports"]),
+    ("dormouse-harness", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
     ("dormouse-api", &["dormouse-protocol", "dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
-    ("dormouse-aws", &["dormouse-ports"]),
+    ("dormouse-aws", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
@@ -25,6 +26,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-otel",
             "dormouse-harness",
             "dormouse-engine",
+            "dormouse-json",
             "dormouse-ports",
             "dormouse-aws",
         ],
@@ -39,6 +41,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-otel",
             "dormouse-harness",
             "dormouse-engine",
+            "dormouse-json",
             "dormouse-ports",
             "dormouse-aws",
         ],
@@ -53,8 +56,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
 const ABOVE_ALL: &[&str] = &["dormouse-tests", "dormouse-conformance", "dormouse-hello"];
 
 /// Crates that know no vendor, no transport and no async runtime, and the names that would betray it.
-const PURE: &[&str] =
-    &["dormouse-ports", "dormouse-protocol", "dormouse-engine", "dormouse-harness", "dormouse-api", "dormouse-app"];
+const PURE: &[&str] = &[
+    "dormouse-json",
+    "dormouse-ports",
+    "dormouse-protocol",
+    "dormouse-engine",
+    "dormouse-harness",
+    "dormouse-api",
+    "dormouse-app",
+];
 const IMPURE: &[&str] = &[
     "aws",
     "opentelemetry",

@@ -154,6 +154,36 @@ async fn a_state_is_bounded_whatever_the_store_would_take() {
     );
 }
 
+/// What nodes make of what they were given is looked at before it is written: what cannot be read again is not.
+#[tokio::test]
+async fn a_state_that_could_not_be_read_again_is_not_written() {
+    let wraps = GraphBuilder::new("wraps", StateSchema::new().field("note", Field::new(FieldType::Any, json!(null))))
+        .entry("wrap")
+        .function("wrap", async |state: State| {
+            let levels = state.get("note").and_then(serde_json::Value::as_u64).unwrap_or_default();
+            Ok(Update::none().with("note", (0..levels).fold(json!(0), |inner, _| json!([inner]))))
+        })
+        .function("ask", async |_: State| Err(suspend(SignalDescriptor::new("s")).await))
+        .edge("wrap", "ask")
+        .edge("ask", END);
+    let stage = Stage::default();
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [Arc::new(wraps.compile().unwrap())]);
+    let begin = |id: &str, levels: u64| {
+        let start = Transmission::start("wraps", map(json!({ "note": levels })));
+        worker.turn(Transmission { invocation_id: Some(id.into()), ..start })
+    };
+    let before = format!("{:?}", stage.store);
+    let outcome = begin("deep", 80).await.outcome;
+    let sentence = "the paused state: the JSON is nested deeper than 80 levels";
+    refused(outcome, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
+    assert_eq!(format!("{:?}", stage.store), before);
+    assert!(matches!(begin("flat", 79).await.outcome, TurnOutcome::Suspended(_)));
+    let deep = (0..64).fold(json!(0), |inner, _| json!([inner]));
+    let sent = worker.turn(Transmission::signal("s", map(json!({ "note": deep })))).await.outcome;
+    let sentence = "the payload: the JSON is nested deeper than 64 levels";
+    refused(sent, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
+}
+
 #[tokio::test]
 async fn metadata_and_id_of_a_signal_are_bounded() {
     let large = SignalDescriptor::new("s").with("note", "x".repeat(limits::METADATA));

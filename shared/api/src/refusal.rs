@@ -23,6 +23,7 @@ pub(crate) fn store(error: StoreError) -> ProtocolError {
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store does not answer").retry_after(SOON)
         }
         StoreError::TooLarge { limit, .. } => ProtocolError::too_large(limit),
+        StoreError::TooComplex { excess, .. } => ProtocolError::too_complex(excess),
         StoreError::LeaseHeld { .. } => busy(),
         StoreError::Denied(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => internal(&error),
     }

@@ -6,6 +6,7 @@ use dormouse_engine::{Carry, CompiledGraph, Invocation};
 use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
 
 use crate::harness::Budget;
+use crate::signal::bounded;
 use crate::{Harness, Mode, Transmission, TurnError, TurnOutcome};
 
 impl Harness {
@@ -21,6 +22,7 @@ impl Harness {
     ) -> Result<TurnOutcome, TurnError> {
         let graph = self.graphs().get(&transmission.graph)?.clone();
         graph.check_inputs(&transmission.state)?;
+        bounded("the state", &transmission.state)?;
         let given = transmission.invocation_id.clone();
         if let Some(id) = &given
             && let Some(earlier) = self.earlier_answer(id, graph.name()).await?

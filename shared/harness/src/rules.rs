@@ -165,6 +165,7 @@ impl Harness {
             StoreError::Unavailable(_)
             | StoreError::Corrupt(_)
             | StoreError::TooLarge { .. }
+            | StoreError::TooComplex { .. }
             | StoreError::LeaseHeld { .. }
             | StoreError::Invalid(_) => SubscriptionError::Unavailable(error.to_string()),
         })

@@ -53,6 +53,7 @@ impl Harness {
     }
 
     fn check_size(&self, payload: &Map) -> Result<(), TurnError> {
+        bounded("the payload", payload)?;
         let unreadable = |error: serde_json::Error| TurnError::new(Category::RequestInvalid, error.to_string());
         let (size, limit) = (serde_json::to_vec(payload).map_err(unreadable)?.len(), self.config().signal_payload);
         if size <= limit {
@@ -391,6 +392,12 @@ pub(crate) fn subscription_to(paused: &PausedInvocation) -> Subscription {
     }
 }
 
+/// Refuses what is nested too deeply to be read again, or has too many values; `what` says what it is.
+pub(crate) fn bounded(what: &str, given: &Map) -> Result<(), TurnError> {
+    dormouse_json::measure_object(given, dormouse_json::ENTRY)
+        .map_err(|excess| TurnError::new(Category::RequestTooLarge, format!("{what}: {excess}")))
+}
+
 pub(crate) fn store_failed(error: StoreError) -> TurnError {
     let (category, bucket) = match &error {
         StoreError::Unavailable(_) | StoreError::LeaseHeld { .. } => {
@@ -399,7 +406,9 @@ pub(crate) fn store_failed(error: StoreError) -> TurnError {
         StoreError::Denied(_) | StoreError::Corrupt(_) => {
             (Category::SuspensionPersistenceFailed, Bucket::SessionTerminating)
         }
-        StoreError::TooLarge { .. } => (Category::RequestTooLarge, Bucket::UserCorrectable),
+        StoreError::TooLarge { .. } | StoreError::TooComplex { .. } => {
+            (Category::RequestTooLarge, Bucket::UserCorrectable)
+        }
         StoreError::Invalid(_) => (Category::RequestInvalid, Bucket::UserCorrectable),
     };
     TurnError { bucket, ..TurnError::new(category, error.to_string()) }

@@ -1,5 +1,6 @@
 //! Reads bodies and ids. Whoever sent something wrong is told what, where, and what it should be.
 
+use dormouse_json::{Excess, ReadError};
 use dormouse_ports::limits::ID;
 use dormouse_ports::{Category, Map};
 use serde::de::DeserializeOwned;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::HttpRequest;
 use crate::refusal::Refusal;
 
-/// The body of `request` as a JSON object of at most `limit` bytes; an empty body is an empty object.
+/// The body of `request` as a JSON object of at most `limit` bytes within the [bounds](dormouse_json::ENTRY) of what comes in; an empty body is an empty object.
 pub(crate) fn object(request: &HttpRequest, limit: usize) -> Result<Map, Refusal> {
     let size = request.body.len();
     if size > limit {
@@ -23,10 +24,14 @@ pub(crate) fn object(request: &HttpRequest, limit: usize) -> Result<Map, Refusal
     }
     let text = std::str::from_utf8(&request.body)
         .map_err(|error| Refusal::invalid(format!("the body is no UTF-8 from byte {} on", error.valid_up_to())))?;
-    match serde_json::from_str(text) {
+    match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(Refusal::invalid(format!("the body must be a JSON object, not {}", kind(&other)))),
-        Err(error) => Err(Refusal::invalid(format!("the body is no JSON: {error}"))),
+        Err(ReadError::Excess(excess @ Excess::Depth(_))) => Err(Refusal::invalid(format!("the body: {excess}"))),
+        Err(ReadError::Excess(excess @ Excess::Values(_))) => {
+            Err(Refusal::new(Category::RequestTooLarge, format!("the body: {excess}")))
+        }
+        Err(ReadError::Json(error)) => Err(Refusal::invalid(format!("the body is no JSON: {error}"))),
     }
 }
 

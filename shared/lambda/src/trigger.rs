@@ -91,6 +91,7 @@ pub(crate) enum Scope {
 
 /// Reads the signal that `event` carries.
 pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
+    bounded(&event)?;
     if let Some(transformed) = event.get_mut("dormouse_signal") {
         return serde_json::from_value(transformed.take()).map_err(|error| unreadable(SIGNAL_SHAPES, error));
     }
@@ -101,6 +102,7 @@ pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
 
 /// Reads what `event` asks the wake-up function for.
 pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
+    bounded(&event)?;
     let wrong = |error| unreadable(WAKEUP_SHAPES, error);
     if event.get("detail-type").is_none() {
         return serde_json::from_value(order(event)).map_err(wrong);
@@ -108,6 +110,12 @@ pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
     let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
     let call: Call = serde_json::from_value(event.detail).map_err(wrong)?;
     Ok(Wakeup::Work { invocation_id: call.invocation_id })
+}
+
+/// Refuses an event that nobody could keep: it is put aside with the reason.
+fn bounded(event: &Value) -> Result<(), TriggerError> {
+    dormouse_json::measure(event, dormouse_json::ENTRY)
+        .map_err(|excess| TriggerError::Unreadable(format!("an event that is not taken: {excess}")))
 }
 
 /// The order in `event`, without what a schedule tells of itself beside it (its `<aws.scheduler.…>` attributes). Two

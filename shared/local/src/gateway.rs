@@ -135,7 +135,7 @@ async fn publish(State(gateway): State<Gateway>, headers: HeaderMap, body: Bytes
     if !may(&gateway.key, &headers) {
         return unauthorized();
     }
-    let event: Event = match serde_json::from_slice(&body) {
+    let event: Event = match dormouse_json::read(&body, dormouse_json::ENTRY) {
         Ok(event) => event,
         Err(error) => {
             return invalid(&format!("an event is {{\"source\": …, \"detail-type\": …, \"detail\": {{…}}}}: {error}"));

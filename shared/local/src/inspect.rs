@@ -131,7 +131,8 @@ fn payload(text: Option<String>) -> Result<Map, InspectError> {
         }
         Some(text) => text.to_owned(),
     };
-    serde_json::from_str(&text).map_err(|error| InspectError::Payload(error.to_string()))
+    let read = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY);
+    read.map_err(|error| InspectError::Payload(error.to_string()))
 }
 
 async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<Ending, InspectError> {

@@ -8,6 +8,7 @@ mod show;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
+use dormouse_json::ReadError;
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, CreateSessionRequest, CreateWorkspaceRequest, MessageInput, Part, Role, SubmitInput,
     SubmitTaskRequest, Task, TaskMessageKind, TaskStatus, Workspace,
@@ -51,7 +52,7 @@ pub(crate) async fn talk(talk: Talk) -> Result<Ending, TalkError> {
 
 async fn send(asked: Send) -> Result<Ending, TalkError> {
     let client = Client::open(&asked.server)?;
-    let input = input(read(&asked.input)?);
+    let input = input(read(&asked.input)?)?;
     let session_id = match asked.session {
         Some(session_id) => session_id,
         None => open_session(&client, asked.workspace, asked.persona.as_deref()).await?,
@@ -78,10 +79,13 @@ async fn send(asked: Send) -> Result<Ending, TalkError> {
 }
 
 /// An object is a structured payload; everything else is what a user says.
-fn input(text: String) -> SubmitInput {
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(payload)) => SubmitInput::Payload(payload),
-        Ok(_) | Err(_) => SubmitInput::Message(MessageInput::user(text)),
+fn input(text: String) -> Result<SubmitInput, TalkError> {
+    match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
+        Ok(Value::Object(payload)) => Ok(SubmitInput::Payload(payload)),
+        Err(ReadError::Excess(excess)) if text.trim_start().starts_with('{') => {
+            Err(TalkError::Payload(excess.to_string()))
+        }
+        Ok(_) | Err(ReadError::Excess(_) | ReadError::Json(_)) => Ok(SubmitInput::Message(MessageInput::user(text))),
     }
 }
 
@@ -166,7 +170,8 @@ async fn answer(asked: Answering, approved: bool) -> Result<Ending, TalkError> {
     let client = Client::open(&asked.server)?;
     let mut payload = Map::from_iter([("approved".to_owned(), approved.into())]);
     if let Some(more) = asked.payload {
-        let more: Map = serde_json::from_str(&read(&more)?).map_err(|error| TalkError::Payload(error.to_string()))?;
+        let more = dormouse_json::read::<Map>(read(&more)?.as_bytes(), dormouse_json::ENTRY);
+        let more = more.map_err(|error| TalkError::Payload(error.to_string()))?;
         payload.extend(more);
     }
     let path = format!("/v1/tasks/{}", asked.task);

@@ -10,6 +10,8 @@
 //! | life of a parked signal | [`EARLY_SIGNALS`] | forgotten; a wait that begins later sleeps | `Limits::early_signals`; `None` parks nothing |
 //! | state, payload or answers of a pause, encoded and compressed | [`STATE`] bytes | `request_too_large` (413): keep the data elsewhere and a reference in the state | `StoreConfig::state_limit` of `dormouse-aws` |
 //! | state as a graph sees it: of a pause, with those of its subgraphs, of a session, of an end | [`InvocationLimits::state`], [`STATE_JSON`] bytes of JSON | `request_too_large` (413) | `Engine::limited` |
+//! | JSON that comes in | 64 levels, 50,000 values (`dormouse_json::ENTRY`) | `request_invalid` (400), `request_too_large` (413): flatten it, send less | fixed: deeper JSON cannot be read again |
+//! | JSON of a state | 80 levels, 500,000 values (`dormouse_json::STATE`) | `request_too_large` (413) | fixed |
 //! | metadata of an invocation, with what nodes add to it; of a signal descriptor | [`METADATA`] bytes of JSON each | `request_too_large` (413); `harness_signal_subscription_failed` (422) | fixed |
 //! | an id that a caller or a graph chooses | [`ID`] bytes | `request_invalid` (400); of a signal descriptor `harness_signal_subscription_failed` (422) | fixed |
 //! | signals that one pause expects | [`PARTS`] | `harness_signal_subscription_failed` (422): wait for groups, one after the other | fixed: all are written in one transaction |

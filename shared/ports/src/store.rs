@@ -530,6 +530,14 @@ pub enum StoreError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The data are nested too deeply to be read again, or have too many values.
+    #[error("{what}: {excess}")]
+    TooComplex {
+        /// What is.
+        what: &'static str,
+        /// In which way.
+        excess: dormouse_json::Excess,
+    },
     /// Somebody else holds the session's lease.
     #[error("another turn of the session is running until {until}")]
     LeaseHeld {

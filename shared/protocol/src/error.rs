@@ -76,6 +76,20 @@ impl ProtocolError {
         refusal.with_detail("limit_bytes", limit)
     }
 
+    /// The JSON is beyond the bounds of what is taken.
+    pub fn too_complex(excess: dormouse_json::Excess) -> Self {
+        match excess {
+            dormouse_json::Excess::Depth(limit) => {
+                let refusal = Self::new(ErrorCode::InvalidRequest, excess.to_string());
+                refusal.with_detail("limit_levels", limit)
+            }
+            dormouse_json::Excess::Values(limit) => {
+                let refusal = Self::new(ErrorCode::PayloadTooLarge, excess.to_string());
+                refusal.with_detail("limit_values", limit)
+            }
+        }
+    }
+
     /// The version header is missing or names a version that is not spoken here.
     pub fn unsupported_version() -> Self {
         let refusal = Self::new(

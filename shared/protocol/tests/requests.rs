@@ -124,6 +124,13 @@ fn a_body_is_a_json_object_where_one_is_asked_for() {
     }
     assert_eq!(read(Operation::SubmitTask, json, "[".repeat(200_000).as_bytes()), Err(400));
     assert_eq!(read(Operation::SubmitTask, json, &vec![b' '; MAX_BODY_BYTES + 1]), Err(413));
+    let metadata = |value: &str| format!(r#"{{"metadata": {value}}}"#);
+    let nested = |levels: usize| metadata(&format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
+    assert!(read(Operation::SubmitTask, json, nested(63).as_bytes()).is_ok());
+    assert_eq!(read(Operation::SubmitTask, json, nested(64).as_bytes()), Err(400), "it could not be read again");
+    let zeros = |count: usize| metadata(&format!("[{}0]", "0,".repeat(count - 1)));
+    assert!(read(Operation::SubmitTask, json, zeros(49_997).as_bytes()).is_ok());
+    assert_eq!(read(Operation::SubmitTask, json, zeros(49_999).as_bytes()), Err(413));
     // A body that may be missing, and one that nobody asked for.
     assert!(read(Operation::CancelTask, None, b"").is_ok());
     assert_eq!(read(Operation::CancelTask, json, b"3"), Err(400));

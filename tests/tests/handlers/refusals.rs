@@ -48,6 +48,32 @@ async fn what_is_too_large_is_refused_with_the_limit() {
     assert_eq!(world.written(), before);
 }
 
+/// What is nested more deeply than anybody reads is stored nowhere, by whichever way it comes.
+#[tokio::test]
+async fn what_is_nested_too_deeply_is_refused_at_every_entry() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let before = world.written();
+    let nested = format!("{}{}", "[".repeat(64), "]".repeat(64));
+    let bodies = [
+        (TURNS, format!(r#"{{"state": {nested}}}"#)),
+        ("/chat/chat/sessions/s/messages", format!(r#"{{"role": "user", "content": {nested}}}"#)),
+        (&callback, format!(r#"{{"decision": {nested}}}"#)),
+    ];
+    for (path, body) in bodies {
+        let answer = world.app.http(request("POST", path, body.as_bytes())).await;
+        let message = refused(&answer, 400, &Category::RequestInvalid);
+        assert!(message.contains("deeper than 64 levels"), "{path}: {message}");
+    }
+    let nested: serde_json::Value = serde_json::from_str(&nested).unwrap();
+    let signal = world.signal("o1", &json!({ "decision": nested })).await;
+    assert!(refused(&signal, 400, &Category::RequestInvalid).contains("deeper than 64 levels"));
+    let event = json!({ "dormouse_signal": { "signal_id": "o1", "payload": { "decision": nested } } });
+    let aside = world.app.event(event, None).await.expect_err("it is put aside");
+    assert!(aside.to_string().contains("deeper than 64 levels"), "{aside}");
+    assert_eq!(world.written(), before);
+}
+
 #[tokio::test]
 async fn paths_and_methods_are_checked() {
     let world = World::new();

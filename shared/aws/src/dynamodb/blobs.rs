@@ -176,6 +176,7 @@ fn in_attribute(name: &str, error: StoreError) -> StoreError {
         other @ (StoreError::Unavailable(_)
         | StoreError::Denied(_)
         | StoreError::TooLarge { .. }
+        | StoreError::TooComplex { .. }
         | StoreError::LeaseHeld { .. }
         | StoreError::Invalid(_)) => other,
     }

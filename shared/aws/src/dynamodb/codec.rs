@@ -11,8 +11,13 @@ const ZSTD: u8 = 1;
 const LEVEL: i32 = 3;
 
 /// The bytes of `value`; the same value gives the same bytes.
+///
+/// # Errors
+/// [`StoreError::TooComplex`] for what [`decode`] might not read again.
 pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
     let json = serde_json::to_vec(value).map_err(|error| StoreError::Invalid(format!("cannot be stored: {error}")))?;
+    dormouse_json::scan(&json, dormouse_json::STORED)
+        .map_err(|excess| StoreError::TooComplex { what: "what is to be stored", excess })?;
     let packed = zstd::bulk::compress(&json, LEVEL)
         .map_err(|error| StoreError::Invalid(format!("cannot be compressed: {error}")))?;
     Ok(if packed.len() < json.len() { tagged(ZSTD, &packed) } else { tagged(PLAIN, &json) })
@@ -107,6 +112,15 @@ mod tests {
         for bytes in [&[][..], &[9, 1], &[PLAIN, b'{'], &[ZSTD, 1, 2, 3]] {
             assert!(matches!(decode::<Map>(bytes), Err(StoreError::Corrupt(_))), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_not_encoded() {
+        let nested = |levels: usize| (1..levels).fold(json!([]), |inner, _| json!([inner]));
+        let deepest = encode(&nested(dormouse_json::STORED.depth)).expect("encodes");
+        assert!(decode::<Value>(&deepest).is_ok());
+        let deeper = encode(&nested(dormouse_json::STORED.depth + 1));
+        assert!(matches!(deeper, Err(StoreError::TooComplex { .. })), "{deeper:?}");
     }
 
     #[test]

@@ -390,7 +390,7 @@ pub(super) fn is_transient(error: &dormouse_ports::StoreError) -> bool {
     use dormouse_ports::StoreError as E;
     match error {
         E::Unavailable(_) | E::LeaseHeld { .. } => true,
-        E::Denied(_) | E::Corrupt(_) | E::TooLarge { .. } | E::Invalid(_) => false,
+        E::Denied(_) | E::Corrupt(_) | E::TooLarge { .. } | E::TooComplex { .. } | E::Invalid(_) => false,
     }
 }
 

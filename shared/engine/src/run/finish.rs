@@ -25,7 +25,7 @@ impl Engine {
         Commit { id, now, session, invocation, journal: Journal::default(), growing }
     }
 
-    /// Writes `commit`, unless a state in it is larger than any may be, whatever the store would make of it.
+    /// Writes `commit`, unless a state in it is larger, or nested more deeply, than any may be, whatever the store would make of it.
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         let limit = self.limits().state;
         for (what, state) in states(commit) {
@@ -33,6 +33,8 @@ impl Engine {
             if size > limit {
                 return Err(StoreError::TooLarge { what, size, limit }.into());
             }
+            dormouse_json::measure_object(state, dormouse_json::STATE)
+                .map_err(|excess| StoreError::TooComplex { what, excess })?;
         }
         self.ports().store.commit(commit).await
     }

@@ -293,6 +293,7 @@ fn load_failed(error: StoreError) -> EngineError {
         | StoreError::Denied(_)
         | StoreError::Corrupt(_)
         | StoreError::TooLarge { .. }
+        | StoreError::TooComplex { .. }
         | StoreError::Invalid(_) => Category::SessionLoadFailed,
     };
     EngineError::new(category, error.to_string()).transient_if(is_transient(&error))
@@ -307,7 +308,7 @@ pub(super) fn save_failed(error: CommitError) -> EngineError {
 pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineError {
     let category = match &error {
         CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
-        CommitError::Store(StoreError::TooLarge { .. }) => Category::RequestTooLarge,
+        CommitError::Store(StoreError::TooLarge { .. } | StoreError::TooComplex { .. }) => Category::RequestTooLarge,
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
         | CommitError::SignalTaken(_)

@@ -1,3 +1,4 @@
+use dormouse_json::ReadError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -18,8 +19,8 @@ impl Body {
     /// be missing, none is `{}`.
     ///
     /// # Errors
-    /// `payload_too_large` (413); 415 for a content type that is not JSON; `invalid_request` for a body that is
-    /// missing, or no JSON object.
+    /// `payload_too_large` (413), also for too many values; 415 for a content type that is not JSON; `invalid_request` for a body that is
+    /// missing, no JSON object, or nested too deeply.
     pub fn read(operation: Operation, content_type: Option<&str>, bytes: &[u8]) -> Result<Self, ProtocolError> {
         if bytes.len() > MAX_BODY_BYTES {
             return Err(ProtocolError::too_large(MAX_BODY_BYTES));
@@ -36,10 +37,11 @@ impl Body {
         if !content_type.is_none_or(is_json) {
             return Err(ProtocolError::unsupported_media_type());
         }
-        match serde_json::from_slice(bytes) {
+        match dormouse_json::read(bytes, dormouse_json::ENTRY) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err(ProtocolError::new(ErrorCode::InvalidRequest, "the body must be a JSON object")),
-            Err(error) => {
+            Err(ReadError::Excess(excess)) => Err(ProtocolError::too_complex(excess)),
+            Err(ReadError::Json(error)) => {
                 let refusal = ProtocolError::new(ErrorCode::InvalidRequest, "the body is not JSON");
                 Err(refusal.with_detail("line", error.line()).with_detail("column", error.column()))
             }

@@ -1,0 +1,72 @@
+//! JSON from outside, looked through before anything is made of it.
+//!
+//! A text of a few bytes can be nested so deeply that nobody reads it again, and one of a megabyte can become hundreds of
+//! megabytes of values. So every text that comes from outside is scanned first, byte by byte and without memory of its
+//! own, and refused where it is beyond a [`Bounds`]; what is a tree already is measured the same way.
+//!
+//! | bounds | for |
+//! |---|---|
+//! | [`ENTRY`] | what comes in: bodies, events, payloads of wake-ups, arguments of commands |
+//! | [`STATE`] | a state, as nodes leave it: what came in, within lists and messages, gathered over many turns |
+//! | [`STORED`] | what is written: a state within its record |
+//!
+//! Each leaves room for what the next wraps around it, and the last for the deepest that can be read: what cannot be
+//! decoded is not encoded.
+
+mod measure;
+mod scan;
+
+use serde::de::DeserializeOwned;
+
+pub use measure::{measure, measure_object};
+pub use scan::scan;
+
+/// An object of JSON.
+pub type Map = serde_json::Map<String, serde_json::Value>;
+
+/// How deep JSON may be nested, and how many values it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The most arrays and objects within one another.
+    pub depth: usize,
+    /// The most values, each array, object and scalar being one; names of fields are not counted.
+    pub values: usize,
+}
+
+/// What comes in.
+pub const ENTRY: Bounds = Bounds { depth: 64, values: 50_000 };
+/// The state of a graph.
+pub const STATE: Bounds = Bounds { depth: 80, values: 500_000 };
+/// What is written. Readers give up behind 127 levels; what is read is wrapped again before it is sent.
+pub const STORED: Bounds = Bounds { depth: 100, values: usize::MAX };
+
+/// Why JSON is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Excess {
+    /// It is nested too deeply.
+    #[error("the JSON is nested deeper than {0} levels; flatten it, or send the inner part as a string")]
+    Depth(usize),
+    /// It has too many values.
+    #[error("the JSON has more than {0} values; send less at once, or a reference to the data")]
+    Values(usize),
+}
+
+/// Why a text is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is beyond the bounds.
+    #[error(transparent)]
+    Excess(#[from] Excess),
+    /// It is no JSON, or not what was expected.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// Reads `text`, unless it is beyond `bounds`: then nothing of it is made.
+///
+/// # Errors
+/// [`ReadError`] says what is wrong.
+pub fn read<T: DeserializeOwned>(text: &[u8], bounds: Bounds) -> Result<T, ReadError> {
+    scan(text, bounds)?;
+    Ok(serde_json::from_slice(text)?)
+}
