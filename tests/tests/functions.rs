@@ -33,8 +33,9 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
     assert_eq!(body(&done)["session_id"], "s1");
 
     let invocation_id = &body(&done)["invocation_id"];
-    let event = json!({ "dormouse_signal": { "signal_id": format!("chat-{}", invocation_id.as_str().expect("an id")),
-        "payload": { "allowed": false }, "event_id": "e1" } });
+    let signal_id = format!("chat-{}", invocation_id.as_str().expect("an id"));
+    let event = json!({ "id": "e1", "source": "dormouse", "detail-type": "Dormouse Signal",
+        "detail": { "signal_id": signal_id, "payload": { "allowed": false } } });
     let duplicate = signal.invoke(event).await.expect("acknowledged");
     assert_eq!(duplicate, json!({ "status": "completed", "invocation_id": invocation_id, "repeated": true }));
     let error = signal.invoke(json!({ "source": "aws.s3" })).await.expect_err("raised");

@@ -165,7 +165,7 @@ impl Diagnosis {
     pub fn mind(&mut self, parked: &[ParkedSignal]) {
         let paused = &self.record.paused;
         let came_since = |signal: &&ParkedSignal| {
-            signal.received_at >= paused.suspended_at && !paused.awaited().any(|awaited| *awaited == signal.signal_id)
+            signal.received_at >= paused.suspended_at && !paused.waits().any(|awaited| awaited == signal.stored_as())
         };
         let astray: Vec<_> = parked.iter().filter(came_since).map(|signal| format!("`{}`", signal.signal_id)).collect();
         if astray.is_empty() || !matches!(self.record.status, InvocationStatus::Suspended) {
@@ -343,15 +343,18 @@ impl Harness {
     }
 
     async fn look_at_signal(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
-        for id in paused.awaited() {
-            remarks.extend(self.look_at_one_signal(paused, id).await?);
+        for id in paused.waits() {
+            remarks.extend(self.look_at_one_signal(paused, &id).await?);
         }
         Ok(())
     }
 
     async fn look_at_one_signal(&self, paused: &PausedInvocation, id: &SignalId) -> Result<Option<Remark>, TurnError> {
         let known = self.engine().ports().store.load_signal(id, self.now()).await.map_err(store_failed)?;
+        let (shape, id) = id.origin();
         Ok(match known.map(|record| record.state) {
+            // A pause of an earlier version has none for events, and is found by the plain one.
+            None if shape.is_some() => None,
             Some(SignalState::Waiting { invocation_id, .. }) if invocation_id == paused.invocation_id => None,
             Some(SignalState::Waiting { invocation_id, .. }) => {
                 let sentence = format!("signal `{id}` leads to another invocation, {invocation_id}");
@@ -433,10 +436,10 @@ impl Harness {
     /// The parked payload, as if it came now.
     async fn hand_over(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
         let mut handed = "the signal is parked no more".to_owned();
-        for id in paused.awaited() {
-            let known = self.engine().ports().store.load_signal(id, self.now()).await.map_err(store_failed)?;
+        for id in paused.waits() {
+            let known = self.engine().ports().store.load_signal(&id, self.now()).await.map_err(store_failed)?;
             let Some(SignalState::Buffered(signal)) = known.map(|record| record.state) else { continue };
-            let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(id)).map(str::to_owned);
+            let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(&id.origin().1)).map(str::to_owned);
             let callback =
                 Transmission::callback(paused.invocation_id.clone(), Some(paused.generation), signal.payload);
             handed = said(self.turn(Transmission { part, ..callback }).await.outcome)?;

@@ -18,6 +18,7 @@ mod bucket;
 mod cancel;
 pub mod chat;
 mod config;
+mod correlate;
 mod deadline;
 pub mod doctor;
 mod fresh;
@@ -44,7 +45,7 @@ pub use outcome::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnError, TurnOutc
 pub use parked::ParkedSignal;
 pub use registry::GraphRegistry;
 pub use sweep::{SweepOrder, SweepScope, SweepSummary};
-pub use transmission::{DispatchPath, Intent, Transmission, Trigger};
+pub use transmission::{DispatchPath, EventOrigin, Intent, SignalOrigin, Transmission, Trigger};
 pub use turn_span::{TurnSpan, TurnTracer};
 pub use upgrade::{Fate, MigrationReport, PauseUpgrade};
 pub use wake::DescriptorWakes;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_ports::{BufferedSignal, ParkedRow, SignalId, SignalState, Upkeep};
+use dormouse_ports::{BufferedSignal, ParkedRow, ShapeId, SignalId, SignalState, Upkeep};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -20,10 +20,20 @@ const ROWS: usize = 100;
 pub struct ParkedSignal {
     /// The correlation token.
     pub signal_id: SignalId,
+    /// The shape of the events that alone bring it, when an event did: only who waits for such an event takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_shape: Option<ShapeId>,
     /// When it arrived.
     pub received_at: Timestamp,
     /// When it is forgotten.
     pub expires_at: Timestamp,
+}
+
+impl ParkedSignal {
+    /// The signal under which it is stored: one of its own where an event brought it.
+    pub fn stored_as(&self) -> SignalId {
+        self.event_shape.as_ref().map_or_else(|| self.signal_id.clone(), |shape| self.signal_id.of_event(shape))
+    }
 }
 
 impl Harness {
@@ -34,8 +44,9 @@ impl Harness {
     pub async fn parked_signals(&self) -> Result<Vec<ParkedSignal>, TurnError> {
         let rows = self.parked_rows().await?;
         let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
-            let ParkedRow { signal_id, received_at } = row;
-            signal.map(|signal| ParkedSignal { signal_id, received_at, expires_at: signal.expires_at })
+            let (event_shape, signal_id) = row.signal_id.origin();
+            let received_at = row.received_at;
+            signal.map(|signal| ParkedSignal { signal_id, event_shape, received_at, expires_at: signal.expires_at })
         };
         Ok(rows.into_iter().filter_map(parked).collect())
     }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, RESOLUTION, SignalId, SignalState, StoreError,
-    Subscription,
+    Category, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationWrite, Map, PausedInvocation, RESOLUTION, StoreError, Subscription,
 };
 
 use crate::accepted::Patience;
 use crate::answer::{Addressee, Bid, Gathered};
 use crate::harness::{Budget, Settled};
-use crate::{Bucket, CompletedTurn, Harness, SuspendedTurn, Tally, Transmission, Trigger, TurnError, TurnOutcome};
+use crate::{
+    Bucket, CompletedTurn, Harness, SignalOrigin, SuspendedTurn, Tally, Transmission, Trigger, TurnError, TurnOutcome,
+};
 
 /// How often a pause may be followed by the next one within one delivery, because each signal was there already.
 const MOST_CONTINUATIONS: usize = 16;
@@ -44,7 +45,10 @@ impl Harness {
                 let part = transmission.part.map_or(Addressee::Pause, Addressee::Part);
                 self.deliver(Delivery { invocation_id, generation, part, payload, budget, trigger }).await
             }
-            (_, None, Some(signal_id)) => self.correlate(signal_id, payload, budget).await,
+            (_, None, Some(signal_id)) => match transmission.origin {
+                SignalOrigin::Sent => self.correlate(signal_id, payload, budget).await,
+                SignalOrigin::Event(event) => self.correlate_event(signal_id, event, payload, budget).await,
+            },
             (_, None, None) => {
                 let message = "a signal must name an invocation_id or a signal_id";
                 Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message))
@@ -62,44 +66,6 @@ impl Harness {
         let advice = "keep the data elsewhere and send a reference";
         let message = format!("the payload has {size} bytes; the limit is {limit} bytes: {advice}");
         Err(TurnError::new(Category::RequestTooLarge, message))
-    }
-
-    /// Finds who waits for `signal_id`, or keeps the signal until somebody does.
-    async fn correlate(&self, signal_id: SignalId, payload: Map, budget: Budget) -> Result<TurnOutcome, TurnError> {
-        let store = &self.engine().ports().store;
-        loop {
-            let known = store.load_signal(&signal_id, self.now()).await.map_err(store_failed)?;
-            match known.map(|record| record.state) {
-                Some(SignalState::Waiting { invocation_id, generation }) => {
-                    let (generation, trigger) = (Some(generation), Trigger::Signal);
-                    let part = Addressee::Signal(signal_id);
-                    let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
-                    return self.deliver(delivery).await;
-                }
-                Some(SignalState::Delivered { invocation_id, .. }) => {
-                    let record = self.load_invocation(&invocation_id).await?;
-                    return Ok(record.map_or(TurnOutcome::Stale { invocation_id }, |record| self.answer_of(*record)));
-                }
-                Some(SignalState::Buffered(_)) | None => {}
-            }
-            let Some(kept_for) = self.config().early_signals else {
-                let message = format!("no paused invocation waits for signal `{signal_id}`");
-                return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
-            };
-            let (received_at, expires_at) = (self.now(), self.now() + kept_for);
-            let signal = BufferedSignal { payload: payload.clone(), received_at, expires_at };
-            match store.buffer_signal(&signal_id, &signal).await.map_err(store_failed)? {
-                BufferOutcome::Buffered { expires_at } => return Ok(TurnOutcome::Buffered { signal_id, expires_at }),
-                BufferOutcome::Occupied => {
-                    let message = format!("another payload is already kept for signal `{signal_id}`; the first stands");
-                    return Err(TurnError::new(Category::RequestInvalid, message));
-                }
-                BufferOutcome::Changed if self.time_left(budget).is_zero() => {
-                    return Err(TurnError::new(Category::ResumeInProgress, "the signal is changing; send it again"));
-                }
-                BufferOutcome::Changed => {}
-            }
-        }
     }
 
     /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dormouse_engine::EngineError;
-use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalId};
+use dormouse_ports::{Category, InvocationId, Map, SessionId, ShapeId, SignalId};
 use jiff::Timestamp;
 
 use crate::Mode;
@@ -27,6 +27,28 @@ pub enum Trigger {
     Due,
 }
 
+/// By which way a signal came that names only its correlation token. One that is parked waits for whoever waits for that
+/// way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SignalOrigin {
+    /// Somebody sent it by that token who may: with the key for signals, or as an event of our own.
+    #[default]
+    Sent,
+    /// A rule found it in an event of somebody else.
+    Event(EventOrigin),
+}
+
+/// What is known of an event beside the signal that it carries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventOrigin {
+    /// The shape of the rule that took it; unknown where a rule of an earlier version did.
+    pub shape: Option<ShapeId>,
+    /// Who sent it.
+    pub source: Option<String>,
+    /// What kind of fact it tells.
+    pub detail_type: Option<String>,
+}
+
 /// One inbound request, event or timer, free of its transport (harness §3).
 #[derive(Clone, Debug, Default)]
 pub struct Transmission {
@@ -46,6 +68,8 @@ pub struct Transmission {
     pub part: Option<String>,
     /// The correlation token of a signal.
     pub signal_id: Option<SignalId>,
+    /// By which way a signal came that names its token only.
+    pub origin: SignalOrigin,
     /// What a signal carries.
     pub signal_payload: Option<Map>,
     /// What made a signal arrive.

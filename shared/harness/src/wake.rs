@@ -8,7 +8,7 @@
 //! | `timeout` | `{"after": duration}` or `{"at": instant}`, and `"then": {"resume": payload}` or `"then": "fail"` | what happens when no signal comes until then |
 //! | `deadlines` | a list of at most 10 steps in the order of time, each with `after` or `at` | a ladder of deadlines: steps with `"do": "remind"`, `"reassign"` or `"escalate"`, and `to` (a name; optional for `remind`), are told on the bus; the last step, and only it, has a `then` as of `timeout` |
 //! | `expects` | `{"parts": {name: {"signal_id"?: id}}, "until"?, "veto"?, "into"?}` | at most 25 signals instead of one, see below |
-//! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload |
+//! | `event` | `{"pattern": EventBridge pattern, "correlation": "$.detail.job_id"}` | an event that matches, and whose value at that path equals the `signal_id`, is the signal; its `detail` is the payload. An event of another shape that names the same id is not; what somebody sends under the `signal_id` still is |
 //! | `accepts`, `into` | a JSON Schema; the name of a state field | what an answer may say and where it goes: [`AnswerRule`](dormouse_ports::AnswerRule). A pause without them accepts everything |
 //!
 //! What `resume` holds is laid over the state together with `"dormouse_resolution": "timed_out"`, where the graph declares
@@ -31,7 +31,9 @@ mod expects;
 mod ladder;
 
 use dormouse_ports::limits::{ID, METADATA};
-use dormouse_ports::{Due, DueAction, EventWait, FanIn, Map, Resolution, SignalDescriptor, WakePlan, WakePlanner};
+use dormouse_ports::{
+    Due, DueAction, EventWait, FanIn, Map, Resolution, SignalDescriptor, SignalId, WakePlan, WakePlanner,
+};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde_json::Value;
 
@@ -62,6 +64,9 @@ fn within_limits(signal_id: &str, metadata: &Map) -> Result<(), String> {
     let length = signal_id.len();
     if !(1..=ID).contains(&length) {
         return Err(format!("the signal id has {length} bytes, and must have 1 to {ID}"));
+    }
+    if SignalId::from(signal_id).origin().0.is_some() {
+        return Err(format!("the signal id {signal_id:?} is one that only an event brings: choose another one"));
     }
     let size = serde_json::to_vec(metadata).map_err(|error| error.to_string())?.len();
     if size > METADATA {

@@ -12,8 +12,10 @@
 
 use std::time::Duration;
 
-use dormouse_harness::{Bucket, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome, WORK};
-use dormouse_ports::{Category, Map};
+use dormouse_harness::{
+    Bucket, EventOrigin, SignalOrigin, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome, WORK,
+};
+use dormouse_ports::{Category, Map, ShapeId};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,7 +34,7 @@ pub enum TriggerError {
     Turn(Box<TurnError>),
 }
 
-const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\"}} or an event of source `dormouse` and \
+const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\",\"shape\",\"source\",\"detail_type\"}} of a rule or an event of source `dormouse` and \
     detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
 const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
     {\"dormouse_sweep\":\"due\"|\"everything\"} or an event of source `dormouse` and detail-type `Dormouse Work` with \
@@ -45,6 +47,31 @@ pub(crate) struct Signal {
     payload: Map,
     #[serde(default)]
     event_id: Option<String>,
+    #[serde(flatten)]
+    origin: Envelope,
+    /// Whether it is an event of our own.
+    #[serde(skip)]
+    is_own: bool,
+}
+
+/// What a rule tells of the event in which it found a signal. Rules of earlier versions tell nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    shape: Option<String>,
+    #[serde(default)]
+    source: Option<String>,
+    #[serde(default)]
+    detail_type: Option<String>,
+}
+
+impl Envelope {
+    fn origin(self) -> Result<SignalOrigin, TriggerError> {
+        let Self { shape, source, detail_type } = self;
+        let wrong = || unreadable(SIGNAL_SHAPES, "the shape is none");
+        let shape = shape.map(|shape| ShapeId::parse(&shape).ok_or_else(wrong)).transpose()?;
+        Ok(SignalOrigin::Event(EventOrigin { shape, source, detail_type }))
+    }
 }
 
 /// A correlation token as events carry it: foreign systems like to count.
@@ -97,7 +124,7 @@ pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
     }
     let event = of_our_own(event, "Dormouse Signal", SIGNAL_SHAPES)?;
     let signal: Signal = serde_json::from_value(event.detail).map_err(|error| unreadable(SIGNAL_SHAPES, error))?;
-    Ok(Signal { event_id: event.id, ..signal })
+    Ok(Signal { event_id: event.id, is_own: true, origin: Envelope::default(), ..signal })
 }
 
 /// Reads what `event` asks the wake-up function for.
@@ -150,7 +177,8 @@ impl App {
             return Err(unreadable(SIGNAL_SHAPES, "the signal_id is no id"));
         }
         tracing::info!(signal_id, event_id = signal.event_id, "signal");
-        let transmission = Transmission { time_left: left, ..Transmission::signal(signal_id, signal.payload) };
+        let origin = if signal.is_own { SignalOrigin::Sent } else { signal.origin.origin()? };
+        let transmission = Transmission { time_left: left, origin, ..Transmission::signal(signal_id, signal.payload) };
         self.triggered(transmission).await
     }
 

@@ -238,7 +238,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
             examined += 1;
             match opened.harness.diagnose(&row.invocation_id, &rules).await {
                 Ok(diagnosis) if diagnosis.is_trouble() => {
-                    awaited.extend(diagnosis.record.paused.awaited().cloned());
+                    awaited.extend(diagnosis.record.paused.waits());
                     reports.push(treat(opened, diagnosis, repair).await);
                 }
                 Ok(_) => {}
@@ -251,7 +251,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
         }
     }
     let mut parked = opened.harness.parked_signals().await?;
-    parked.retain(|signal| !awaited.contains(&signal.signal_id));
+    parked.retain(|signal| !awaited.contains(&signal.stored_as()));
     let troubles = reports.iter().filter(|report| is_trouble(report)).count();
     if json {
         printer.json(&json!({ "examined": examined, "in_trouble": troubles, "invocations": reports,
@@ -266,9 +266,15 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
 
 /// A parked signal, for people.
 fn astray(signal: &ParkedSignal) -> String {
-    let ParkedSignal { signal_id, received_at, expires_at } = signal;
+    let ParkedSignal { signal_id, event_shape, received_at, expires_at } = signal;
     let ago = in_words(Timestamp::now().duration_since(*received_at));
-    format!("signal `{signal_id}` came {ago} ago and nobody waits for it; it is forgotten at {expires_at}")
+    match event_shape {
+        None => format!("signal `{signal_id}` came {ago} ago and nobody waits for it; it is forgotten at {expires_at}"),
+        Some(_) => format!(
+            "signal `{signal_id}` came {ago} ago with an event and nobody waits for it with that pattern; it is forgotten \
+             at {expires_at}"
+        ),
+    }
 }
 
 fn unreadable(id: &InvocationId, error: &TurnError) -> Value {

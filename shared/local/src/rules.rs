@@ -118,7 +118,7 @@ impl Rules {
         let own = OWN.iter().find(|(kind, _)| is_own(kind));
         let own = own.map(|(_, rule)| Route { rule: (*rule).to_owned(), input: Some(event.clone()) });
         let shared = names.into_iter().filter_map(|name| {
-            let input = transformed(event, &known.rules.get(&name)?.shape.correlation);
+            let input = transformed(event, &known.rules.get(&name)?.shape);
             Some(Route { rule: name, input })
         });
         own.into_iter().chain(shared).collect()
@@ -152,10 +152,11 @@ fn name_of(file: &str, shape: &EventShape) -> RuleName {
     RuleName::parse(file).unwrap_or_else(|| RuleName { shape: shape.id(), edition: None })
 }
 
-/// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
-fn transformed(event: &Value, correlation: &str) -> Option<Value> {
-    let signal_id = pattern::correlated(event, correlation)?;
-    let signal = json!({ "signal_id": signal_id, "payload": event["detail"], "event_id": event["id"] });
+/// What the signal function is sent, as a rule on AWS transforms it.
+fn transformed(event: &Value, shape: &EventShape) -> Option<Value> {
+    let signal_id = pattern::correlated(event, &shape.correlation)?;
+    let signal = json!({ "signal_id": signal_id, "payload": event["detail"], "event_id": event["id"],
+        "source": event["source"], "detail_type": event["detail-type"], "shape": shape.id().as_str() });
     Some(json!({ "dormouse_signal": signal }))
 }
 
@@ -185,7 +186,8 @@ mod tests {
         }
         for rules in [&rules, &Rules::open(folder.path().to_owned()).expect("rules")] {
             let routes = rules.routes(&finished(&json!("j3")));
-            let signal = json!({"signal_id": "j3", "payload": {"job": "j3"}, "event_id": "e1"});
+            let signal = json!({"signal_id": "j3", "payload": {"job": "j3"}, "event_id": "e1", "source": "exporter",
+                "detail_type": "Finished", "shape": rule.shape.id().as_str()});
             assert_eq!(routes.len(), 1, "it is one rule");
             assert_eq!(routes[0].rule, rule.name.to_string());
             assert_eq!(routes[0].input, Some(json!({ "dormouse_signal": signal })));

@@ -210,11 +210,19 @@ impl PausedInvocation {
         self.parent_states.first().unwrap_or(&self.state)
     }
 
-    /// The ids of all signals that it waits for.
+    /// The signals that it waits for, by their plain names.
     pub fn awaited(&self) -> impl Iterator<Item = &SignalId> {
         let several = self.fan_in.iter().flat_map(|fan_in| fan_in.expected.iter().map(|one| &one.signal_id));
         let single = self.fan_in.is_none().then_some(&self.descriptor.signal_id);
         several.chain(single).filter(|_| self.generation > 0)
+    }
+
+    /// The same signals as they are stored: each by its plain name, and once more as what events of the awaited shape
+    /// bring, where it waits for such.
+    pub fn waits(&self) -> impl Iterator<Item = SignalId> {
+        let shape = self.event_shape().map(|shape| shape.id());
+        let of_events = shape.into_iter().flat_map(|shape| self.awaited().map(move |id| id.of_event(&shape)));
+        self.awaited().cloned().chain(of_events)
     }
 
     /// Whether execution goes on behind the suspending node (`true`) or runs it again (`false`).

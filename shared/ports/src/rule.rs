@@ -15,6 +15,9 @@ const EDITION_BYTES: usize = 6;
 /// What the names of rules begin with.
 const PREFIX: &str = "dormouse-";
 
+/// What the ids of signals begin with that only events bring.
+const OF_EVENTS: &str = "event:";
+
 /// What the waits for events have in common that one rule on the bus serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventShape {
@@ -43,6 +46,44 @@ impl EventWait {
         }
         Ok(EventShape { pattern, correlation: self.correlation.clone() })
     }
+}
+
+impl EventWait {
+    /// Whether an event of `source`, `detail_type` and `detail` may be one that the pattern describes. What is not
+    /// given, and what an operator of the pattern says, is the bus's to judge.
+    pub fn may_match(&self, source: Option<&str>, detail_type: Option<&str>, detail: &Map) -> bool {
+        self.pattern.iter().all(|(field, asked)| match field.as_str() {
+            "source" => source.is_none_or(|source| is_asked_for(asked, Some(&source.into()))),
+            "detail-type" => detail_type.is_none_or(|kind| is_asked_for(asked, Some(&kind.into()))),
+            "detail" => asked.as_object().is_none_or(|asked| has_all(asked, detail)),
+            _ => true,
+        })
+    }
+}
+
+fn has_all(asked: &Map, given: &Map) -> bool {
+    asked.iter().all(|(field, asked)| match asked {
+        // Operators on fields, such as `$or`.
+        _ if field.starts_with('$') => true,
+        Value::Object(inner) => match given.get(field) {
+            Some(Value::Object(given)) => has_all(inner, given),
+            Some(_) | None => has_all(inner, &Map::new()),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            is_asked_for(asked, given.get(field))
+        }
+    })
+}
+
+/// Whether one of the choices is the value, or one of its items, or an operator.
+fn is_asked_for(choices: &Value, given: Option<&Value>) -> bool {
+    let choices = choices.as_array().map(Vec::as_slice).unwrap_or_default();
+    choices.iter().any(|choice| {
+        choice.is_object()
+            || given.is_some_and(|given| {
+                given == choice || given.as_array().is_some_and(|items| items.iter().any(|item| item == choice))
+            })
+    })
 }
 
 fn at_path<'a>(map: &'a mut Map, path: &[&str]) -> Option<&'a mut Value> {
@@ -99,6 +140,24 @@ impl ShapeId {
     /// Reads what [`as_str`](Self::as_str) gave.
     pub fn parse(text: &str) -> Option<Self> {
         is_hex(text, SHAPE_BYTES).then(|| Self(text.to_owned()))
+    }
+}
+
+impl SignalId {
+    /// The signal of this name that only events of `shape` bring. What anybody sends under the plain name is another one,
+    /// as is what an event of another shape carries.
+    #[must_use]
+    pub fn of_event(&self, shape: &ShapeId) -> Self {
+        Self::from(format!("{OF_EVENTS}{shape}:{self}"))
+    }
+
+    /// The events that alone bring the signal, if it is one of those, and its plain name.
+    pub fn origin(&self) -> (Option<ShapeId>, Self) {
+        let parts = self.as_str().strip_prefix(OF_EVENTS).and_then(|rest| rest.split_once(':'));
+        match parts.and_then(|(shape, plain)| Some((ShapeId::parse(shape)?, plain))) {
+            Some((shape, plain)) => (Some(shape), plain.into()),
+            None => (None, self.clone()),
+        }
     }
 }
 
@@ -266,6 +325,39 @@ mod tests {
         let asked = json!({"detail": {"job": ["j1"], "state": ["j1"]}});
         let expected = json!({"detail": {"job": [{"exists": true}], "state": ["j1"]}});
         assert_eq!(Value::Object(shape(&asked, "j1").pattern), expected);
+    }
+
+    #[test]
+    fn what_an_event_brings_is_a_signal_of_its_own() {
+        let (first, other) =
+            (shape(&json!({"source": ["jobs"]}), "j1").id(), shape(&json!({"source": ["b"]}), "j1").id());
+        let plain = SignalId::from("j:1");
+        assert_eq!(plain.of_event(&first).origin(), (Some(first.clone()), plain.clone()));
+        assert_ne!(plain.of_event(&first), plain.of_event(&other));
+        for id in ["j:1", "event:j1", "event:", "event:0e22:j1"] {
+            assert_eq!(SignalId::from(id).origin(), (None, id.into()), "{id}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_does_not_match_is_told_from_one_that_may() {
+        let pattern = json!({"source": ["jobs"], "detail-type": ["Done", "Failed"], "region": ["eu"],
+            "detail": {"job": ["j1"], "size": [{"numeric": [">", 1]}], "tags": ["a"], "by": {"name": ["Ada"]}}});
+        let detail = json!({"job": "j1", "size": 0, "tags": ["b", "a"], "by": {"name": "Ada"}, "more": 1});
+        let admits = |source: Option<&str>, detail_type: Option<&str>, detail: &Value| {
+            let detail = detail.as_object().cloned().unwrap_or_default();
+            wait(&pattern, "$.detail.job").may_match(source, detail_type, &detail)
+        };
+        assert!(admits(Some("jobs"), Some("Failed"), &detail));
+        assert!(admits(None, None, &detail), "who sent it is not known");
+        assert!(!admits(Some("mail"), Some("Done"), &detail));
+        assert!(!admits(Some("jobs"), Some("Begun"), &detail));
+        assert!(!admits(Some("jobs"), Some("Done"), &json!({"job": "j1"})));
+        for (field, value) in [("job", json!("j2")), ("tags", json!(["b"])), ("by", json!({})), ("by", json!("Ada"))] {
+            let mut other = detail.clone();
+            other[field] = value;
+            assert!(!admits(Some("jobs"), Some("Done"), &other), "{other}");
+        }
     }
 
     #[test]

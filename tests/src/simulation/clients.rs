@@ -82,6 +82,7 @@ impl Clients {
             Wish::Turn { .. }
             | Wish::Ask(_)
             | Wish::Message { .. }
+            | Wish::Hear { .. }
             | Wish::Callback { .. }
             | Wish::Cancel { .. }
             | Wish::Status { .. } => {}

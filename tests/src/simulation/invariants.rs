@@ -80,8 +80,8 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     let paused = &record.paused;
     let (id, generation) = (&paused.invocation_id, paused.generation);
     let waiting = SignalState::Waiting { invocation_id: id.clone(), generation };
-    for signal_id in paused.awaited() {
-        let wait = sight.witness.signals.get(signal_id);
+    for signal_id in paused.waits() {
+        let wait = sight.witness.signals.get(&signal_id);
         ensure(wait == Some(&waiting), || format!("{id}#{generation} sleeps, and signal {signal_id} is {wait:?}"))?;
     }
     let due_at = paused.wake.due.as_ref().map(|due| due.at);
@@ -122,7 +122,7 @@ fn waits_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
         let SignalState::Waiting { invocation_id, generation } = state else { return Ok(()) };
         let waits = sight.witness.invocations.get(invocation_id).is_some_and(|record| {
             let paused = &record.paused;
-            !has_ended(record) && paused.generation == *generation && paused.awaited().any(|id| id == signal_id)
+            !has_ended(record) && paused.generation == *generation && paused.waits().any(|id| id == *signal_id)
         });
         ensure(waits, || format!("signal {signal_id} is awaited by {invocation_id}#{generation}"))
     })

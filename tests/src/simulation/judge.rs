@@ -54,7 +54,7 @@ impl Judge<'_> {
             Wish::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
             Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
             Wish::Status { .. } => answer.status == 200,
-            Wish::Event { .. } | Wish::Ask(_) => false,
+            Wish::Event { .. } | Wish::Hear { .. } | Wish::Ask(_) => false,
         };
         if fitting {
             return Ok(Verdict::Done);

@@ -41,6 +41,8 @@ pub enum PlantedBug {
     OverlookSignal,
     /// A pause does not keep what it accepts.
     ForgetRule,
+    /// What events bring is kept and found under the plain names of signals.
+    MixOrigins,
     /// A signal that nobody waits for is acknowledged and not kept.
     LoseSignal,
     /// Session and pause are written one after the other.
@@ -107,7 +109,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -121,6 +123,7 @@ impl PlantedBug {
         Self::TakeOverNothing,
         Self::OverlookSignal,
         Self::ForgetRule,
+        Self::MixOrigins,
         Self::LoseSignal,
         Self::TearSuspend,
         Self::SwapWrites,

@@ -136,11 +136,8 @@ fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
         }
         let by_address = rest.clients.sent_to.get(&(id.clone(), *generation));
         let by_signal = pause.and_then(|pause| rest.clients.signalled.get(&pause.descriptor.signal_id));
-        let carried = rest
-            .services
-            .carried
-            .iter()
-            .filter(|carried| pause.is_some_and(|pause| pause.descriptor.signal_id == carried.signal_id));
+        let carried =
+            rest.services.carried.iter().filter(|carried| pause.is_some_and(|pause| pause.awaits(&carried.signal_id)));
         let due = pause.and_then(|pause| pause.wake.due.as_ref()).and_then(|due| match &due.action {
             DueAction::Resume(payload) => Some(payload),
             DueAction::Fail | DueAction::Announce(_) => None,
@@ -245,7 +242,7 @@ fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
             Some(SignalState::Buffered(_) | SignalState::Delivered { .. }) => true,
             Some(SignalState::Waiting { invocation_id, .. }) => {
                 let fan_in = rest.witness.invocations.get(invocation_id).and_then(|it| it.paused.fan_in.as_ref());
-                fan_in.is_some_and(|all| all.part_of(id).is_some_and(|part| all.has_answered(part)))
+                fan_in.is_some_and(|all| all.part_of(&id.origin().1).is_some_and(|part| all.has_answered(part)))
             }
             None => false,
         };

@@ -35,6 +35,7 @@ pub(crate) enum Function {
 /// A signal that the bus has acknowledged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Carried {
+    /// As it is stored: what an event brings is a signal of its own.
     pub(crate) signal_id: SignalId,
     pub(crate) payload: Map,
     /// The parcel in which it travels; none when the bus has no rule for it.
@@ -143,14 +144,18 @@ impl Services {
         let signals = |pattern: &Map, correlation: &str| {
             matches(pattern, &event).then(|| correlated(correlation, &event)).flatten().map(SignalId::from)
         };
-        let of_rule = |shape: &EventShape| signals(&shape.pattern, &shape.correlation);
+        let of_rule = |shape: &EventShape| {
+            let id = signals(&shape.pattern, &shape.correlation)?;
+            Some(id.of_event(&shape.id()))
+        };
         let routed: Vec<SignalId> = self.rules.values().filter_map(of_rule).collect();
         let is_awaited = |(wait, id): &&(EventWait, SignalId)| {
             waits(id) && signals(&wait.pattern, &wait.correlation).as_ref() == Some(id)
         };
-        let missed = self.awaited.iter().find(is_awaited).map(|(_, id)| id.clone()).filter(|id| !routed.contains(id));
+        let stored = |(wait, id): &(EventWait, SignalId)| Some(id.of_event(&wait.shape(id).ok()?.id()));
+        let missed = self.awaited.iter().find(is_awaited).and_then(stored).filter(|id| !routed.contains(id));
         for id in routed {
-            self.carry_signal(id, event.detail.clone());
+            self.carry_event(id, &event);
         }
         let payload = event.detail;
         self.carried.extend(missed.map(|signal_id| Carried { signal_id, payload, parcel: None, delivered: false }));
@@ -158,7 +163,20 @@ impl Services {
 
     /// Takes a signal of our own to the signal function.
     pub(crate) fn carry_signal(&mut self, signal_id: SignalId, payload: Map) {
-        let input = json!({ "dormouse_signal": { "signal_id": signal_id, "payload": payload, "event_id": null } });
+        let detail = json!({ "signal_id": signal_id, "payload": payload });
+        let input = json!({ "id": null, "source": "dormouse", "detail-type": "Dormouse Signal", "detail": detail });
+        self.carry(signal_id, payload, input);
+    }
+
+    /// Takes what a rule found in `event` to the signal function.
+    fn carry_event(&mut self, stored: SignalId, event: &Event) {
+        let (shape, signal_id) = stored.origin();
+        let signal = json!({ "signal_id": signal_id, "payload": event.detail, "event_id": null,
+            "source": event.source, "detail_type": event.detail_type, "shape": shape });
+        self.carry(stored, event.detail.clone(), json!({ "dormouse_signal": signal }));
+    }
+
+    fn carry(&mut self, signal_id: SignalId, payload: Map, input: Value) {
         let parcel = Some(self.keep(Function::Signal, input, Duration::ZERO));
         self.carried.push(Carried { signal_id, payload, parcel, delivered: false });
     }

@@ -91,8 +91,14 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Whether it waited for the signal `id`.
+    /// Whether it waited for the signal `id`, as that is stored.
     pub(crate) fn awaits(&self, id: &SignalId) -> bool {
+        let (shape, id) = id.origin();
+        let awaited = || self.wake.event.as_ref()?.shape(&self.descriptor.signal_id).ok();
+        if shape.is_some_and(|shape| awaited().is_none_or(|awaited| awaited.id() != shape)) {
+            return false;
+        }
+        let id = &id;
         match &self.fan_in {
             Some(fan_in) => fan_in.part_of(id).is_some(),
             None => self.descriptor.signal_id == *id,
@@ -218,7 +224,7 @@ impl Witness {
 
     fn look_at_signals(&mut self, store: &dyn Truth, changed: &Changed<InvocationRecord>) {
         for record in [&changed.before, &changed.after].into_iter().flatten() {
-            record.paused.awaited().for_each(|id| self.look_at_signal(store, id));
+            record.paused.waits().for_each(|id| self.look_at_signal(store, &id));
         }
     }
 

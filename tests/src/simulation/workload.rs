@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
 use dormouse_lambda::HttpRequest;
-use dormouse_ports::Map;
+use dormouse_ports::{Event, Map};
 use serde_json::{Value, json};
 
 use super::asks::Ask;
@@ -30,6 +30,8 @@ pub(crate) enum Wish {
     Signal { signal_id: String, payload: Map },
     /// Put a signal on the bus.
     Event { signal_id: String, payload: Map },
+    /// Publish an event that names a signal, which somebody waits for by that event, by another, or by none.
+    Hear { event: Event },
     /// End an invocation: by the address of a pause, or with the key.
     Cancel { invocation: String, pause: Option<(u64, String)> },
     /// Ask something by the protocol.
@@ -54,6 +56,7 @@ impl std::fmt::Display for Wish {
             }
             Self::Signal { signal_id, payload } => write!(f, "signal {signal_id} {}", Value::Object(payload.clone())),
             Self::Event { signal_id, payload } => write!(f, "event {signal_id} {}", Value::Object(payload.clone())),
+            Self::Hear { event } => write!(f, "event of {} {}", event.source, Value::Object(event.detail.clone())),
             Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
             Self::Cancel { invocation, pause: None } => write!(f, "cancel {invocation}"),
             Self::Ask(ask) => ask.fmt(f),
@@ -99,7 +102,7 @@ impl Wish {
             }
             Self::Status { address, .. } => request("GET", address, Vec::new()),
             Self::Ask(ask) => ask.request(),
-            Self::Event { .. } => return None,
+            Self::Event { .. } | Self::Hear { .. } => return None,
         })
     }
 }
@@ -163,6 +166,7 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
                 let invocation = format!("i-{story}");
                 plan.extend(early_signals(chance, due, graph, &invocation));
                 plan.extend(cancellation(chance, due, &invocation));
+                plan.extend(foreign_event(chance, due, graph, &invocation));
                 plan.push((due, turn(chance, graph, invocation)));
             }
             6 | 7 => {
@@ -250,6 +254,23 @@ fn early_signals(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocat
         if over_http { Wish::Signal { signal_id, payload } } else { Wish::Event { signal_id, payload } }
     };
     (0..times).map(|_| (at, signal(chance.bool()))).collect()
+}
+
+/// An event that names the signal of an invocation, whether or not that waits for an event of this kind.
+fn foreign_event(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocation: &str) -> Option<(Duration, Wish)> {
+    let (kind, field, id) = match graph {
+        EXPENSE_APPROVAL => ("Export Finished", "job_id", format!("expense-{invocation}")),
+        "twice" => ("Told", "id", signal_of(&format!("{invocation}-1"))),
+        JURY => ("Told", "id", signal_of_part(invocation, juror(chance))),
+        "again" | EXPORT_JOB | REMINDER => return None,
+        _ => ("Told", "id", signal_of(invocation)),
+    };
+    let source = if graph == EXPENSE_APPROVAL { "exporter" } else { ["answers", "rumours"][chance.usize(..2)] };
+    let mut detail = answer(graph, &format!("heard-{invocation}"));
+    detail.insert(field.to_owned(), id.into());
+    let event = Event { source: source.to_owned(), detail_type: kind.to_owned(), detail };
+    let at = due + Duration::from_millis(chance.u64(0..20_000));
+    (chance.u8(..3) == 0).then_some((at, Wish::Hear { event }))
 }
 
 /// What answers a pause of `graph` so that `token` can be seen in the outcome.

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::world::{World, path_of, refused};
 
 fn signal(id: &str, payload: &Value) -> Value {
-    json!({ "dormouse_signal": { "signal_id": id, "payload": payload, "event_id": "e1" } })
+    json!({ "id": "e1", "source": "dormouse", "detail-type": "Dormouse Signal",
+        "detail": { "signal_id": id, "payload": payload } })
 }
 
 async fn asleep_for_an_hour(world: &World) {

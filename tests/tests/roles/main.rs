@@ -138,6 +138,12 @@ async fn requests(scene: &Scene) {
     scene.inbound.gate.fail(false);
 }
 
+/// An event of our own that carries a signal.
+fn own_signal(id: &str) -> Value {
+    json!({ "id": "e", "source": "dormouse", "detail-type": "Dormouse Signal",
+        "detail": { "signal_id": id, "payload": {} } })
+}
+
 /// What signal serves.
 async fn signals(scene: &Scene) {
     let asleep = scene.errand("s3", None, "PT1H").await;
@@ -146,7 +152,7 @@ async fn signals(scene: &Scene) {
         assert_eq!((next.status, &next.body["generation"]), (202, &json!(2)), "{}", next.body);
     }
     let id = text(&asleep, "invocation_id");
-    let event = json!({ "dormouse_signal": { "signal_id": format!("parcel-{id}"), "payload": {}, "event_id": "e" } });
+    let event = own_signal(&format!("parcel-{id}"));
     for repeated in [false, true] {
         let done = scene.signal.app.event(event.clone(), None).await.unwrap();
         assert_eq!((&done["status"], &done["repeated"]), (&json!("completed"), &json!(repeated)));
@@ -265,8 +271,8 @@ async fn tasks(scene: &Scene) {
     };
     let id = begin("PT1H").await;
     let signalled = async |what: &str, id: &str| {
-        let signal = json!({ "signal_id": format!("{what}-{id}"), "payload": {}, "event_id": "e" });
-        scene.signal.app.event(json!({ "dormouse_signal": signal }), None).await.unwrap()["status"].clone()
+        let event = own_signal(&format!("{what}-{id}"));
+        scene.signal.app.event(event, None).await.unwrap()["status"].clone()
     };
     assert_eq!(signalled("ask", &id).await, "suspended");
     let answer = json!({ "type": "json", "value": { "note": "done" } });

@@ -82,7 +82,7 @@ impl<'a> Plan<'a> {
             InvocationWrite::Suspend { paused, from, claim, early } => {
                 let change = invocation::suspend_write(encoder, paused, from, claim.as_ref(), id)?;
                 self.change_invocation(&paused.invocation_id, change);
-                let waits = paused.awaited().map(|id| signal::wait_write(paused, id, from, early, commit.now));
+                let waits = paused.waits().map(|id| signal::wait_write(paused, &id, from, early, commit.now));
                 self.parts.extend(waits.map(|wait| (Part::Signal, wait)));
                 self.parts.push((Part::Unconditional, pending::row_write(paused)));
                 if let SuspendFrom::Claimed { previous, .. } = from {
@@ -192,9 +192,9 @@ impl<'a> Plan<'a> {
     /// Ends the waits of `previous`, except where `next` takes over the very same item: a transaction may touch each
     /// item once only.
     fn leave(&mut self, previous: &PausedInvocation, next: Option<&PausedInvocation>, until: Timestamp) {
-        for id in previous.awaited() {
-            if next.is_none_or(|next| next.awaited().all(|awaited| awaited != id)) {
-                self.parts.push((Part::Unconditional, signal::deliver_write(previous, id, until)));
+        for id in previous.waits() {
+            if next.is_none_or(|next| next.waits().all(|awaited| awaited != id)) {
+                self.parts.push((Part::Unconditional, signal::deliver_write(previous, &id, until)));
             }
         }
         if next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {

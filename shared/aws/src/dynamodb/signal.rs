@@ -127,7 +127,7 @@ pub(super) fn wait_write(
         values.push((":digest", text_value(payload_digest(&early.payload))));
     }
     if let SuspendFrom::Claimed { previous, .. } = from
-        && previous.awaited().any(|awaited| awaited == id)
+        && previous.waits().any(|awaited| awaited == *id)
     {
         condition.push_str(" OR (phase = :waiting AND invocation_id = :waiter AND generation = :previous)");
         values.push((":waiting", text_value(WAITING)));

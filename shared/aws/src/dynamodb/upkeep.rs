@@ -32,8 +32,8 @@ impl DynamoDbStateStore {
                 .with(":generation", number_value(row.generation)),
             Upkeep::Row(paused) => pending::row_write(paused).when("attribute_not_exists(pk)"),
             Upkeep::Wait(paused) => {
-                for id in paused.awaited() {
-                    self.put_plainly(signal::rewait_write(paused, id)).await?;
+                for id in paused.waits() {
+                    self.put_plainly(signal::rewait_write(paused, &id)).await?;
                 }
                 return Ok(());
             }

@@ -24,8 +24,14 @@ pub struct RuleConfig {
     pub dead_letter_arn: Option<String>,
 }
 
-/// What the signal function is sent: the awaited id, the event's detail as payload, and the event's own id.
-const TEMPLATE: &str = r#"{"dormouse_signal":{"signal_id":<signal_id>,"payload":<payload>,"event_id":<event_id>}}"#;
+/// What the signal function is sent: the awaited id, the event's detail as payload, the event's own id, and what tells
+/// events from each other: who sent it, of what kind, and which shape it has.
+fn template(shape: &EventShape) -> String {
+    let shape = shape.id();
+    format!(
+        r#"{{"dormouse_signal":{{"signal_id":<signal_id>,"payload":<payload>,"event_id":<event_id>,"source":<source>,"detail_type":<detail_type>,"shape":"{shape}"}}}}"#
+    )
+}
 
 /// The only target of a rule of ours.
 const TARGET: &str = "signal";
@@ -53,7 +59,7 @@ impl Rules {
     pub(crate) async fn put(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         let name = rule.name.to_string();
         self.put_rule(rule_of(&self.config, &name, &rule.shape)?).await?;
-        self.put_targets(targets(&self.config, &name, &rule.shape.correlation)?).await
+        self.put_targets(targets(&self.config, &name, &rule.shape)?).await
     }
 
     /// The rules that there are.
@@ -143,12 +149,14 @@ fn rule_of(config: &RuleConfig, name: &str, shape: &EventShape) -> Result<PutRul
     rule.description("Carries events to the invocations that wait for them").build().map_err(malformed)
 }
 
-fn targets(config: &RuleConfig, name: &str, correlation: &str) -> Result<PutTargetsInput, SubscriptionError> {
+fn targets(config: &RuleConfig, name: &str, shape: &EventShape) -> Result<PutTargetsInput, SubscriptionError> {
     let transformer = InputTransformer::builder()
-        .input_paths_map("signal_id", correlation)
+        .input_paths_map("signal_id", &shape.correlation)
         .input_paths_map("payload", "$.detail")
         .input_paths_map("event_id", "$.id")
-        .input_template(TEMPLATE)
+        .input_paths_map("source", "$.source")
+        .input_paths_map("detail_type", "$.detail-type")
+        .input_template(template(shape))
         .build()
         .map_err(malformed)?;
     let letters = config.dead_letter_arn.as_ref().map(|arn| DeadLetterConfig::builder().arn(arn).build());
@@ -182,7 +190,8 @@ mod tests {
 
     #[test]
     fn the_target_extracts_signal_and_payload() {
-        let input = targets(&config(), "rule", "$.detail.job").expect("an input");
+        let shape = EventShape { pattern: dormouse_ports::Map::new(), correlation: "$.detail.job".to_owned() };
+        let input = targets(&config(), "rule", &shape).expect("an input");
         let target = &input.targets()[0];
         let transformer = target.input_transformer().expect("a transformer");
         let paths = transformer.input_paths_map().expect("paths");
@@ -190,7 +199,14 @@ mod tests {
         assert_eq!(paths.get("payload").map(String::as_str), Some("$.detail"));
         assert_eq!((target.arn(), input.rule(), input.event_bus_name()), ("arn:signal", Some("rule"), Some("main")));
         assert_eq!(target.dead_letter_config().and_then(|letters| letters.arn()), Some("arn:letters"));
-        let filled = TEMPLATE.replace("<signal_id>", "1").replace("<payload>", "{}").replace("<event_id>", "2");
-        assert!(serde_json::from_str::<Value>(&filled).is_ok());
+        let filled = ["signal_id", "payload", "event_id", "source", "detail_type"].iter().fold(
+            transformer.input_template().to_owned(),
+            |template, name| {
+                assert!(paths.contains_key(*name), "{name}");
+                template.replace(&format!("<{name}>"), "1")
+            },
+        );
+        let filled: Value = serde_json::from_str(&filled).expect("JSON");
+        assert_eq!(filled["dormouse_signal"]["shape"], shape.id().as_str());
     }
 }

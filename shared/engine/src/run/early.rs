@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    BufferedSignal, EarlySignal, FanIn, Map, PartAnswer, PausedInvocation, SignalRecord, SignalState, StoreError,
+    BufferedSignal, EarlySignal, FanIn, Map, PartAnswer, PausedInvocation, SignalId, SignalRecord, SignalState,
+    StoreError,
 };
 
 use super::answer::admit_answer;
@@ -18,22 +19,22 @@ pub(super) struct TakenUp {
     pub(super) early: Vec<EarlySignal>,
 }
 
-/// Takes up what is there already: `found`, or every one of several signals that is parked. Those of several that have
-/// come are noted in `paused`.
+/// Takes up what is there already: every one of its signals that is parked. Of a pause for one signal the first that fits
+/// stands, or the first where none does; those of several that have come are noted in `paused`.
 pub(super) async fn take_up(
     engine: &Engine,
     graph: &Arc<CompiledGraph>,
     paused: &mut PausedInvocation,
-    found: BufferedSignal,
 ) -> Result<TakenUp, StoreError> {
+    let parked = parked(engine, paused).await?;
     let Some(fan_in) = paused.fan_in.clone() else {
-        let early = EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: found.payload.clone() };
-        return Ok(TakenUp { payload: Some(found.payload), early: vec![early] });
+        let fits = |(_, signal): &&(SignalId, BufferedSignal)| graph.takes(paused, &signal.payload).is_ok();
+        let chosen = parked.iter().find(fits).or(parked.first()).map(|(_, signal)| signal.payload.clone());
+        return Ok(TakenUp { payload: chosen, early: parked.into_iter().map(consumed).collect() });
     };
     let mut fan_in = FanIn { answers: Vec::new(), ..fan_in };
-    let mut early = Vec::new();
-    for (part, SignalRecord { signal_id, state }) in parked(engine, &fan_in).await? {
-        let SignalState::Buffered(signal) = state else { continue };
+    for (signal_id, signal) in &parked {
+        let Some(part) = fan_in.part_of(&signal_id.origin().1).map(str::to_owned) else { continue };
         let answer = PartAnswer { part, payload: signal.payload.clone(), at: signal.received_at };
         let with_it = fan_in.clone().with(answer);
         // What does not fit is consumed all the same: whoever sent it was told that it is kept, and may send another.
@@ -42,25 +43,26 @@ pub(super) async fn take_up(
             Ok(()) => fan_in = with_it,
             Err(error) => tracing::warn!(%signal_id, reason = error.message(), "an early signal was dropped"),
         }
-        early.push(EarlySignal { signal_id, payload: signal.payload });
     }
     let payload = fan_in.decision().is_some().then(|| fan_in.payload());
     paused.fan_in = Some(fan_in);
-    Ok(TakenUp { payload, early })
+    Ok(TakenUp { payload, early: parked.into_iter().map(consumed).collect() })
 }
 
-/// The parts whose signals are parked, with these, in the order in which they came.
-async fn parked(engine: &Engine, fan_in: &FanIn) -> Result<Vec<(String, SignalRecord)>, StoreError> {
+fn consumed((signal_id, signal): (SignalId, BufferedSignal)) -> EarlySignal {
+    EarlySignal { signal_id, payload: signal.payload }
+}
+
+/// The parked ones of its signals, in the order in which they came.
+async fn parked(engine: &Engine, paused: &PausedInvocation) -> Result<Vec<(SignalId, BufferedSignal)>, StoreError> {
     let ports = engine.ports();
     let mut parked = Vec::new();
-    for expected in &fan_in.expected {
-        let known = ports.store.load_signal(&expected.signal_id, ports.clock.now()).await?;
-        if let Some(record) = known
-            && let SignalState::Buffered(signal) = &record.state
-        {
-            parked.push((signal.received_at, expected.part.clone(), record));
+    for id in paused.waits() {
+        let known = ports.store.load_signal(&id, ports.clock.now()).await?;
+        if let Some(SignalRecord { signal_id, state: SignalState::Buffered(signal) }) = known {
+            parked.push((signal_id, signal));
         }
     }
-    parked.sort_by_key(|(received_at, ..)| *received_at);
-    Ok(parked.into_iter().map(|(_, part, record)| (part, record)).collect())
+    parked.sort_by_key(|(_, signal)| signal.received_at);
+    Ok(parked)
 }

@@ -47,14 +47,14 @@ pub(super) async fn persist(
             SuspendFrom::Claimed { owner, previous: previous.clone() }
         }
     };
-    let (mut claim, mut early, mut tries) = (None, Vec::new(), paused.awaited().count() + 1);
+    let (mut claim, mut early, mut tries) = (None, Vec::new(), paused.waits().count() + 1);
     let session_version = loop {
         tries -= 1;
         match write(engine, run, pause, &paused, &from, claim.as_ref(), &early).await {
             Ok(version) => break version,
             // Each of its signals may come while what came before is being taken up.
-            Err(CommitError::SignalBuffered(signal)) if tries > 0 => {
-                let taken = early::take_up(engine, graph, &mut paused, signal).await;
+            Err(CommitError::SignalBuffered(_)) if tries > 0 => {
+                let taken = early::take_up(engine, graph, &mut paused).await;
                 let taken = taken.map_err(|error| failed(error.into()))?;
                 claim = taken.payload.map(|payload| claim_at_birth(engine, before.claim.as_ref(), payload));
                 early = taken.early;

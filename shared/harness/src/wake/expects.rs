@@ -56,10 +56,12 @@ fn signal_id(part: &str, signal: &Value, outer: &SignalId) -> Result<SignalId, S
             return Err(format!("`expects.parts.{part}` must be a mapping; its `signal_id` a text"));
         }
     };
-    if is_visible(&id, ID) {
+    if is_visible(&id, ID) && SignalId::from(id.as_str()).origin().0.is_none() {
         return Ok(id.into());
     }
-    Err(format!("the signal id of `expects.parts.{part}` must have 1 to {ID} visible ASCII characters"))
+    Err(format!(
+        "the signal id of `expects.parts.{part}` must have 1 to {ID} visible ASCII characters, and be none that only an event brings"
+    ))
 }
 
 fn is_visible(text: &str, most: usize) -> bool {

@@ -10,6 +10,20 @@ fn a_transformed_event_is_a_signal() {
     assert_eq!(read.signal_id, Token::Text("export-7f3a".to_owned()));
     assert_eq!(read.payload["rows"], 1204);
     assert_eq!(read.event_id.as_deref(), Some("17793124-05d4-b198-2fde-7ededc63b103"));
+    let SignalOrigin::Event(event) = read.origin.origin().expect("an origin") else { panic!("somebody sent it") };
+    assert_eq!(event.shape.as_ref().map(ShapeId::as_str), Some("0e22b88c7976afe4246ba863fb85b3e795f38fbf"));
+    assert_eq!((event.source.as_deref(), event.detail_type.as_deref()), (Some("exporter"), Some("Export Finished")));
+}
+
+/// Whoever may put events of our own on the bus cannot say that they come from somebody else.
+#[test]
+fn an_event_of_our_own_has_no_other_origin() {
+    let mut event = read(include_str!("../../tests/events/eventbridge-dormouse-signal.json"));
+    event["detail"]["shape"] = "0e22b88c7976afe4246ba863fb85b3e795f38fbf".into();
+    let read = signal(event).expect("a signal");
+    assert!(read.is_own && read.origin == Envelope::default());
+    let wrong = json!({ "dormouse_signal": { "signal_id": "s", "payload": {}, "shape": "round" } });
+    assert!(signal(wrong).expect("a signal").origin.origin().is_err());
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Tables {
         match write {
             InvocationWrite::Suspend { paused, from, early, .. } => {
                 self.check_origin(&paused.invocation_id, from)?;
-                paused.awaited().try_for_each(|id| signal::check_wait(self.signals.get(id), id, from, early, now))
+                paused.waits().try_for_each(|id| signal::check_wait(self.signals.get(&id), &id, from, early, now))
             }
             InvocationWrite::Complete { paused, owner, .. } => {
                 self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
@@ -154,9 +154,9 @@ impl Tables {
         if let SuspendFrom::Claimed { previous, .. } = from {
             self.end_wait(previous);
         }
-        for id in paused.awaited() {
+        for id in paused.waits() {
             let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
-            self.signals.insert(id.clone(), SignalState::Waiting { invocation_id, generation });
+            self.signals.insert(id, SignalState::Waiting { invocation_id, generation });
         }
         self.add_row(paused);
         let status = claim.map_or(InvocationStatus::Suspended, InvocationStatus::Resuming);
@@ -207,9 +207,9 @@ impl Tables {
     /// Ends the wait of `paused`; what has not begun waits for no signal.
     fn end_wait(&mut self, paused: &PausedInvocation) {
         self.pending.remove(&pending_key(&PendingRow::of(paused)));
-        for id in paused.awaited() {
+        for id in paused.waits() {
             let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
-            self.signals.insert(id.clone(), SignalState::Delivered { invocation_id, generation });
+            self.signals.insert(id, SignalState::Delivered { invocation_id, generation });
         }
     }
 

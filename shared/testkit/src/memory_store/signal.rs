@@ -41,7 +41,7 @@ pub(super) fn check_wait(
             let own = matches!(from, SuspendFrom::Claimed { previous, .. }
                 if previous.invocation_id == *invocation_id
                     && previous.generation == *generation
-                    && previous.awaited().any(|awaited| awaited == id));
+                    && previous.waits().any(|awaited| awaited == *id));
             if own { Ok(()) } else { Err(CommitError::SignalTaken(invocation_id.clone())) }
         }
         Some(SignalState::Buffered(parked)) => {

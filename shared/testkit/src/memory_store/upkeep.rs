@@ -98,10 +98,10 @@ impl Tables {
                 self.pending.entry(pending_key(&row)).or_insert(row);
             }
             Upkeep::Wait(paused) => {
-                for id in paused.awaited() {
+                for id in paused.waits() {
                     let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
-                    if matches!(self.signals.get(id), None | Some(SignalState::Delivered { .. })) {
-                        self.signals.insert(id.clone(), SignalState::Waiting { invocation_id, generation });
+                    if matches!(self.signals.get(&id), None | Some(SignalState::Delivered { .. })) {
+                        self.signals.insert(id, SignalState::Waiting { invocation_id, generation });
                     }
                 }
             }

@@ -297,6 +297,8 @@ impl StoreLayer for LyingStore {
     }
 
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        let plain = id.origin().1;
+        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
         let record = self.inner.load_signal(id, now).await?;
         if self.has(PlantedBug::KeepWait)
             && let Some(SignalRecord { state: SignalState::Delivered { invocation_id, generation }, .. }) = &record
@@ -314,6 +316,8 @@ impl StoreLayer for LyingStore {
         if self.has(PlantedBug::LoseSignal) {
             return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
         }
+        let plain = id.origin().1;
+        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
         let known = self.inner.load_signal(id, signal.received_at).await?;
         if self.has(PlantedBug::ParkDelivered)
             && matches!(known.map(|record| record.state), Some(SignalState::Delivered { .. }))

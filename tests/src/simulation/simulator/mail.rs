@@ -61,9 +61,20 @@ impl Simulator {
     fn put_on_bus(&mut self, index: usize) {
         let errand = &mut self.clients.errands[index];
         errand.told = true;
-        if let Wish::Event { signal_id, payload } = &errand.wish {
-            self.trace.note(format_args!("{} is on the bus", errand.wish));
-            self.outside.services.carry_signal(signal_id.as_str().into(), payload.clone());
+        self.trace.note(format_args!("{} is on the bus", errand.wish));
+        match &errand.wish {
+            Wish::Event { signal_id, payload } => {
+                self.outside.services.carry_signal(signal_id.as_str().into(), payload.clone());
+            }
+            Wish::Hear { event } => self.outside.publish(event.clone()),
+            Wish::Turn { .. }
+            | Wish::Message { .. }
+            | Wish::Callback { .. }
+            | Wish::Answer { .. }
+            | Wish::Signal { .. }
+            | Wish::Cancel { .. }
+            | Wish::Ask(_)
+            | Wish::Status { .. } => {}
         }
     }
 
