@@ -15,7 +15,7 @@ use dormouse_ports::{
 use crate::chat::carry_of;
 use crate::harness::Budget;
 use crate::signal::{Accepted, store_failed};
-use crate::{DispatchPath, Harness, Transmission, Turn, TurnError, TurnOutcome};
+use crate::{DispatchPath, Harness, Transmission, Turn, TurnError, TurnOutcome, Wait};
 
 /// What kind of event calls for a worker; its source is `dormouse`, its detail `{"invocation_id"}`.
 pub const WORK: &str = "Dormouse Work";
@@ -153,7 +153,21 @@ impl Harness {
         patience: Patience,
     ) -> Result<Outcome, TurnError> {
         let carry = carry_of(graph);
-        let mut waited = false;
+        let began = self.time_left(budget);
+        let longest = match patience {
+            Patience::Waits => began / 2,
+            Patience::ComesAgain => Duration::ZERO,
+        };
+        let wait = Wait { longest, refusable: false };
+        let _first = match self.line_up(record.paused.session_id.as_ref(), wait).await {
+            Ok(first) => first,
+            Err(error) => {
+                self.give_back(record).await;
+                return Err(error);
+            }
+        };
+        let mut waited = self.time_left(budget) + self.config().poll_interval < began;
+        let mut looks = 0;
         loop {
             match self.begin_once(graph, record, budget, carry.clone()).await {
                 Err(error) if error.category == Category::SessionLeaseHeld => {
@@ -162,7 +176,7 @@ impl Harness {
                         return Err(error);
                     }
                     waited = true;
-                    self.pause_before_retry().await;
+                    self.pause_before_retry(&mut looks).await;
                 }
                 Err(error) if error.category == Category::TurnDeadlineExceeded && waited => {
                     self.give_back(record).await;

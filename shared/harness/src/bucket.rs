@@ -74,6 +74,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::ProviderModelNotLoaded
         | C::ProviderRateLimit
         | C::SessionLeaseHeld
+        | C::SessionBusy
+        | C::Overloaded
         | C::ResumeInProgress
         | C::SuspensionPinned
         | C::TurnDeadlineExceeded => RetryableTransient,

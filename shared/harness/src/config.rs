@@ -43,8 +43,11 @@ pub struct HarnessConfig {
     pub turn_budget: Duration,
     /// By how much a lease or claim outlives the turn that took it: room for clocks that disagree.
     pub lease_margin: Duration,
-    /// How often to look again while another turn of the session, or another delivery of the same signal, runs.
+    /// How soon to look again while another worker runs a turn of the session, or another delivery of the same signal
+    /// runs; each time it takes up to twice as long as before, until it is [`POLL_LONGEST`](Self::POLL_LONGEST).
     pub poll_interval: Duration,
+    /// How many turns of one session wait in this process for the one that runs. More are refused with `session_busy`.
+    pub session_line: usize,
     /// How long a signal that nobody waits for yet is kept. `None` refuses it with
     /// `harness_signal_correlation_failed`.
     pub early_signals: Option<Duration>,
@@ -57,6 +60,9 @@ pub struct HarnessConfig {
 }
 
 impl HarnessConfig {
+    /// The longest until the next look at what another worker is doing.
+    pub const POLL_LONGEST: Duration = Duration::from_secs(1);
+
     /// Defaults for `mode`: turns of at most 25 seconds, early signals kept for 7 days.
     pub fn new(mode: Mode) -> Self {
         Self {
@@ -64,6 +70,7 @@ impl HarnessConfig {
             turn_budget: Duration::from_secs(25),
             lease_margin: Duration::from_secs(5),
             poll_interval: Duration::from_millis(50),
+            session_line: limits::SESSION_LINE,
             early_signals: Some(limits::EARLY_SIGNALS),
             signal_payload: limits::SIGNAL_PAYLOAD,
             rules: RulePolicy::default(),

@@ -7,7 +7,7 @@ use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
 
 use crate::harness::Budget;
 use crate::signal::bounded;
-use crate::{Harness, Mode, Transmission, TurnError, TurnOutcome};
+use crate::{Harness, Mode, Transmission, TurnError, TurnOutcome, Wait};
 
 impl Harness {
     pub(crate) async fn start(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
@@ -61,12 +61,15 @@ impl Harness {
         call: Invocation,
         budget: Budget,
     ) -> Result<dormouse_engine::Outcome, TurnError> {
+        let wait = Wait { longest: self.time_left(budget) / 2, refusable: true };
+        let _first = self.line_up(call.session_id.as_ref(), wait).await?;
+        let mut looks = 0;
         loop {
             let attempt = Invocation { lease: Some(self.lease(budget)), ..call.clone() };
             let result = self.within(budget, self.engine().invoke(graph, attempt)).await;
             match result {
                 Err(error) if error.category == Category::SessionLeaseHeld && !self.time_left(budget).is_zero() => {
-                    self.pause_before_retry().await;
+                    self.pause_before_retry(&mut looks).await;
                 }
                 result => return result,
             }

@@ -2,9 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_engine::middleware::jitter_from;
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended};
 use dormouse_ports::{
-    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation,
+    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation, SessionId,
     SignalSubscriptions, Subscription, SubscriptionError,
 };
 use futures::future::{Either, select};
@@ -13,8 +14,8 @@ use jiff::Timestamp;
 use crate::chat::Listeners;
 use crate::rules::Relied;
 use crate::{
-    Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig, SuspendedTurn, Tally, Transmission, Turn,
-    TurnError, TurnOutcome,
+    Admission, AdmissionLimits, Admitted, Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig,
+    SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait,
 };
 
 /// Serves turns of the registered graphs. Cheap to clone.
@@ -29,6 +30,7 @@ struct Parts {
     config: HarnessConfig,
     listeners: Listeners,
     relied: Relied,
+    sessions: Admission<SessionId>,
 }
 
 impl fmt::Debug for Harness {
@@ -48,7 +50,14 @@ impl Harness {
     ) -> Self {
         let listeners = Listeners::default();
         let relied = Relied::default();
-        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, relied }))
+        let limits = AdmissionLimits {
+            running: usize::MAX,
+            running_per_key: 1,
+            waiting: usize::MAX,
+            waiting_per_key: config.session_line,
+        };
+        let sessions = Admission::new(limits, engine.ports().clock.clone());
+        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, relied, sessions }))
     }
 
     /// The graphs that it can run.
@@ -131,8 +140,32 @@ impl Harness {
         budget.ends.saturating_sub(self.engine().ports().clock.monotonic())
     }
 
-    pub(crate) async fn pause_before_retry(&self) {
-        self.engine().ports().clock.sleep(self.config().poll_interval).await;
+    /// Waits before the next look at what another worker is doing, the longer the more `looks` there were: those who
+    /// wait for the same thing shall not keep the store from it.
+    pub(crate) async fn pause_before_retry(&self, looks: &mut u32) {
+        let HarnessConfig { poll_interval, .. } = self.config();
+        let longest = poll_interval.saturating_mul(1 << (*looks).min(10)).min(HarnessConfig::POLL_LONGEST);
+        *looks += 1;
+        let ports = self.engine().ports();
+        let jitter = jitter_from(ports.ids.clone())();
+        ports.clock.sleep(longest.mul_f64(0.5 + jitter / 2.0)).await;
+    }
+
+    /// Waits until the turn of this process that runs in the session is over, and those that came before this one.
+    ///
+    /// # Errors
+    /// `session_busy` when too many wait already, or the wait took too long.
+    pub(crate) async fn line_up(
+        &self,
+        session_id: Option<&SessionId>,
+        wait: Wait,
+    ) -> Result<Option<Admitted<SessionId>>, TurnError> {
+        let Some(session_id) = session_id else { return Ok(None) };
+        let admitted = self.0.sessions.enter(session_id.clone(), wait).await;
+        admitted.map(Some).map_err(|overloaded| {
+            let message = "too many turns of this session are waiting; nothing was done, send it again later";
+            TurnError::refused(Category::SessionBusy, overloaded, message)
+        })
     }
 
     /// Exclusive rights that outlive what is left of the turn.

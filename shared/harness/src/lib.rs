@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 
 mod accepted;
+mod admission;
 mod answer;
 mod bucket;
 mod cancel;
@@ -36,6 +37,7 @@ mod upgrade;
 mod wake;
 
 pub use accepted::WORK;
+pub use admission::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
 pub use bucket::{Bucket, bucket_of};
 pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode, RulePolicy};

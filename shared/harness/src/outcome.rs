@@ -4,7 +4,7 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
-use crate::{Bucket, DispatchPath, bucket_of};
+use crate::{Bucket, DispatchPath, Overloaded, bucket_of};
 
 /// What a turn was and what came out (harness §4).
 #[derive(Debug)]
@@ -115,12 +115,21 @@ pub struct TurnError {
     pub invocation_id: Option<InvocationId>,
     /// Whether the invocation had ended with it before: this answer was given already, and nothing changes it.
     pub repeated: bool,
+    /// After how many seconds there should be room, where somebody knows.
+    pub retry_after: Option<u32>,
 }
 
 impl TurnError {
     /// An error of `category` in its bucket.
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        Self { bucket: bucket_of(&category), category, message: message.into(), invocation_id: None, repeated: false }
+        let bucket = bucket_of(&category);
+        Self { bucket, category, message: message.into(), invocation_id: None, repeated: false, retry_after: None }
+    }
+
+    /// A refusal of `category` by a line that is full, or did not move in time.
+    pub fn refused(category: Category, overloaded: Overloaded, message: impl Into<String>) -> Self {
+        let seconds = overloaded.retry_after.as_secs() + u64::from(overloaded.retry_after.subsec_nanos() > 0);
+        Self { retry_after: u32::try_from(seconds).ok(), ..Self::new(category, message) }
     }
 
     /// The failure with which an invocation ended, for those who ask again. Whatever the category, trying the same

@@ -71,6 +71,7 @@ impl Harness {
     /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
     pub(crate) async fn deliver(&self, delivery: Delivery) -> Result<TurnOutcome, TurnError> {
         let id = delivery.invocation_id.clone();
+        let mut looks = 0;
         let mut bid = Bid { payload: delivery.payload.clone(), answered: None };
         loop {
             let lease = self.lease(delivery.budget);
@@ -115,7 +116,7 @@ impl Harness {
                 ClaimOutcome::Held { .. }
                     if delivery.trigger == Trigger::Signal && !self.time_left(delivery.budget).is_zero() =>
                 {
-                    self.pause_before_retry().await;
+                    self.pause_before_retry(&mut looks).await;
                 }
                 ClaimOutcome::Held { until } => {
                     let message = format!("another delivery is resuming the invocation until {until}; ask again then");

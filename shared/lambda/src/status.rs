@@ -3,6 +3,7 @@
 //! | status | when |
 //! |---|---|
 //! | 503, `retry-after` | whatever is retryable: the same request may succeed later |
+//! | 429, `retry-after` | too many turns of the session wait already |
 //! | 400 | the request cannot be read, or is ambiguous |
 //! | 401 | the key is missing or wrong |
 //! | 404 | no such graph, invocation, checkpoint or signal; a wrong token |
@@ -19,6 +20,7 @@ use dormouse_ports::Category;
 /// The status code of `error`: its bucket decides whether it is worth trying again, then its category.
 pub(crate) fn status_of(error: &TurnError) -> u16 {
     match error.bucket {
+        Bucket::RetryableTransient if error.category == Category::SessionBusy => 429,
         Bucket::RetryableTransient => 503,
         Bucket::UserCorrectable => lasting(&error.category, 422),
         Bucket::SessionTerminating => lasting(&error.category, 500),
@@ -29,6 +31,7 @@ pub(crate) fn status_of(error: &TurnError) -> u16 {
 pub(crate) fn retry_after(error: &TurnError) -> Option<u32> {
     let passing = [Category::ResumeInProgress, Category::SessionLeaseHeld, Category::SessionWriteConflict];
     match error.bucket {
+        Bucket::RetryableTransient if error.retry_after.is_some() => error.retry_after,
         Bucket::RetryableTransient => Some(if passing.contains(&error.category) { 1 } else { 5 }),
         Bucket::UserCorrectable | Bucket::SessionTerminating => None,
     }
@@ -87,6 +90,8 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ProviderRateLimit
         | C::ProviderInvalidRequest
         | C::SessionLeaseHeld
+        | C::SessionBusy
+        | C::Overloaded
         | C::ResumeInProgress
         | C::SuspensionPinned
         | C::TurnDeadlineExceeded
@@ -105,7 +110,10 @@ mod tests {
             let error = TurnError::new(category.clone(), "");
             let status = status_of(&error);
             match error.bucket {
-                Bucket::RetryableTransient => assert_eq!((status, retry_after(&error).is_some()), (503, true)),
+                Bucket::RetryableTransient => {
+                    let expected = if *category == Category::SessionBusy { 429 } else { 503 };
+                    assert_eq!((status, retry_after(&error).is_some()), (expected, true));
+                }
                 Bucket::UserCorrectable => assert!((400..500).contains(&status) || status == 502, "{category}"),
                 Bucket::SessionTerminating => assert!(status == 500 || status == 410, "{category}: {status}"),
             }

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use crate::bus::{Deliveries, LocalBus};
 use crate::courier::{Courier, Functions, Raised};
 use crate::folder::{DataFolder, FolderError};
+use crate::gate::Gate;
 use crate::gateway::Gateway;
 use crate::keys::{self, KeysError};
 use crate::lifetime::{Lifetime, Running};
@@ -137,7 +138,8 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
 
     let lifetime = Lifetime::new();
     let running = lifetime.running();
-    let gateway = Gateway { server, bus, key: BearerKey::new(&key), body_limit: limits.body, running };
+    let gate = Gate::new(clock.clone());
+    let gateway = Gateway { server, bus, key: BearerKey::new(&key), body_limit: limits.body, running, gate };
     let serving = tokio::spawn(gateway.serve(listener));
     start_triggers(&app, deliveries, scheduler, &clock, options.lease, &lifetime);
     let store = Arc::new(store);

@@ -12,15 +12,17 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use dormouse_api::Content;
 use dormouse_aws::BearerKey;
-use dormouse_harness::bucket_of;
+use dormouse_harness::{Overloaded, TurnError, bucket_of};
 use dormouse_lambda::{HttpRequest, Server};
 use dormouse_ports::{Category, Event};
+use dormouse_protocol::{ErrorCode, ProtocolError};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::bus::LocalBus;
+use crate::gate::Gate;
 use crate::lifetime::Running;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.
@@ -38,6 +40,7 @@ pub(crate) struct Gateway {
     /// The largest body, in bytes. More is not read; the application refuses what was.
     pub(crate) body_limit: usize,
     pub(crate) running: Running,
+    pub(crate) gate: Gate,
 }
 
 impl Gateway {
@@ -57,9 +60,15 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
             return invalid(&format!("no whole request came: {error}"));
         }
     };
+    // Whoever leaves while he waits leaves the line; what has begun is done.
+    let credentials = request.header("authorization").map(str::as_bytes);
+    let admitted = match gateway.gate.enter(credentials).await {
+        Ok(admitted) => admitted,
+        Err(overloaded) => return overload(overloaded, request.path.starts_with("/v1")),
+    };
     let running = gateway.running.clone();
     let turn = async move {
-        let _running = gateway.running;
+        let (_running, _admitted) = (gateway.running, admitted);
         gateway.server.http(request).await
     };
     match tokio::spawn(turn).await {
@@ -159,6 +168,22 @@ fn unauthorized() -> Response {
 
 fn invalid(message: &str) -> Response {
     failure(StatusCode::BAD_REQUEST, Category::RequestInvalid, message)
+}
+
+/// More is asked than can be done: in the shape of the protocol, or of the routes of turns.
+fn overload(overloaded: Overloaded, in_protocol: bool) -> Response {
+    let message = "more is asked than can be done now; nothing was done, send it again later";
+    let error = TurnError::refused(Category::Overloaded, overloaded, message);
+    let seconds = error.retry_after.unwrap_or(1);
+    let mut response = if in_protocol {
+        let error = ProtocolError::new(ErrorCode::ServiceUnavailable, message).retry_after(seconds);
+        let request_id = format!("req_{}", uuid::Uuid::new_v4());
+        (StatusCode::SERVICE_UNAVAILABLE, Json(json!(error.into_response(&request_id)))).into_response()
+    } else {
+        failure(StatusCode::SERVICE_UNAVAILABLE, error.category, message)
+    };
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
 }
 
 /// An error in the shape in which the application tells of its own.

@@ -20,6 +20,7 @@ pub mod cli;
 mod courier;
 mod dev;
 mod folder;
+mod gate;
 mod gateway;
 mod inspect;
 mod keys;

@@ -151,6 +151,10 @@ categories! {
     LimitExceeded = "limit_exceeded",
     /// Another turn of the session is running.
     SessionLeaseHeld = "session_lease_held",
+    /// Too many turns of the session wait already; nothing was done.
+    SessionBusy = "session_busy",
+    /// More is asked of the process than it can do; nothing was done.
+    Overloaded = "overloaded",
     /// Another delivery resumes the invocation at this moment.
     ResumeInProgress = "resume_in_progress",
     /// The turn did not end within its budget.

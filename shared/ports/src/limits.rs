@@ -19,6 +19,7 @@
 //! | lease of a session or claim of a pause, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn or sweep takes it over | fixed |
 //! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with what is left to do | `Engine::limited` |
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
+//! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RulePolicy::most` of `dormouse-harness`; rules that nobody has needed for an hour go |
 
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub const LEASE: Duration = Duration::from_secs(20 * 60);
 pub const PARTS: usize = 25;
 /// The most steps of a ladder of deadlines.
 pub const RUNGS: usize = 10;
+/// The most turns of one session that wait in a process while another one runs.
+pub const SESSION_LINE: usize = 16;
 /// The most rules for events on one bus: two thirds of what AWS allows, so that others find room there.
 pub const PATTERN_RULES: usize = 200;
 /// A pause that wakes by itself sooner than this wakes at once.

@@ -1,0 +1,292 @@
+//! Who may work now, who waits in line, and who is told to come later.
+//!
+//! A process that takes in more than it can do does less than it could: everybody's work is begun and nobody's is
+//! finished. Here the line has a length. Whoever would stand behind its end is refused before anything is done or
+//! written, and is told when there will be room: each a little later than the one before, so that they do not come back
+//! together.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dormouse_ports::Clock;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+
+/// The least and the most that somebody is told to wait.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How many keys with nothing but a promise that is over are kept at least, before they are looked for.
+const REMEMBERED: usize = 1024;
+/// What a piece of work is taken to last before the first one is over.
+const FIRST_GUESS: Duration = Duration::from_millis(50);
+
+/// How many may work, and how many may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionLimits {
+    /// How many work at a time.
+    pub running: usize,
+    /// How many of one key work at a time.
+    pub running_per_key: usize,
+    /// How many wait.
+    pub waiting: usize,
+    /// How many of one key wait.
+    pub waiting_per_key: usize,
+}
+
+/// Admits work by keys: each key has a line of its own, first come, first served, and the lines take turns. Cheap to
+/// clone.
+pub struct Admission<K: Ord + Clone>(Arc<Parts<K>>);
+
+struct Parts<K: Ord + Clone> {
+    limits: AdmissionLimits,
+    clock: Arc<dyn Clock>,
+    lines: Mutex<Lines<K>>,
+}
+
+struct Lines<K: Ord + Clone> {
+    running: usize,
+    waiting: usize,
+    tickets: u64,
+    /// How many keys there may be before those of which there is nothing to say are forgotten.
+    remembered: usize,
+    /// How long work takes, a moving average.
+    work: Duration,
+    of: BTreeMap<K, Line>,
+    /// The keys for which somebody waits, in the order in which they are served next.
+    turns: VecDeque<K>,
+}
+
+#[derive(Default)]
+struct Line {
+    running: usize,
+    waiting: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Until when those who were told to come later fill the time, on the monotonic clock.
+    promised: Duration,
+}
+
+/// The line is full, or did not move in time. Nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded {
+    /// When there should be room.
+    pub retry_after: Duration,
+}
+
+/// How long somebody waits for admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The longest wait.
+    pub longest: Duration,
+    /// Whether it is refused when the line is full. What is accepted already waits in a line of any length.
+    pub refusable: bool,
+}
+
+/// The right to work; given back when it is dropped.
+pub struct Admitted<K: Ord + Clone> {
+    admission: Admission<K>,
+    key: K,
+    since: Duration,
+}
+
+impl<K: Ord + Clone> Clone for Admission<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Ord + Clone> fmt::Debug for Admission<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.lines();
+        f.debug_struct("Admission").field("running", &lines.running).field("waiting", &lines.waiting).finish()
+    }
+}
+
+impl<K: Ord + Clone> fmt::Debug for Admitted<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted").finish_non_exhaustive()
+    }
+}
+
+impl<K: Ord + Clone> Admission<K> {
+    /// Admits within `limits`.
+    pub fn new(limits: AdmissionLimits, clock: Arc<dyn Clock>) -> Self {
+        let lines = Lines {
+            running: 0,
+            waiting: 0,
+            tickets: 0,
+            remembered: REMEMBERED,
+            work: FIRST_GUESS,
+            of: BTreeMap::new(),
+            turns: VecDeque::new(),
+        };
+        Self(Arc::new(Parts { limits, clock, lines: Mutex::new(lines) }))
+    }
+
+    /// Waits until work of `key` may begin.
+    ///
+    /// # Errors
+    /// [`Overloaded`] when the line is full, at once, or when the wait took too long.
+    pub async fn enter(&self, key: K, wait: Wait) -> Result<Admitted<K>, Overloaded> {
+        let Some(place) = self.line_up(&key, wait)? else { return Ok(self.admitted(key)) };
+        let late = self.0.clock.sleep(wait.longest);
+        let (ticket, called) = place;
+        let mut place = Place { admission: self, key: &key, ticket, called, taken: false };
+        let called = matches!(select(&mut place.called, late).await, Either::Left((Ok(()), _)));
+        place.taken = called;
+        drop(place);
+        if called { Ok(self.admitted(key)) } else { Err(self.refuse(&mut self.lines(), &key)) }
+    }
+
+    /// `None` when work may begin at once.
+    fn line_up(&self, key: &K, wait: Wait) -> Result<Option<(u64, oneshot::Receiver<()>)>, Overloaded> {
+        let limits = &self.0.limits;
+        let mut lines = self.lines();
+        let line = lines.of.get(key);
+        let (running, waiting) = line.map_or((0, 0), |line| (line.running, line.waiting.len()));
+        if waiting == 0 && running < limits.running_per_key && lines.running < limits.running {
+            lines.running += 1;
+            lines.of.entry(key.clone()).or_default().running += 1;
+            return Ok(None);
+        }
+        if wait.refusable && (lines.waiting >= limits.waiting || waiting >= limits.waiting_per_key) {
+            return Err(self.refuse(&mut lines, key));
+        }
+        let (call, called) = oneshot::channel();
+        lines.tickets += 1;
+        lines.waiting += 1;
+        let ticket = lines.tickets;
+        let line = lines.of.entry(key.clone()).or_default();
+        line.waiting.push_back((ticket, call));
+        if line.waiting.len() == 1 {
+            lines.turns.push_back(key.clone());
+        }
+        Ok(Some((ticket, called)))
+    }
+
+    fn admitted(&self, key: K) -> Admitted<K> {
+        Admitted { admission: self.clone(), key, since: self.0.clock.monotonic() }
+    }
+
+    /// Promises a time at which those who are before it should be done, and those who were refused before it too.
+    fn refuse(&self, lines: &mut Lines<K>, key: &K) -> Overloaded {
+        let limits = &self.0.limits;
+        let (now, work) = (self.0.clock.monotonic(), lines.work);
+        let own = limits.running_per_key.min(limits.running);
+        let before_all = drained(lines.running.saturating_add(lines.waiting), limits.running, work);
+        let line = lines.of.entry(key.clone()).or_default();
+        let before = drained(line.running + line.waiting.len(), own, work).max(before_all);
+        line.promised = line.promised.max(now + before) + drained(1, own, work);
+        let wait = line.promised.saturating_sub(now);
+        if wait > WAITS.1 {
+            // Beyond that a promise means nothing; the next ones are spread over the second half of it again.
+            line.promised = now + WAITS.1 / 2;
+        }
+        if lines.of.len() > lines.remembered {
+            lines.of.retain(|_, line| !line.says_nothing(now));
+            lines.remembered = 2 * lines.of.len() + REMEMBERED;
+        }
+        Overloaded { retry_after: wait.clamp(WAITS.0, WAITS.1) }
+    }
+}
+
+impl<K: Ord + Clone> Admission<K> {
+    fn lines(&self) -> MutexGuard<'_, Lines<K>> {
+        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long `count` pieces of `work` take, `at_once` of them at a time.
+fn drained(count: usize, at_once: usize, work: Duration) -> Duration {
+    let ratio = u32::try_from(count).unwrap_or(u32::MAX);
+    work.saturating_mul(ratio) / u32::try_from(at_once.max(1)).unwrap_or(u32::MAX)
+}
+
+impl<K: Ord + Clone> Lines<K> {
+    /// Gives back the right of one of `key` to work.
+    fn release(&mut self, key: &K, limits: &AdmissionLimits, now: Duration) {
+        self.running -= 1;
+        if let Some(line) = self.of.get_mut(key) {
+            line.running -= 1;
+        }
+        self.call(limits);
+        if self.of.get(key).is_some_and(|line| line.says_nothing(now)) {
+            self.of.remove(key);
+        }
+    }
+
+    /// Calls as many of those who wait as there is room for.
+    fn call(&mut self, limits: &AdmissionLimits) {
+        let mut passed_over = 0;
+        while self.running < limits.running
+            && passed_over < self.turns.len()
+            && let Some(key) = self.turns.pop_front()
+        {
+            let Some(line) = self.of.get_mut(&key) else { continue };
+            if line.running >= limits.running_per_key {
+                self.turns.push_back(key);
+                passed_over += 1;
+                continue;
+            }
+            let Some((_, call)) = line.waiting.pop_front() else { continue };
+            self.waiting -= 1;
+            // Who has gone meanwhile has left the line: the call arrives, or is found by the one who goes.
+            if call.send(()).is_ok() {
+                line.running += 1;
+                self.running += 1;
+            }
+            if !line.waiting.is_empty() {
+                self.turns.push_back(key);
+            }
+            passed_over = 0;
+        }
+    }
+}
+
+impl Line {
+    fn says_nothing(&self, now: Duration) -> bool {
+        self.running == 0 && self.waiting.is_empty() && self.promised <= now
+    }
+}
+
+impl<K: Ord + Clone> Drop for Admitted<K> {
+    fn drop(&mut self) {
+        let Parts { limits, clock, .. } = &*self.admission.0;
+        let now = clock.monotonic();
+        let mut lines = self.admission.lines();
+        let took = now.saturating_sub(self.since);
+        lines.work = (lines.work * 15 + took) / 16;
+        lines.release(&self.key, limits, now);
+    }
+}
+
+/// A place in a line. Whoever goes away leaves it.
+struct Place<'a, K: Ord + Clone> {
+    admission: &'a Admission<K>,
+    key: &'a K,
+    ticket: u64,
+    called: oneshot::Receiver<()>,
+    taken: bool,
+}
+
+impl<K: Ord + Clone> Drop for Place<'_, K> {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        let Parts { limits, clock, .. } = &*self.admission.0;
+        let now = clock.monotonic();
+        let mut lines = self.admission.lines();
+        if matches!(self.called.try_recv(), Ok(Some(()))) {
+            // Called in the moment in which it went.
+            lines.release(self.key, limits, now);
+            return;
+        }
+        let Some(line) = lines.of.get_mut(self.key) else { return };
+        line.waiting.retain(|(ticket, _)| *ticket != self.ticket);
+        let left = line.waiting.is_empty();
+        lines.waiting -= 1;
+        if left {
+            lines.turns.retain(|key| key != self.key);
+        }
+    }
+}

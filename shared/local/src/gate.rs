@@ -1,0 +1,39 @@
+//! How much of what comes over HTTP this process works on at a time. On AWS each request has a sandbox of its own, and
+//! the account's quota is the gate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_harness::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
+use dormouse_ports::Clock;
+use sha2::{Digest, Sha256};
+
+/// How many requests are worked on, and how many wait. Whoever has the same key, or none, has at most three quarters:
+/// one who asks without end leaves room for the others.
+const LIMITS: AdmissionLimits =
+    AdmissionLimits { running: 128, running_per_key: 96, waiting: 1024, waiting_per_key: 768 };
+/// The longest wait: behind it, most clients have stopped to listen.
+const WAIT: Wait = Wait { longest: Duration::from_secs(5), refusable: true };
+
+/// Lets requests in. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate(Admission<Caller>);
+
+/// Whoever sends the same credentials: a part of their digest.
+pub(crate) type Caller = [u8; 8];
+
+impl Gate {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(Admission::new(LIMITS, clock))
+    }
+
+    /// Waits until a request with these credentials may be worked on.
+    pub(crate) async fn enter(&self, authorization: Option<&[u8]>) -> Result<Admitted<Caller>, Overloaded> {
+        let caller = authorization.map(|credentials| {
+            let mut caller = Caller::default();
+            caller.iter_mut().zip(Sha256::digest(credentials)).for_each(|(byte, digest)| *byte = digest);
+            caller
+        });
+        self.0.enter(caller.unwrap_or_default(), WAIT).await
+    }
+}

@@ -1,0 +1,57 @@
+//! More than can be done at once: nothing is lost or done twice, and whoever is refused is told when to come again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use crate::folder;
+use crate::process::Dormouse;
+
+const SESSIONS: usize = 12;
+const MESSAGES: usize = 40;
+
+/// Sends a message until it is taken. The number of refusals.
+async fn say(dormouse: &Dormouse, session: usize, number: usize) -> usize {
+    let url = dormouse.url(&format!("/chat/chat/sessions/crowd-{session}/messages"));
+    let message = json!({ "role": "user", "content": format!("message {number}.") });
+    for refusals in 0.. {
+        let response = dormouse.post(&url, &message).await.expect("an answer");
+        let status = response.status().as_u16();
+        let wait = response.headers().get("retry-after").map(|value| value.to_str().expect("digits").to_owned());
+        let answer: Value = response.json().await.expect("JSON");
+        if status == 200 {
+            return refusals;
+        }
+        let error = answer.get("error").expect("an error");
+        assert!(matches!(status, 429 | 503), "{status}: {answer}");
+        assert!(error["category"] == "session_busy" || error["category"] == "overloaded", "{answer}");
+        let wait: u64 = wait.expect("when to come again").parse().expect("seconds");
+        assert!((1..=60).contains(&wait));
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+    }
+    unreachable!("somebody listens in the end")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_is_served_once_each_and_told_when_to_come_again() {
+    let folder = folder();
+    let dormouse = Dormouse::start(folder.path());
+    let messages = (0..SESSIONS * MESSAGES).map(|one| say(&dormouse, one % SESSIONS, one / SESSIONS));
+    let refusals: usize = join_all(messages).await.into_iter().sum();
+    assert!(refusals > 0, "more wait in a session than its line takes");
+    for session in 0..SESSIONS {
+        let url = dormouse.url(&format!("/chat/chat/sessions/crowd-{session}/messages"));
+        let last =
+            dormouse.post(&url, &json!({ "role": "user", "content": "the last one." })).await.expect("an answer");
+        let last: Value = last.json().await.expect("JSON");
+        let said = last["final_state"]["messages"].as_array().expect("a history");
+        let mut times = BTreeMap::new();
+        for message in said.iter().filter(|message| message["role"] == "user") {
+            *times.entry(message["content"].as_str().expect("text")).or_insert(0) += 1;
+        }
+        assert_eq!(times.len(), MESSAGES + 1, "nothing is lost");
+        assert!(times.values().all(|times| *times == 1), "nothing is said twice: {times:?}");
+    }
+}
