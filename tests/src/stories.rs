@@ -251,7 +251,7 @@ impl Step {
                     match worker.engine().ports().store.commit(&commit).await {
                         // Whoever asks again finds that it was accepted.
                         Ok(()) | Err(CommitError::InvocationConflict) => true,
-                        Err(CommitError::Store(_)) => false,
+                        Err(CommitError::Store(_) | CommitError::Unknown(_)) => false,
                         Err(refused) => panic!("{refused:?}"),
                     }
                 }

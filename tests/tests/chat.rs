@@ -163,7 +163,7 @@ async fn errors_become_messages_that_can_be_shown() {
         (Category::RoutingError, Bucket::SessionTerminating, "start a new one"),
     ] {
         let stage = Stage::default();
-        let ChatTurnOutcome::Errored { error_bucket, error_category, reply } =
+        let ChatTurnOutcome::Errored { error_bucket, error_category, reply, .. } =
             chat(&stage, &failing(category.clone())).send(&"c".into(), hello()).await
         else {
             panic!("it did not fail");

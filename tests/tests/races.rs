@@ -212,3 +212,69 @@ async fn a_signal_reaches_whom_it_finds_asleep_at_the_second_look() {
     assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
     assert_eq!(entries(&stage).await, json!(["i", "yes"]));
 }
+
+/// A store whose commits are written, but answered only when the turn's time is over, or never.
+struct Slow {
+    stage: Arc<Stage>,
+    answers: bool,
+}
+
+#[async_trait]
+impl StoreLayer for Slow {
+    fn below(&self) -> &dyn StateStore {
+        &*self.stage.store
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.stage.store.commit(commit).await?;
+        loop {
+            self.stage.clock.advance(std::time::Duration::from_secs(25));
+            tokio::task::yield_now().await;
+            if self.answers {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What a turn of the journal comes to over a slow store, and the entries of its session afterwards.
+async fn turn_over(answers: bool, graph: &str, transmission: Transmission) -> (TurnOutcome, usize) {
+    let stage = Arc::new(Stage::default());
+    let store = Arc::new(Slow { stage: stage.clone(), answers });
+    let harness = stage.harness_on(store, Mode::Sessioned, [journal(), noted()]);
+    let session = Some("session".into());
+    let turn = Transmission { session_id: session, graph: graph.to_owned(), ..transmission };
+    let outcome = harness.turn(turn).await.outcome;
+    let record = stage.store.load_session(&"session".into(), None).await.unwrap().record.unwrap();
+    (outcome, record.state["entries"].as_array().unwrap().len())
+}
+
+/// Enters something in its session, and never sleeps.
+fn noted() -> Arc<CompiledGraph> {
+    let graph = TypedGraph::<Work>::new("noted")
+        .reducer("entries", Reducer::Append)
+        .sessions(SessionPolicy::projected(["entries"]))
+        .entry("note")
+        .node("note", async |_| Ok(Update::none().with("entries", json!([name()]))))
+        .edge("note", END);
+    Arc::new(graph.compile().unwrap())
+}
+
+#[tokio::test]
+async fn a_turn_is_not_cut_while_its_commit_is_under_way() {
+    let (outcome, entries) = turn_over(true, "noted", Transmission::default()).await;
+    assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    let (slept, _) = turn_over(true, "journal", Transmission::default()).await;
+    assert!(matches!(slept, TurnOutcome::Suspended(_)), "{slept:?}");
+    assert_eq!(entries, 1);
+}
+
+#[tokio::test]
+async fn who_may_have_written_something_is_not_asked_to_send_it_again() {
+    let (outcome, entries) = turn_over(false, "noted", Transmission::default()).await;
+    let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((error.category.clone(), error.in_doubt, entries), (Category::OutcomeUnknown, true, 1));
+    assert_eq!(error.payload()["retry_safe"], false);
+    let (slept, _) = turn_over(false, "journal", Transmission::default()).await;
+    assert!(matches!(slept, TurnOutcome::Suspended(_)), "what stands is found: {slept:?}");
+}

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::documents::{Resource, Stored};
 use crate::ledger::By;
-use crate::refusal::{busy, internal, store};
+use crate::refusal::{busy, internal, store, unknown};
 use crate::{Answer, Call, Offer};
 
 /// How often a change is tried again that others were faster than.
@@ -193,6 +193,7 @@ impl Api {
         match ports.store.commit(&Commit { id, now, session, invocation, journal, growing }).await {
             Ok(()) => {}
             Err(CommitError::Store(error)) => return Err(store(error)),
+            Err(CommitError::Unknown(reason)) => return Err(unknown(&reason, call.idempotency_key.is_some())),
             Err(
                 CommitError::Journal(_)
                 | CommitError::InvocationConflict

@@ -14,13 +14,14 @@ mod public;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use dormouse_engine::{Cut, cut_off};
 use dormouse_ports::{Clock, IdSource};
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError, request, sse};
 use futures::FutureExt;
-use futures::future::{Either, select};
 use tracing::Instrument;
 
 use crate::api::Api;
@@ -31,6 +32,9 @@ use crate::{Answer, Call, Request, Response};
 
 pub use origins::Origins;
 pub use public::About;
+
+/// By how much a request that has written something may overrun its time.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The longest id of a request that is taken over from the transport.
 const LONGEST_REQUEST_ID: usize = 200;
@@ -119,14 +123,18 @@ impl Front {
             .header(&request::VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION)
     }
 
-    /// Whoever waits shall hear something before the worker is stopped.
+    /// Whoever waits shall hear something before the worker is stopped; of what was written, what came of it.
     async fn in_time(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
         let Some(time_left) = request.time_left else { return self.answer(request, request_id).await };
-        let late = self.0.clock.sleep(time_left);
-        match select(Box::pin(self.answer(request, request_id)), late).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(((), _)) => Err(ProtocolError::new(ErrorCode::DeadlineExceeded, "there was no time left")),
-        }
+        let (late, grace) = (self.0.clock.sleep(time_left), || self.0.clock.sleep(GRACE));
+        let answer = Box::pin(self.answer(request, request_id));
+        cut_off(answer, late, grace).await.unwrap_or_else(|cut| {
+            let message = match cut {
+                Cut::Clean => "there was no time left",
+                Cut::InDoubt => "there was no time left, and what was written may stand; repeat it only by its key",
+            };
+            Err(ProtocolError::new(ErrorCode::DeadlineExceeded, message))
+        })
     }
 
     async fn answer(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {

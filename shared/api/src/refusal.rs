@@ -29,6 +29,16 @@ pub(crate) fn store(error: StoreError) -> ProtocolError {
     }
 }
 
+/// Nobody knows whether the store did what it was asked. Only who may repeat the request by a key is asked to.
+pub(crate) fn unknown(reason: &str, repeatable: bool) -> ProtocolError {
+    tracing::warn!(%reason, repeatable, "the store did not say what came of a commit");
+    if repeatable {
+        return ProtocolError::new(ErrorCode::ServiceUnavailable, "the store does not answer").retry_after(SOON);
+    }
+    let message = "the store did not say whether it was written; look before sending it again";
+    ProtocolError::new(ErrorCode::DeadlineExceeded, message)
+}
+
 /// Others write to the same resource all the time.
 pub(crate) fn busy() -> ProtocolError {
     let refusal = ProtocolError::new(ErrorCode::ResourceLocked, "others are changing the resource; send it again");

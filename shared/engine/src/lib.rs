@@ -50,6 +50,7 @@ pub mod middleware;
 mod node;
 mod observe;
 mod run;
+mod sending;
 mod size;
 mod state;
 
@@ -70,4 +71,5 @@ pub use run::{
     AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
     Resume, Suspended, Upgrade, admit_answer, cancellation, save_session, suspend, suspend_and_rerun,
 };
+pub use sending::{Cut, Sending, cut_off};
 pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};

@@ -10,7 +10,7 @@ use dormouse_ports::{
     SignalId,
 };
 
-use crate::signal::{Delivery, sleeping, store_failed};
+use crate::signal::{Delivery, sleeping, store_failed, unknown};
 use crate::{Harness, Tally, Trigger, TurnError, TurnOutcome};
 
 /// Which of several expected signals a delivery is.
@@ -75,6 +75,7 @@ impl Harness {
                 Ok(Gathered::Told(accepted(paused, part, false)))
             }
             Err(CommitError::Store(error)) => Err(store_failed(error)),
+            Err(error @ CommitError::Unknown(_)) => Err(unknown(&error)),
             // Another answer was first, or the pause is over: to be looked at again.
             Err(
                 CommitError::InvocationConflict

@@ -78,7 +78,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::Overloaded
         | C::ResumeInProgress
         | C::SuspensionPinned
-        | C::TurnDeadlineExceeded => RetryableTransient,
+        | C::TurnDeadlineExceeded
+        | C::OutcomeUnknown => RetryableTransient,
         C::CheckpointNotFound
         | C::SuspensionRecordInvalid
         | C::SuspensionResumePayloadInvalid

@@ -102,7 +102,7 @@ impl Harness {
         match self.commit(InvocationWrite::Advance { paused: Box::new(paused.clone()), wake }).await {
             Ok(()) => Ok(Some(next)),
             Err(CommitError::Store(error)) => Err(store_failed(error).of(&paused.invocation_id)),
-            Err(error @ CommitError::Journal(_)) => {
+            Err(error @ (CommitError::Journal(_) | CommitError::Unknown(_))) => {
                 let error = TurnError::new(Category::ResumeInProgress, error.to_string());
                 Err(error.of(&paused.invocation_id))
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Carry, CompiledGraph, Invocation};
+use dormouse_engine::{Carry, CompiledGraph, Invocation, Sending};
 use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
 
 use crate::harness::Budget;
@@ -24,6 +24,22 @@ impl Harness {
         graph.check_inputs(&transmission.state)?;
         bounded("the state", &transmission.state)?;
         let given = transmission.invocation_id.clone();
+        let sending = Sending::begin();
+        let turn = sending.over(self.start_once(graph, transmission, carry)).await;
+        turn.map_err(|error| TurnError {
+            // Who names the invocation is told what came of it, however often they ask.
+            in_doubt: given.is_none() && (error.in_doubt || sending.may_have_written()),
+            ..error
+        })
+    }
+
+    async fn start_once(
+        &self,
+        graph: Arc<CompiledGraph>,
+        transmission: Transmission,
+        carry: Option<Carry>,
+    ) -> Result<TurnOutcome, TurnError> {
+        let given = transmission.invocation_id.clone();
         if let Some(id) = &given
             && let Some(earlier) = self.earlier_answer(id, graph.name()).await?
         {
@@ -42,13 +58,16 @@ impl Harness {
             cancelable: given.is_some(),
             ..Invocation::default()
         };
-        let outcome = match (self.invoke_alone(&graph, call, budget).await, given) {
-            (Err(error), Some(id)) if error.category == Category::SuspensionPersistenceFailed => {
-                // The same request, delivered twice, may have gone to sleep on another worker meanwhile.
-                let earlier = self.earlier_answer(&id, graph.name()).await?;
-                return earlier.ok_or_else(|| error.of(&id));
+        let outcome = match self.invoke_alone(&graph, call, budget).await {
+            Err(error) if may_be_stored(&error, given.is_some()) => {
+                let id = &invocation_id;
+                return match self.earlier_answer(id, graph.name()).await {
+                    Ok(found) => found.ok_or_else(|| error.of(id)),
+                    Err(_) if error.category == Category::OutcomeUnknown => Err(error.of(id)),
+                    Err(failed) => Err(failed),
+                };
             }
-            (outcome, _) => outcome.map_err(|error| error.of(&invocation_id))?,
+            outcome => outcome.map_err(|error| error.of(&invocation_id))?,
         };
         let turn = self.finish(&graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
         Ok(turn.in_session(session_id))
@@ -100,4 +119,10 @@ impl Harness {
         }
         Ok(Some(self.answer_of(*record)))
     }
+}
+
+/// Whether a record may tell what came of a turn that failed: the same request, delivered twice, may have gone to sleep on
+/// another worker meanwhile, or this one may have without anybody knowing.
+fn may_be_stored(error: &TurnError, given: bool) -> bool {
+    error.category == Category::OutcomeUnknown || (given && error.category == Category::SuspensionPersistenceFailed)
 }

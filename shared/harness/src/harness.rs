@@ -3,12 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::middleware::jitter_from;
-use dormouse_engine::{CompiledGraph, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended};
+use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
 use dormouse_ports::{
     Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation, SessionId,
     SignalSubscriptions, Subscription, SubscriptionError,
 };
-use futures::future::{Either, select};
 use jiff::Timestamp;
 
 use crate::chat::Listeners;
@@ -17,6 +16,10 @@ use crate::{
     Admission, AdmissionLimits, Admitted, Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig,
     SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait,
 };
+
+/// How much longer than its time a turn may wait for what has been sent to the store. Less than
+/// [`lease_margin`](HarnessConfig::lease_margin).
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves turns of the registered graphs. Cheap to clone.
 #[derive(Clone)]
@@ -174,19 +177,17 @@ impl Harness {
         LeaseTerms { owner, duration: self.time_left(budget) + self.config().lease_margin }
     }
 
-    /// Runs `work` for at most what is left of the turn. What it holds ends by itself soon after.
+    /// Runs `work` for at most what is left of the turn, and a moment longer where a commit of it is under way. What it
+    /// holds ends by itself soon after.
     pub(crate) async fn within<T>(
         &self,
         budget: Budget,
         work: impl Future<Output = Result<T, EngineError>> + Send,
     ) -> Result<T, TurnError> {
-        let expired = self.engine().ports().clock.sleep(self.time_left(budget));
-        match select(Box::pin(work), expired).await {
-            Either::Left((result, _)) => result.map_err(TurnError::from),
-            Either::Right(((), _)) => {
-                let message = "the turn did not end within its time; what it had claimed is free again soon";
-                Err(TurnError::new(Category::TurnDeadlineExceeded, message))
-            }
+        let (clock, left) = (&self.engine().ports().clock, self.time_left(budget));
+        match cut_off(Box::pin(work), clock.sleep(left), || clock.sleep(GRACE)).await {
+            Ok(result) => result.map_err(TurnError::from),
+            Err(cut) => Err(cut_short(cut)),
         }
     }
 
@@ -261,6 +262,21 @@ impl Harness {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.engine().ports().clock.now()
+    }
+}
+
+/// What is said of a turn that did not end within its time.
+fn cut_short(cut: Cut) -> TurnError {
+    match cut {
+        Cut::Clean => {
+            let message = "the turn did not end within its time; what it had claimed is free again soon";
+            TurnError::new(Category::TurnDeadlineExceeded, message)
+        }
+        Cut::InDoubt => {
+            let message =
+                "the turn did not end within its time, and what it wrote may stand: look before sending it again";
+            TurnError::new(Category::OutcomeUnknown, message)
+        }
     }
 }
 

@@ -63,12 +63,12 @@ impl TurnError {
             "bucket": self.bucket,
             "diagnostic_message": self.message,
         }));
-        let advice = match self.bucket {
-            Bucket::SessionTerminating => "intervention_required",
-            Bucket::RetryableTransient => "retry_safe",
-            Bucket::UserCorrectable => "user_action_required",
+        let (advice, holds) = match self.bucket {
+            Bucket::SessionTerminating => ("intervention_required", true),
+            Bucket::RetryableTransient => ("retry_safe", !self.in_doubt),
+            Bucket::UserCorrectable => ("user_action_required", true),
         };
-        payload.insert(advice.to_owned(), true.into());
+        payload.insert(advice.to_owned(), holds.into());
         if let Some(invocation_id) = &self.invocation_id {
             payload.insert("invocation_id".to_owned(), invocation_id.as_str().into());
         }

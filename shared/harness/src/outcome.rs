@@ -117,13 +117,22 @@ pub struct TurnError {
     pub repeated: bool,
     /// After how many seconds there should be room, where somebody knows.
     pub retry_after: Option<u32>,
+    /// Whether something may have been written all the same: the same request again could do it twice.
+    pub in_doubt: bool,
 }
 
 impl TurnError {
     /// An error of `category` in its bucket.
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        let bucket = bucket_of(&category);
-        Self { bucket, category, message: message.into(), invocation_id: None, repeated: false, retry_after: None }
+        Self {
+            bucket: bucket_of(&category),
+            in_doubt: category == Category::OutcomeUnknown,
+            category,
+            message: message.into(),
+            invocation_id: None,
+            repeated: false,
+            retry_after: None,
+        }
     }
 
     /// A refusal of `category` by a line that is full, or did not move in time.

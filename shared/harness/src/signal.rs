@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
+    Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
     InvocationWrite, Map, PausedInvocation, RESOLUTION, StoreError, Subscription,
 };
 
@@ -363,6 +363,11 @@ pub(crate) fn subscription_to(paused: &PausedInvocation) -> Subscription {
 pub(crate) fn bounded(what: &str, given: &Map) -> Result<(), TurnError> {
     dormouse_json::measure_object(given, dormouse_json::ENTRY)
         .map_err(|excess| TurnError::new(Category::RequestTooLarge, format!("{what}: {excess}")))
+}
+
+/// Of a change that can be asked for again: who does is told whether it was written.
+pub(crate) fn unknown(error: &CommitError) -> TurnError {
+    TurnError { in_doubt: false, ..TurnError::new(Category::OutcomeUnknown, error.to_string()) }
 }
 
 pub(crate) fn store_failed(error: StoreError) -> TurnError {

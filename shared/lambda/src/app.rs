@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_aws::{BearerKey, CallbackSigner};
-use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases, in_trace};
+use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, Phases, cut_off, in_trace};
 use dormouse_harness::{
     GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TurnError,
     TurnTracer,
@@ -19,6 +19,8 @@ use crate::{HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
 
 /// By how much a turn that keeps its own time may overrun it.
 const MOMENT: Duration = Duration::from_millis(100);
+/// By how much more what has written something may overrun its time. Less than the functions keep back of theirs.
+const GRACE: Duration = Duration::from_millis(900);
 
 /// What an [`App`] is made of.
 #[derive(Clone)]
@@ -179,21 +181,26 @@ impl App {
     }
 
     /// Runs `work` for at most `time_left`, and a moment for a turn to say itself that its time is over: whoever waits
-    /// shall hear something before the process is stopped.
+    /// shall hear something before the process is stopped. What has written something gets a little longer, to say so.
     pub(crate) async fn within<T>(
         &self,
         time_left: Option<Duration>,
         work: impl Future<Output = T> + Send,
     ) -> Result<T, TurnError> {
         let Some(time_left) = time_left else { return Ok(work.await) };
-        let expired = self.engine().ports().clock.sleep(time_left + MOMENT);
-        match select(Box::pin(work), expired).await {
-            Either::Left((done, _)) => Ok(done),
-            Either::Right(((), _)) => {
+        let clock = &self.engine().ports().clock;
+        let expired = clock.sleep(time_left + MOMENT);
+        cut_off(Box::pin(work), expired, || clock.sleep(GRACE)).await.map_err(|cut| match cut {
+            Cut::Clean => {
                 let message = "there was no time left for it; what had begun is found by a later attempt or the sweep";
-                Err(TurnError::new(Category::TurnDeadlineExceeded, message))
+                TurnError::new(Category::TurnDeadlineExceeded, message)
             }
-        }
+            Cut::InDoubt => {
+                let message =
+                    "there was no time left for it, and what it wrote may stand: look before sending it again";
+                TurnError::new(Category::OutcomeUnknown, message)
+            }
+        })
     }
 
     /// Waits until the observers of all turns have been told everything and the spans have left, within the limit and

@@ -3,6 +3,7 @@
 //! | status | when |
 //! |---|---|
 //! | 503, `retry-after` | whatever is retryable: the same request may succeed later |
+//! | 504 | the same, but something may have been written: look first, the same request again could do it twice |
 //! | 429, `retry-after` | too many turns of the session wait already |
 //! | 400 | the request cannot be read, or is ambiguous |
 //! | 401 | the key is missing or wrong |
@@ -20,6 +21,7 @@ use dormouse_ports::Category;
 /// The status code of `error`: its bucket decides whether it is worth trying again, then its category.
 pub(crate) fn status_of(error: &TurnError) -> u16 {
     match error.bucket {
+        Bucket::RetryableTransient if error.in_doubt => 504,
         Bucket::RetryableTransient if error.category == Category::SessionBusy => 429,
         Bucket::RetryableTransient => 503,
         Bucket::UserCorrectable => lasting(&error.category, 422),
@@ -31,6 +33,7 @@ pub(crate) fn status_of(error: &TurnError) -> u16 {
 pub(crate) fn retry_after(error: &TurnError) -> Option<u32> {
     let passing = [Category::ResumeInProgress, Category::SessionLeaseHeld, Category::SessionWriteConflict];
     match error.bucket {
+        Bucket::RetryableTransient if error.in_doubt => None,
         Bucket::RetryableTransient if error.retry_after.is_some() => error.retry_after,
         Bucket::RetryableTransient => Some(if passing.contains(&error.category) { 1 } else { 5 }),
         Bucket::UserCorrectable | Bucket::SessionTerminating => None,
@@ -95,6 +98,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::ResumeInProgress
         | C::SuspensionPinned
         | C::TurnDeadlineExceeded
+        | C::OutcomeUnknown
         | C::LimitExceeded
         | C::Application(_) => otherwise,
     }
@@ -110,6 +114,9 @@ mod tests {
             let error = TurnError::new(category.clone(), "");
             let status = status_of(&error);
             match error.bucket {
+                Bucket::RetryableTransient if error.in_doubt => {
+                    assert_eq!((status, retry_after(&error)), (504, None), "{category}");
+                }
                 Bucket::RetryableTransient => {
                     let expected = if *category == Category::SessionBusy { 429 } else { 503 };
                     assert_eq!((status, retry_after(&error).is_some()), (expected, true));

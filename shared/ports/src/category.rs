@@ -159,6 +159,8 @@ categories! {
     ResumeInProgress = "resume_in_progress",
     /// The turn did not end within its budget.
     TurnDeadlineExceeded = "turn_deadline_exceeded",
+    /// What was to be written may have been written or not.
+    OutcomeUnknown = "outcome_unknown",
     /// The pause fell due and was declared to fail then.
     SuspensionTimedOut = "suspension_timed_out",
     /// The pause is left to workers with a graph of the shape that wrote it.

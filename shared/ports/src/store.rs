@@ -73,7 +73,8 @@ pub trait StateStore: Send + Sync {
     ///
     /// # Errors
     /// [`CommitError`] tells which precondition did not hold. After an ambiguous failure of the transport the adapter
-    /// finds out by `commit.id` whether the commit happened, before it answers.
+    /// finds out by `commit.id` whether the commit happened, before it answers; where it cannot, it says
+    /// [`Unknown`](CommitError::Unknown) and never that nothing was written.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError>;
 
     /// Loads what is known of a signal; an expired buffered signal is not returned (`now` decides).
@@ -549,7 +550,7 @@ pub enum StoreError {
     Invalid(String),
 }
 
-/// Why a commit did not happen. Nothing of it was written, whichever variant.
+/// Why a commit did not happen. Nothing of it was written, whichever variant but [`Unknown`](Self::Unknown).
 #[derive(Debug)]
 pub enum CommitError {
     /// The session is not of the expected version any more.
@@ -565,6 +566,8 @@ pub enum CommitError {
     SignalTaken(InvocationId),
     /// A document or a stream is not what the journal assumes.
     Journal(JournalConflict),
+    /// The store did not answer, and it could not be found out: all of it may have been written, or may be soon.
+    Unknown(String),
     /// The store failed.
     Store(StoreError),
 }
@@ -578,6 +581,7 @@ impl fmt::Display for CommitError {
             Self::SignalBuffered(_) => f.write_str("the awaited signal has already arrived"),
             Self::SignalTaken(by) => write!(f, "invocation {by} already waits for the same signal id"),
             Self::Journal(conflict) => conflict.fmt(f),
+            Self::Unknown(reason) => write!(f, "nobody knows whether the change was written: {reason}"),
             Self::Store(error) => error.fmt(f),
         }
     }

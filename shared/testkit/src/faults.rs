@@ -21,7 +21,7 @@ pub enum Fault {
     DieAfter,
     /// The call fails as unavailable and takes no effect.
     FailBefore,
-    /// The call takes effect, but its answer is lost and reported as unavailable.
+    /// The call takes effect, but its answer is lost and reported as unavailable; of a commit, as unknown.
     FailAfter,
 }
 
@@ -78,8 +78,16 @@ impl FaultyStore {
     }
 
     async fn meet<T, E: From<StoreError>>(&self, call: impl Future<Output = Result<T, E>> + Send) -> Result<T, E> {
+        self.suffer(self.next(), call).await
+    }
+
+    async fn suffer<T, E: From<StoreError>>(
+        &self,
+        fault: Option<Fault>,
+        call: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, E> {
         let lost = || Err(StoreError::Unavailable("an injected fault".to_owned()).into());
-        match self.next() {
+        match fault {
             None => call.await,
             Some(Fault::FailBefore) => lost(),
             Some(Fault::DieBefore) => futures::future::pending().await,
@@ -122,7 +130,13 @@ impl StateStore for FaultyStore {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.meet(self.inner.commit(commit)).await
+        match self.next() {
+            Some(Fault::FailAfter) => {
+                let _ = self.inner.commit(commit).await;
+                Err(CommitError::Unknown("an injected fault".to_owned()))
+            }
+            fault => self.suffer(fault, self.inner.commit(commit)).await,
+        }
     }
 
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {

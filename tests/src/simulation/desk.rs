@@ -150,7 +150,13 @@ impl Desk {
 
     async fn commit_once(&self, commit: Commit) -> Result<(), CommitError> {
         let about = about_commit(&commit);
-        self.call("commit", about, move |outside| outside.commit(&commit), |why| Err(unavailable(why).into())).await
+        let doubts = self.planted != Some(PlantedBug::DoubtIsNo);
+        let lost = move |why| match why {
+            REFUSED => Err(unavailable(why).into()),
+            _ if !doubts => Err(unavailable(why).into()),
+            _ => Err(CommitError::Unknown(why.to_owned())),
+        };
+        self.call("commit", about, move |outside| outside.commit(&commit), lost).await
     }
 }
 

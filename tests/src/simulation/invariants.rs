@@ -3,6 +3,8 @@
 
 pub(crate) mod published;
 
+use std::collections::BTreeSet;
+
 use dormouse_ports::{
     BufferOutcome, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer,
     RESOLUTION, SignalState, SuspendFrom, limits,
@@ -17,7 +19,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 27] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 28] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -31,6 +33,7 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 27] = [
     ("the first payload stands", payloads_stand),
     ("one writer of a session", one_writer),
     ("a session only grows", sessions_grow),
+    ("nothing is said twice", nothing_is_said_twice),
     ("a parked signal stays until its wait", parked_signals_stay),
     ("what is stored can be read", published::all_can_be_read),
     ("a stream has no gap", published::streams_are_whole),
@@ -286,6 +289,17 @@ fn sessions_grow(sight: &Sight<'_>) -> Result<(), String> {
                 format!("session {} had {name} {then:?} and has {now:?}", before.session_id)
             })?;
         }
+    }
+    Ok(())
+}
+
+/// No client of the chat says the same twice, and none sends a message again that may have been taken in.
+fn nothing_is_said_twice(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { after: Some(after), .. }) = &sight.session else { return Ok(()) };
+    let said = list(&after.state, "messages").iter().filter(|message| message["role"] == "user");
+    let mut known = BTreeSet::new();
+    for words in said.filter_map(|message| message["content"].as_str()).filter(|words| words.starts_with("m-")) {
+        ensure(known.insert(words), || format!("{words:?} stands twice in session {}", after.session_id))?;
     }
     Ok(())
 }

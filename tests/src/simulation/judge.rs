@@ -41,8 +41,10 @@ impl Judge<'_> {
         if let Wish::Ask(ask) = wish {
             return self.judge_ask(ask, answer);
         }
-        if answer.status == 503 {
-            return Ok(Verdict::Again);
+        match (answer.status, &answer.body["error"]["retry_safe"], wish.may_be_repeated()) {
+            (503, Value::Bool(true), _) | (504, Value::Bool(false), true) => return Ok(Verdict::Again),
+            (504, Value::Bool(false), false) => return Ok(Verdict::Done),
+            _ => {}
         }
         let fitting = match wish {
             Wish::Turn { graph, invocation, session, .. } => self.turn(graph, invocation, session.as_deref(), answer),

@@ -105,11 +105,15 @@ pub enum PlantedBug {
     ForgetOwners,
     /// What nothing refers to is not removed.
     KeepOrphans,
+    /// A request whose time is over is cut off and may be tried again, whatever of it is under way.
+    CutCommit,
+    /// A commit that was not answered counts as one that did not happen.
+    DoubtIsNo,
 }
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 47] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -155,6 +159,8 @@ impl PlantedBug {
         Self::TearTransaction,
         Self::ForgetOwners,
         Self::KeepOrphans,
+        Self::CutCommit,
+        Self::DoubtIsNo,
     ];
 
     /// Where it can be put in.

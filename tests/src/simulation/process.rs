@@ -9,7 +9,8 @@ use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts, Server, Tri
 use dormouse_ports::{Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::StreamExt;
-use serde_json::Value;
+use futures::future::{Either, select};
+use serde_json::{Value, json};
 
 use super::desk::Desk;
 use super::dynamodb;
@@ -25,6 +26,7 @@ const WHOLE_STREAM: usize = 100_000;
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     server: Server,
+    desk: Arc<Desk>,
 }
 
 /// What a function is asked.
@@ -77,7 +79,7 @@ impl Process {
         });
         let wire = Wire {
             records,
-            subscriptions: desk,
+            subscriptions: desk.clone(),
             cursors: Cursors::new(b"hush"),
             base_url: None,
             stream_url: None,
@@ -86,21 +88,36 @@ impl Process {
             origins: Origins::default(),
             reads_only: false,
         };
-        Self { id, server: Server::new(app, wire) }
+        Self { id, server: Server::new(app, wire), desk }
     }
 
     /// What a process does with `message`.
     pub(crate) fn serve(&self, message: Message) -> impl Future<Output = Reply> + Send + 'static {
-        let server = self.server.clone();
+        let (server, desk) = (self.server.clone(), self.desk.clone());
         let time_left = Some(TURN + Duration::from_secs(1));
         async move {
             match message {
-                Message::Http(request) => Reply::Http(Box::new(whole(server.http(*request).await).await)),
+                Message::Http(request) => {
+                    let answer = Box::pin(async { whole(server.http(*request).await).await });
+                    Reply::Http(Box::new(match desk.planted() {
+                        Some(PlantedBug::CutCommit) => match select(answer, Box::pin(desk.nap(TURN))).await {
+                            Either::Left((answer, _)) => answer,
+                            Either::Right(_) => cut(),
+                        },
+                        _ => answer.await,
+                    }))
+                }
                 Message::Event(event) => Reply::Trigger(server.app().event(event, time_left).await),
                 Message::Wakeup(event) => Reply::Trigger(server.app().wakeup(event, time_left).await),
             }
         }
     }
+}
+
+/// What a request is answered that was cut off without a look at what it had sent.
+fn cut() -> HttpResponse {
+    let error = json!({ "category": "turn_deadline_exceeded", "retry_safe": true });
+    HttpResponse { status: 503, headers: Vec::new(), body: json!({ "error": error }) }
 }
 
 /// A response as its client has it in the end. What is no JSON is text.

@@ -71,6 +71,12 @@ impl Wish {
         self.request().map(|request| Message::Http(Box::new(request)))
     }
 
+    /// Whether asking twice is as good as asking once. Who asks for anything else asks again only where they are told
+    /// that nothing can have been written.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        !matches!(self, Self::Message { .. })
+    }
+
     /// The request that asks for it; `None` for what does not go over HTTP.
     fn request(&self) -> Option<HttpRequest> {
         let post = |path: String, body: Value| request("POST", &path, body.to_string().into_bytes());

@@ -5,6 +5,8 @@
 //! commit that wrote it last: a condition that fails on an item with our own id fails on our own success. Only a plain
 //! update whose answer was lost, and whose item was changed again before the repetition, is reported as a conflict.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
@@ -39,9 +41,10 @@ impl DynamoDbStateStore {
         self.put_blobs(std::mem::take(&mut plan.encoder.blobs)).await?;
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
         self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
-        let verdict = match self.write_plan(commit, &plan).await {
+        let in_doubt = AtomicBool::new(false);
+        let verdict = match self.write_plan(commit, &plan, &in_doubt).await {
             Ok(verdict) => verdict,
-            Err(error) => return self.settle(commit, plan.witness.as_ref(), error).await,
+            Err(error) => return self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
         };
         match verdict {
             Verdict::Happened => Ok(()),
@@ -51,18 +54,33 @@ impl DynamoDbStateStore {
         }
     }
 
-    async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+    /// Notes in `in_doubt` that an attempt may have happened although it was not answered so.
+    async fn write_plan(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
+        let doubt = |fault: &Fault| in_doubt.fetch_or(matches!(fault, Fault::Passing(_)), Ordering::Relaxed);
+        let retry = &self.config.retry;
         match plan.parts.as_slice() {
             [] => Ok(Verdict::Happened),
-            [(_, write)] if !write.needs_transaction() => match self.write_alone(write).await? {
-                Written::Done(_) => Ok(Verdict::Happened),
-                Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(Verdict::Happened),
-                Written::Refused(found) => Ok(Verdict::Refused(0, found)),
-            },
+            [(_, write)] if !write.needs_transaction() => {
+                let attempt = async || {
+                    self.attempt(write).await.inspect_err(|fault| {
+                        doubt(fault);
+                    })
+                };
+                match retry.run(attempt).await? {
+                    Written::Done(_) => Ok(Verdict::Happened),
+                    Written::Refused(found) if is_ours(commit, found.as_ref()) => Ok(Verdict::Happened),
+                    Written::Refused(found) => Ok(Verdict::Refused(0, found)),
+                }
+            }
             parts => {
                 let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
                 let items: Vec<TransactWriteItem> = items.collect::<Result<_, _>>()?;
-                self.config.retry.run(|| self.transact(commit, items.clone())).await
+                let attempt = async || {
+                    self.transact(commit, items.clone()).await.inspect_err(|fault| {
+                        doubt(fault);
+                    })
+                };
+                retry.run(attempt).await
             }
         }
     }
@@ -81,16 +99,23 @@ impl DynamoDbStateStore {
         Err(fault("TransactWriteItems", &self.table, &error))
     }
 
-    /// After the last attempt went unanswered: did one of them happen all the same?
-    async fn settle(&self, commit: &Commit, witness: Option<&Key>, error: StoreError) -> Result<(), CommitError> {
-        if matches!(error, StoreError::Unavailable(_))
-            && let Some(key) = witness
+    /// After the last attempt failed: did one of them happen all the same? One that was not answered may happen yet.
+    async fn settle(
+        &self,
+        commit: &Commit,
+        witness: Option<&Key>,
+        (error, in_doubt): (StoreError, bool),
+    ) -> Result<(), CommitError> {
+        if !in_doubt {
+            return Err(error.into());
+        }
+        if let Some(key) = witness
             && let Ok(found) = self.attempt_get(key).await
             && is_ours(commit, found.as_ref())
         {
             return Ok(());
         }
-        Err(error.into())
+        Err(CommitError::Unknown(error.to_string()))
     }
 
     async fn refusal(&self, part: Option<Part<'_>>, found: Option<&Item>) -> CommitError {
@@ -114,7 +139,7 @@ fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<Verdict, F
     let coded = |wanted: &[&str]| reasons.iter().position(|reason| wanted.contains(&reason.code().unwrap_or("None")));
     if let Some(index) = coded(PASSING) {
         let code = reasons[index].code().unwrap_or_default();
-        return Err(Fault::Passing(StoreError::Unavailable(format!("the transaction was canceled: {code}"))));
+        return Err(Fault::Busy(StoreError::Unavailable(format!("the transaction was canceled: {code}"))));
     }
     if let Some(index) = coded(&["ConditionalCheckFailed"]) {
         return Ok(Verdict::Refused(index, reasons[index].item().cloned()));
@@ -159,7 +184,7 @@ mod tests {
     #[test]
     fn a_conflict_outweighs_a_failed_condition() {
         let reasons = [reason("ConditionalCheckFailed", Some("other")), reason("TransactionConflict", None)];
-        assert!(matches!(verdict(&commit(), &reasons), Err(Fault::Passing(_))));
+        assert!(matches!(verdict(&commit(), &reasons), Err(Fault::Busy(_))));
     }
 
     #[test]

@@ -36,8 +36,8 @@ impl RetryPolicy {
             match attempt().await {
                 Ok(answer) => return Ok(answer),
                 Err(Fault::Lasting(error)) => return Err(error),
-                Err(Fault::Passing(error)) if sent >= self.attempts => return Err(error),
-                Err(Fault::Passing(error)) => {
+                Err(Fault::Passing(error) | Fault::Busy(error)) if sent >= self.attempts => return Err(error),
+                Err(Fault::Passing(error) | Fault::Busy(error)) => {
                     tracing::debug!(%error, sent, "the request is repeated");
                     let pause = self.pause(sent);
                     if !pause.is_zero() {

@@ -133,6 +133,6 @@ fn malformed(error: BuildError) -> StoreError {
 
 fn reason(fault: Fault) -> StoreError {
     match fault {
-        Fault::Passing(error) | Fault::Lasting(error) => error,
+        Fault::Passing(error) | Fault::Busy(error) | Fault::Lasting(error) => error,
     }
 }

@@ -15,6 +15,7 @@ use super::walk::{From, Walk};
 use super::{finish, resume};
 use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, Observer, Phases, Registered, ResumedFrom};
+use crate::sending::Told;
 use crate::{CompiledGraph, EngineError, State, metadata};
 
 /// Everything that the engine needs from outside.
@@ -185,8 +186,9 @@ impl Suspended {
 }
 
 impl Engine {
-    /// An engine on `ports`.
+    /// An engine on `ports`, whose store tells what it is sent ([`Sending`](crate::Sending)).
     pub fn new(ports: Ports) -> Self {
+        let ports = Ports { store: Arc::new(Told(ports.store)), ..ports };
         Self { ports, limits: InvocationLimits::default() }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Commit, CommitError, GrowingLists, InvocationWrite, Journal, Map, Resolution, SessionWrite, StoreError,
+    Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Map, Resolution, SessionWrite, StoreError,
 };
 
 use super::engine::{Completed, Engine, Outcome};
@@ -70,10 +70,20 @@ pub(super) async fn fresh(
         }
         Err(error) => Err(error),
     };
-    if let (Err(_), Some(session)) = (&ended, &run.session) {
-        session.release().await;
+    match (ended, &run.session) {
+        (Err(error), Some(session)) => Err(settled(error, session.release().await)),
+        (ended, _) => ended,
     }
-    ended
+}
+
+/// `error`, without its doubt where the lease was given back behind it: what was to be written gives it back too, so that
+/// it has not been written, and cannot be any more.
+fn settled(error: EngineError, released: bool) -> EngineError {
+    if *error.category() == Category::OutcomeUnknown && released {
+        return EngineError::new(Category::SessionSaveFailed, "the store did not answer; nothing was written")
+            .transient_if(true);
+    }
+    error
 }
 
 /// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where the invocation may

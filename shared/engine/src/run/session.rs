@@ -118,12 +118,18 @@ impl SessionRun {
         self.lease.is_some()
     }
 
-    /// Gives the lease back, if there is one; a failure only means that the lease ends by itself.
-    pub(super) async fn release(&self) {
-        if self.lease.is_some() {
-            let commit = self.engine.commit(Some(self.write(None, true)), None, GrowingLists::default());
-            if let Err(error) = self.engine.ports().store.commit(&commit).await {
+    /// Gives the lease back, if there is one; a failure only means that the lease ends by itself. Whether it was given
+    /// back: then no commit that gives it back has happened before, and none under it can happen any more.
+    pub(super) async fn release(&self) -> bool {
+        if self.lease.is_none() {
+            return false;
+        }
+        let commit = self.engine.commit(Some(self.write(None, true)), None, GrowingLists::default());
+        match self.engine.ports().store.commit(&commit).await {
+            Ok(()) => true,
+            Err(error) => {
                 tracing::warn!(%error, session_id = %self.session_id, "the session's lease was not given back");
+                false
             }
         }
     }
@@ -309,6 +315,7 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
     let category = match &error {
         CommitError::SessionConflict | CommitError::LeaseLost => Category::SessionWriteConflict,
         CommitError::Store(StoreError::TooLarge { .. } | StoreError::TooComplex { .. }) => Category::RequestTooLarge,
+        CommitError::Unknown(_) => Category::OutcomeUnknown,
         CommitError::InvocationConflict
         | CommitError::SignalBuffered(_)
         | CommitError::SignalTaken(_)
@@ -317,7 +324,7 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
     };
     let transient = match &error {
         CommitError::Store(error) => is_transient(error),
-        CommitError::Journal(_) => true,
+        CommitError::Journal(_) | CommitError::Unknown(_) => true,
         CommitError::SessionConflict
         | CommitError::LeaseLost
         | CommitError::InvocationConflict

@@ -22,6 +22,8 @@ pub enum ChatTurnOutcome {
         error_category: Category,
         /// A message from the system that can be shown as it is (§10).
         reply: ChatMessage,
+        /// Whether the message may have been taken in all the same ([`TurnError::in_doubt`]).
+        in_doubt: bool,
     },
     /// The turn waits for a signal; the replies behind it go to the listeners of the session.
     Suspended {
@@ -43,6 +45,9 @@ impl ChatTurnOutcome {
         let error_bucket = chat_bucket(error);
         let reply = match error_bucket {
             Bucket::SessionTerminating => "This conversation can't continue. Please start a new one.".to_owned(),
+            Bucket::RetryableTransient if error.in_doubt => {
+                "Your message may have arrived. Please look at the conversation before you send it again.".to_owned()
+            }
             Bucket::RetryableTransient => "I had trouble responding. Try again in a moment.".to_owned(),
             Bucket::UserCorrectable => format!(
                 "That request couldn't be processed: {}. Please adjust your message and try again.",
@@ -50,7 +55,7 @@ impl ChatTurnOutcome {
             ),
         };
         let reply = ChatMessage::text("system", reply);
-        Self::Errored { error_bucket, error_category: error.category.clone(), reply }
+        Self::Errored { error_bucket, error_category: error.category.clone(), reply, in_doubt: error.in_doubt }
     }
 
     /// The outcome of a turn that began with `history` messages, the user's included.

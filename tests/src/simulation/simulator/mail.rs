@@ -94,7 +94,7 @@ impl Simulator {
     pub(super) fn send(&mut self, source: Source, message: &Message) {
         let copies = if self.strikes(Fault::MessageLost) {
             0
-        } else if self.strikes(Fault::MessageDoubled) {
+        } else if self.may_be_repeated(source) && self.strikes(Fault::MessageDoubled) {
             2
         } else {
             1
@@ -135,7 +135,8 @@ impl Simulator {
                 self.clients.errands[index].in_flight -= 1;
                 let verdict = match reply {
                     Some(reply) => self.judge(index, &reply)?,
-                    None => Verdict::Again,
+                    None if self.may_be_repeated(source) => Verdict::Again,
+                    None => Verdict::Done,
                 };
                 match verdict {
                     Verdict::Done => self.clients.errands[index].told = true,
@@ -161,6 +162,14 @@ impl Simulator {
             }
         }
         Ok(())
+    }
+
+    /// Whether its sender may send it again without a word of what came of it.
+    fn may_be_repeated(&self, source: Source) -> bool {
+        match source {
+            Source::Errand(index) => self.clients.errands[index].wish.may_be_repeated(),
+            Source::Parcel(_) | Source::Sweep => true,
+        }
     }
 
     fn judge(&mut self, index: usize, reply: &Reply) -> Result<Verdict, Violation> {
@@ -217,7 +226,9 @@ impl Simulator {
 
     /// Somebody who has not been answered asks again, while the first request is under way still.
     pub(super) fn lose_patience(&mut self) {
-        let waiting = |(index, errand): (usize, &Errand)| (!errand.told && errand.in_flight == 1).then_some(index);
+        let waiting = |(index, errand): (usize, &Errand)| {
+            (!errand.told && errand.in_flight == 1 && errand.wish.may_be_repeated()).then_some(index)
+        };
         let waiting: Vec<usize> = self.clients.errands.iter().enumerate().filter_map(waiting).collect();
         if waiting.is_empty() {
             return;

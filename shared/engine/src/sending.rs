@@ -1,0 +1,189 @@
+//! Work that may be cut off, but not while a commit of it is under way: who cuts then cannot say what was written.
+//!
+//! The engine's store tells every commit to the [`Sending`] around it, and that one to those around it in turn. As with
+//! the ambient context, it needs no runtime, and does not cross a task that a node spawns by itself.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+
+use async_trait::async_trait;
+use dormouse_ports::{Commit, CommitError, InvocationWrite, StateStore, StoreLayer};
+use futures::future::{Either, select};
+
+/// What a piece of work has sent to the store.
+#[derive(Clone, Debug, Default)]
+pub struct Sending(Arc<Sent>);
+
+#[derive(Debug, Default)]
+struct Sent {
+    under_way: AtomicUsize,
+    wrote: AtomicBool,
+    around: Option<Sending>,
+}
+
+impl Sending {
+    /// Of work that begins here: whoever is told of what the surrounding work sends, is told of what this one does.
+    pub fn begin() -> Self {
+        let around = CURRENT.with_borrow(Clone::clone);
+        Self(Arc::new(Sent { around, ..Sent::default() }))
+    }
+
+    /// Does `work`, and is told of what it sends.
+    pub async fn over<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            let _entered = Entered::new(self.clone());
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Whether something may have been written that lasts: a session, an invocation or a document, and not only a right
+    /// that was given back.
+    pub fn may_have_written(&self) -> bool {
+        self.0.wrote.load(Ordering::SeqCst)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.0.under_way.load(Ordering::SeqCst) > 0
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |one| one.0.around.as_ref())
+    }
+}
+
+/// Why work did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Its time was over, and it has written nothing.
+    Clean,
+    /// It has written something, or perhaps; nobody knows what would have come of it.
+    InDoubt,
+}
+
+/// Does `work` until `expired` ends. Once it has sent something that lasts to the store, it may go on until what `grace`
+/// makes then ends too, so that what was written is answered for.
+///
+/// # Errors
+/// [`Cut`] when it was not done by then.
+pub async fn cut_off<T, G: Future<Output = ()>>(
+    work: impl Future<Output = T>,
+    expired: impl Future<Output = ()>,
+    grace: impl FnOnce() -> G,
+) -> Result<T, Cut> {
+    let sending = Sending::begin();
+    let mut work = pin!(sending.over(work));
+    if let Either::Left((done, _)) = select(work.as_mut(), pin!(expired)).await {
+        return Ok(done);
+    }
+    let mut grace = pin!(grace());
+    poll_fn(|cx| {
+        if !sending.is_under_way() && !sending.may_have_written() {
+            return Poll::Ready(Err(Cut::Clean));
+        }
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        if !sending.is_under_way() && !sending.may_have_written() {
+            return Poll::Ready(Err(Cut::Clean));
+        }
+        grace.as_mut().poll(cx).map(|()| Err(Cut::InDoubt))
+    })
+    .await
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Sending>> = const { RefCell::new(None) };
+}
+
+/// Makes a [`Sending`] the current one until it is dropped, also by a panic.
+struct Entered(Option<Sending>);
+
+impl Entered {
+    fn new(own: Sending) -> Self {
+        Self(CURRENT.with_borrow_mut(|current| current.replace(own)))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| *current = self.0.take());
+    }
+}
+
+/// A commit under way. Who drops it without an answer does not know what came of it.
+struct UnderWay {
+    told: Option<Sending>,
+    lasts: bool,
+    answered: bool,
+}
+
+impl UnderWay {
+    fn of(commit: &Commit) -> Self {
+        let told = CURRENT.with_borrow(Clone::clone);
+        told.iter().flat_map(Sending::all).for_each(|one| {
+            one.0.under_way.fetch_add(1, Ordering::SeqCst);
+        });
+        Self { told, lasts: lasts(commit), answered: false }
+    }
+
+    fn wrote(&self) {
+        if self.lasts {
+            self.told.iter().flat_map(Sending::all).for_each(|one| one.0.wrote.store(true, Ordering::SeqCst));
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.wrote();
+        }
+        self.told.iter().flat_map(Sending::all).for_each(|one| {
+            one.0.under_way.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Whether `commit` leaves more behind than rights that were given back.
+fn lasts(commit: &Commit) -> bool {
+    let saves = commit.session.as_ref().is_some_and(|write| write.save.is_some());
+    let moves = commit.invocation.as_ref().is_some_and(|write| match write {
+        InvocationWrite::Release { .. } | InvocationWrite::Hold { .. } | InvocationWrite::Unstored { .. } => false,
+        InvocationWrite::Suspend { .. }
+        | InvocationWrite::Accept { .. }
+        | InvocationWrite::Deliver { .. }
+        | InvocationWrite::Complete { .. }
+        | InvocationWrite::Fail { .. }
+        | InvocationWrite::Cancel { .. }
+        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::Advance { .. }
+        | InvocationWrite::Answer { .. } => true,
+    });
+    saves || moves || !commit.journal.is_empty()
+}
+
+/// A store that tells of every commit.
+pub(crate) struct Told(pub(crate) Arc<dyn StateStore>);
+
+#[async_trait]
+impl StoreLayer for Told {
+    fn below(&self) -> &dyn StateStore {
+        &*self.0
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let mut under_way = UnderWay::of(commit);
+        let written = self.0.commit(commit).await;
+        under_way.answered = true;
+        if written.is_ok() {
+            under_way.wrote();
+        }
+        written
+    }
+}
