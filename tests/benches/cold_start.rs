@@ -21,6 +21,7 @@ use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{RuntimeApi, SECRET, http_event};
+use dormouse_tests::open_door;
 use serde_json::{Value, json};
 
 /// A program, what it is asked, and the status that it has to answer with.
@@ -105,9 +106,10 @@ fn main() {
         for round in 0..=rounds {
             let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
             ensure_table(&store.client(), "dormouse").await.unwrap();
-            cancel(&programs, &store.endpoint()).await;
+            let endpoint = open_door(&store).await;
+            cancel(&programs, &endpoint).await;
             for (subject, starts) in subjects.iter().zip(&mut measured) {
-                let start = start(subject, &store.endpoint()).await;
+                let start = start(subject, &endpoint).await;
                 if round > 0 {
                     starts.push(start);
                 }

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use crate::STORE_SECRET;
+
 /// What a function answered, or what it reported as its error.
 pub type Answer = Result<Value, Value>;
 
@@ -70,6 +72,7 @@ impl RuntimeApi {
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "nobody"),
             ("AWS_SECRET_ACCESS_KEY", "nothing"),
+            ("AWS_SESSION_TOKEN", STORE_SECRET),
             ("AWS_ENDPOINT_URL", endpoint),
             ("DORMOUSE_TABLE", "dormouse"),
             ("DORMOUSE_CALLBACK_SECRET", SECRET),

@@ -2,6 +2,7 @@
 //! they are, the records of released versions, stories that survive faults, clients whose streams break, and as much of
 //! Lambda as a function sees.
 
+mod door;
 pub mod lambda;
 pub mod raw;
 pub mod released;
@@ -10,4 +11,5 @@ pub mod sse;
 mod stage;
 pub mod stories;
 
+pub use door::{STORE_SECRET, open_door};
 pub use stage::{Stage, Swallows, diagnose, map};

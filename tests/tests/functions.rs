@@ -10,6 +10,7 @@ use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{self, Lambda, RuntimeApi, SECRET, http_event};
+use dormouse_tests::open_door;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -18,14 +19,15 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
     lambda::build_functions().await;
     let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+    let endpoint = open_door(&store).await;
 
-    let inbound = Lambda::start("dormouse-inbound", &store.endpoint()).await;
+    let inbound = Lambda::start("dormouse-inbound", &endpoint).await;
     let message = json!({ "role": "user", "content": "please get an approval" });
     let waits = inbound.http("/chat/chat/sessions/s1/messages", "", &message).await;
     assert_eq!((&waits["statusCode"], status(&waits)), (&json!(202), json!("suspended")), "{waits}");
     drop(inbound);
 
-    let signal = Lambda::start("dormouse-signal", &store.endpoint()).await;
+    let signal = Lambda::start("dormouse-signal", &endpoint).await;
     let callback = body(&waits)["callback_url"].as_str().expect("an address").to_owned();
     let (path, query) = callback.split_once('?').expect("a token");
     let done = signal.http(path, query, &json!({ "allowed": true })).await;
@@ -41,7 +43,7 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
     let error = signal.invoke(json!({ "source": "aws.s3" })).await.expect_err("raised");
     assert_eq!(error["errorType"], "unreadable_event");
 
-    let wakeup = Lambda::start("dormouse-wakeup", &store.endpoint()).await;
+    let wakeup = Lambda::start("dormouse-wakeup", &endpoint).await;
     let late = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 1 } });
     assert_eq!(wakeup.invoke(late).await.expect("acknowledged")["status"], "stale");
     assert_eq!(wakeup.invoke(json!({ "dormouse_sweep": "due" })).await.expect("swept")["examined"], 0);
@@ -52,7 +54,8 @@ async fn what_is_streamed_begins_with_a_status() {
     lambda::build_functions().await;
     let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
-    let stream = Lambda::start("dormouse-stream", &store.endpoint()).await;
+    let endpoint = open_door(&store).await;
+    let stream = Lambda::start("dormouse-stream", &endpoint).await;
     let mut asked = http_event("GET", "/v1/tasks/task_1/stream", "", &Value::Null);
     asked["headers"]["harn-agents-protocol-version"] = PROTOCOL_VERSION.into();
     asked["headers"]["authorization"] = format!("Bearer {}", KeyToken::generate([7; CHANCE]).reveal()).into();

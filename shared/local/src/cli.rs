@@ -17,6 +17,7 @@ use crate::dev::{DevOptions, dev};
 use crate::inspect::{Ask, inspect};
 use crate::keys::{AskKeys, keys};
 use crate::talk::{Talk, talk};
+use crate::terminal;
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
@@ -60,6 +61,14 @@ struct Dev {
     /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]
     lease: u64,
+    /// Also serve requests for this name, that of a tunnel or proxy for example; may be given again.
+    ///
+    /// Its pages may then send requests as well. Requests for other names than those of this machine are refused.
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// Port on 127.0.0.1 where tools that speak DynamoDB may ask the store, with the secret that is printed; 0 picks one.
+    #[arg(long, value_name = "PORT")]
+    store_port: Option<u16>,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t = Log::Text)]
     log: Log,
@@ -128,6 +137,8 @@ fn run(arguments: Dev) -> ExitCode {
         data: arguments.data,
         lease: Duration::from_secs(arguments.lease),
         tour: !arguments.no_tour,
+        hosts: arguments.host,
+        store_port: arguments.store_port,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -152,7 +163,7 @@ fn start_log(log: Log, exporter: Option<&Telemetry>) {
 
 fn complain(message: &str) -> ExitCode {
     // Without an error stream there is nobody to complain to.
-    let _ = writeln!(std::io::stderr(), "error: {message}");
+    let _ = writeln!(std::io::stderr(), "error: {}", terminal::plain(message));
     ExitCode::FAILURE
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use axum::middleware;
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{Bell, Chronicle, Keys, Origins, StreamLimits};
 use dormouse_aws::{
@@ -28,11 +29,12 @@ use crate::bus::{Deliveries, LocalBus};
 use crate::courier::{Courier, Functions, Raised};
 use crate::folder::{DataFolder, FolderError};
 use crate::gate::Gate;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, meant_for_us};
+use crate::hosts::Hosts;
 use crate::keys::{self, KeysError};
 use crate::lifetime::{Lifetime, Running};
 use crate::scheduler::LocalScheduler;
-use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place};
+use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
 use crate::{sweeper, tour};
 
@@ -53,6 +55,10 @@ pub struct DevOptions {
     pub lease: Duration,
     /// Whether the guided tour is printed.
     pub tour: bool,
+    /// Names beside those of loopback for which requests may be, and whose pages may send them.
+    pub hosts: Vec<String>,
+    /// The port on 127.0.0.1 where tools may ask the store; without it there is none.
+    pub store_port: Option<u16>,
 }
 
 /// Why local mode does not run. Each message says what to do.
@@ -92,10 +98,16 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let started = Instant::now();
     let folder = DataFolder::open(&options.data)?;
     let listener = listen(options.port).await?;
+    // None of them is made for a store that is older than it.
+    let key = folder.secret("signal-key", "whoever sends signals has it")?;
+    let secret = folder.secret("callback-secret", "the addresses that were given out are signed with it")?;
+    let (secret, store_key) = (CallbackSecret::new(secret), folder.keep_store_key()?);
     let address = format!("http://{}", listener.local_addr()?);
     tracing::info!(folder = %options.data.display(), "opening the store…");
-    let store = EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?;
-    folder.note_endpoint(&store.endpoint())?;
+    let store = match folder.was_complete() {
+        true => EmbeddedDynamoDb::existing(folder.path()).await?,
+        false => EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?,
+    };
     let client = store.client();
     ensure_table(&client, TABLE).await?;
     tracing::info!(elapsed = ?started.elapsed(), "the store is open");
@@ -103,7 +115,6 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
     let scheduler = LocalScheduler::open(folder.path().join("timers"), clock.clone())?;
-    let (key, secret) = (folder.secret("signal-key")?, CallbackSecret::new(folder.secret("callback-secret")?));
     // The harness claims for the turn's budget and this margin.
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let quotas = Quotas::from_env()?;
@@ -139,7 +150,17 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let lifetime = Lifetime::new();
     let running = lifetime.running();
     let gate = Gate::new(clock.clone());
-    let gateway = Gateway { server, bus, key: BearerKey::new(&key), body_limit: limits.body, running, gate };
+    let (hosts, door) = (Hosts::new(&options.hosts), store.door(&store_key));
+    let gateway = Gateway {
+        server,
+        bus,
+        key: BearerKey::new(&key),
+        body_limit: limits.body,
+        running,
+        gate,
+        hosts: hosts.clone(),
+        door: door.clone(),
+    };
     let serving = tokio::spawn(gateway.serve(listener));
     start_triggers(&app, deliveries, scheduler, &clock, options.lease, &lifetime);
     let store = Arc::new(store);
@@ -148,7 +169,12 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         tokio::spawn(send_spans(app.clone(), lifetime.running()));
     }
     folder.note_address(&address)?;
-    announce(&address, (&key, &api_key), options.tour, started)?;
+    let store_address = match options.store_port {
+        Some(port) => Some(open_door(port, door, hosts, lifetime.running()).await?),
+        None => None,
+    };
+    let announced = Announced { address: &address, key: &key, api_key: &api_key, tour: options.tour };
+    announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
 
     asked_to_end().await?;
     tracing::info!("ending after the running turns; Ctrl-C again ends at once");
@@ -215,16 +241,47 @@ fn spoilt(error: KeysError) -> DevError {
     DevError::Key(error.to_string())
 }
 
-fn announce(address: &str, (key, api_key): (&str, &str), with_tour: bool, started: Instant) -> io::Result<()> {
-    tracing::info!(%address, elapsed = ?started.elapsed(), "ready");
-    let mut out = io::stdout().lock();
-    writeln!(out, "dormouse is ready at {address}")?;
-    writeln!(out, "signal key: {key}")?;
-    writeln!(out, "api key: {api_key}")?;
-    if with_tour {
-        write!(out, "{}", tour::text(address, key, api_key))?;
+/// Serves the store alone, for tools that speak DynamoDB, until it is time to end.
+async fn open_door(port: u16, door: Door, hosts: Hosts, running: Running) -> Result<String, DevError> {
+    let listener = listen(port).await?;
+    let address = format!("http://{}", listener.local_addr()?);
+    let routes = door.at("/").layer(middleware::from_fn_with_state(hosts, meant_for_us));
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(async move { running.stopping().await });
+    tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the port of the store is closed");
+        }
+    });
+    Ok(address)
+}
+
+/// What is printed when everything runs.
+struct Announced<'a> {
+    address: &'a str,
+    key: &'a str,
+    api_key: &'a str,
+    tour: bool,
+}
+
+impl Announced<'_> {
+    fn print(&self, store: Option<(&str, &str)>, started: Instant) -> io::Result<()> {
+        tracing::info!(address = %self.address, elapsed = ?started.elapsed(), "ready");
+        let mut out = io::stdout().lock();
+        writeln!(out, "dormouse is ready at {}", self.address)?;
+        writeln!(out, "signal key: {}", self.key)?;
+        writeln!(out, "api key: {}", self.api_key)?;
+        if let Some((address, secret)) = store {
+            let access = "AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local";
+            writeln!(
+                out,
+                "store: {access} AWS_SESSION_TOKEN={secret} aws dynamodb --endpoint-url {address} list-tables"
+            )?;
+        }
+        if self.tour {
+            write!(out, "{}", tour::text(self.address, self.key, self.api_key))?;
+        }
+        out.flush()
     }
-    out.flush()
 }
 
 async fn forget(store: Arc<EmbeddedDynamoDb>, running: Running) {

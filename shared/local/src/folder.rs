@@ -4,18 +4,32 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use uuid::Uuid;
 
-const ENDPOINT: &str = "store-endpoint";
+use crate::store;
+
+/// Where the process listens that has the folder; empty while it starts. It is there from when everything of a folder
+/// was made.
 const ADDRESS: &str = "address";
+const LOCK: &str = "lock";
+const STORE_KEY: &str = "store-key";
+/// Where earlier versions said that their store listens.
+const FORMER_ENDPOINT: &str = "store-endpoint";
 const API_KEY: &str = "api-key";
+/// How often a folder is tried that somebody has: whoever only looks has soon seen enough.
+const PATIENCE: u32 = 10;
+const NAP: Duration = Duration::from_millis(50);
+/// Characters of a secret.
+const SHORTEST: usize = 32;
 
 /// A data folder that belongs to this process until it ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct DataFolder {
     path: PathBuf,
-    _lock: File,
+    was_complete: bool,
+    _lock: Option<File>,
 }
 
 /// Why a data folder cannot be used.
@@ -31,6 +45,32 @@ pub enum FolderError {
         path: PathBuf,
         /// The other process.
         pid: String,
+    },
+    /// It is no data folder.
+    #[error(
+        "there is nothing of Dormouse in {}: name the folder that `dormouse dev` has with --data, or a table with --table",
+        .0.display()
+    )]
+    NotOurs(PathBuf),
+    /// Something that was made once and cannot be made again.
+    #[error(
+        "{} is gone, although the folder was in use, and none was made in its place: {what}. Put a copy of it back; \
+         to do without what was made with it, write a new one: openssl rand -hex 32 > {}",
+        path.display(), path.display()
+    )]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// What depends on it.
+        what: &'static str,
+    },
+    /// A file does not hold what it should.
+    #[error("{} is damaged: {reason}. It was left as it is: put a copy of it back, or remove it to be told what that means", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The disk says no.
     #[error("the data folder {} cannot be used: {error}; choose another one with --data", path.display())]
@@ -49,28 +89,77 @@ impl DataFolder {
         let is_new = !path.exists();
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
-        let mut lock = options.open(path.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(taken(path, &mut lock)),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        let mut lock = options.open(path.join(LOCK)).map_err(failed)?;
+        let mut patience = PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if patience > 0 => std::thread::sleep(NAP),
+                Err(TryLockError::WouldBlock) => return Err(taken(path, &mut lock)),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            patience -= 1;
         }
         lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(failed)?;
         if is_new {
             // Secrets and state have no place in a repository.
             fs::write(path.join(".gitignore"), "*\n").map_err(failed)?;
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        let was_complete = path.join(ADDRESS).exists();
+        let folder = Self { path: path.to_owned(), was_complete, _lock: Some(lock) };
+        if was_complete {
+            // Who listens there now is not this process.
+            folder.note_address("")?;
+        }
+        match fs::remove_file(path.join(FORMER_ENDPOINT)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            Ok(()) | Err(_) => Ok(folder),
+        }
+    }
+
+    /// Holds the folder at `path`, which others may look into at the same time. Nothing is made or written.
+    pub(crate) fn look(path: &Path) -> Result<Self, FolderError> {
+        Self::existing(path, File::try_lock_shared)
+    }
+
+    /// Takes the folder at `path`, which must be there.
+    pub(crate) fn take(path: &Path) -> Result<Self, FolderError> {
+        Self::existing(path, File::try_lock)
+    }
+
+    fn existing(path: &Path, hold: impl FnOnce(&File) -> Result<(), TryLockError>) -> Result<Self, FolderError> {
+        let failed = |error| FolderError::Io { path: path.to_owned(), error };
+        let mut lock = match File::open(path.join(LOCK)) {
+            Ok(lock) => Some(lock),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let was_complete = path.join(ADDRESS).is_file();
+        if !was_complete && store::is_missing(path).map_err(failed)? {
+            return Err(FolderError::NotOurs(path.to_owned()));
+        }
+        match lock.as_mut().map_or(Ok(()), |lock| hold(lock)) {
+            Ok(()) => Ok(Self { path: path.to_owned(), was_complete, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(match &mut lock {
+                Some(lock) => taken(path, lock),
+                None => FolderError::NotOurs(path.to_owned()),
+            }),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+
+    /// Whether a process runs that has the folder at `path`.
+    pub(crate) fn is_taken(path: &Path) -> bool {
+        matches!(Self::look(path), Err(FolderError::Taken { .. }))
+    }
+
+    /// Whether everything of the folder was made before.
+    pub(crate) fn was_complete(&self) -> bool {
+        self.was_complete
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Writes down where this process serves the store of the folder, for others who look into it.
-    pub(crate) fn note_endpoint(&self, endpoint: &str) -> Result<(), FolderError> {
-        let noted = fs::write(self.path.join(ENDPOINT), endpoint);
-        noted.map_err(|error| FolderError::Io { path: self.path.clone(), error })
     }
 
     /// Writes down where this process listens, for commands that speak to it.
@@ -89,34 +178,58 @@ impl DataFolder {
         fs::read_to_string(path.join(API_KEY)).ok().map(|key| key.trim().to_owned())
     }
 
-    /// Where the process that has the folder at `path` serves its store.
-    pub(crate) fn endpoint(path: &Path) -> io::Result<String> {
-        fs::read_to_string(path.join(ENDPOINT))
+    /// What the process that has the folder at `path` asks of others that want to see its store.
+    pub(crate) fn store_key(path: &Path) -> io::Result<String> {
+        fs::read_to_string(path.join(STORE_KEY)).map(|key| key.trim().to_owned())
     }
 
-    /// The secret called `name`: 64 hexadecimal digits, made once and kept for this user alone.
-    pub(crate) fn secret(&self, name: &str) -> Result<String, FolderError> {
-        self.kept(name, || format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()))
+    /// The same, made anew when it is missing: nothing else depends on it.
+    pub(crate) fn keep_store_key(&self) -> Result<String, FolderError> {
+        self.kept(STORE_KEY, fresh)
+    }
+
+    /// The secret called `name`, on which `what` depends: 64 hexadecimal digits, made once and kept for this user alone.
+    ///
+    /// # Errors
+    /// [`FolderError::Lost`] when it was made before and is gone: another one would be no replacement.
+    pub(crate) fn secret(&self, name: &str, what: &'static str) -> Result<String, FolderError> {
+        let path = self.path.join(name);
+        if self.was_complete && !path.exists() {
+            return Err(FolderError::Lost { path, what });
+        }
+        self.kept(name, fresh)
     }
 
     /// The development key; `made` is kept when there is none.
     pub(crate) fn development_key(&self, made: String) -> Result<String, FolderError> {
+        if self.was_complete && !self.path.join(API_KEY).exists() {
+            tracing::warn!(
+                "the development key was gone, and a new one is made; the old one is still a key: see `dormouse keys list`"
+            );
+        }
         self.kept(API_KEY, || made)
     }
 
     fn kept(&self, name: &str, make: impl FnOnce() -> String) -> Result<String, FolderError> {
         let file = self.path.join(name);
-        let secret = match fs::read_to_string(&file) {
-            Ok(secret) => Ok(secret.trim().to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => keep_secret(&file, make()),
-            Err(error) => Err(error),
+        let secret = match fs::read(&file) {
+            Ok(bytes) => String::from_utf8(bytes).unwrap_or_default().trim().to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return keep_secret(&file, make()).map_err(|error| FolderError::Io { path: self.path.clone(), error });
+            }
+            Err(error) => return Err(FolderError::Damaged { path: file, reason: error.to_string() }),
         };
-        let secret = secret.and_then(|secret| match secret.len() {
-            0..32 => Err(io::Error::other(format!("{} is too short for a secret", file.display()))),
-            _ => Ok(secret),
-        });
-        secret.map_err(|error| FolderError::Io { path: self.path.clone(), error })
+        if secret.len() < SHORTEST || secret.chars().any(|c| !c.is_ascii_graphic()) {
+            let reason =
+                format!("a secret has {SHORTEST} characters or more, and no others than visible ones of ASCII");
+            return Err(FolderError::Damaged { path: file, reason });
+        }
+        Ok(secret)
     }
+}
+
+fn fresh() -> String {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
 
 fn taken(path: &Path, lock: &mut File) -> FolderError {
@@ -171,12 +284,52 @@ mod tests {
     fn secrets_stay_and_are_for_one_user() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = DataFolder::open(&place.path().join("data")).expect("it is free");
-        let key = folder.secret("key").expect("a secret");
+        let secret = |name: &str| folder.secret(name, "much");
+        let key = secret("key").expect("a secret");
         assert_eq!(key.len(), 64);
-        assert_eq!(folder.secret("key").expect("a secret"), key);
-        assert_ne!(folder.secret("other").expect("a secret"), key);
+        assert_eq!(secret("key").expect("a secret"), key);
+        assert_ne!(secret("other").expect("a secret"), key);
         assert_eq!(mode(&folder.path().join("key")), 0o600);
-        fs::write(folder.path().join("empty"), "").expect("a file");
-        assert!(folder.secret("empty").is_err());
+        for spoilt in [&b""[..], b"short", &[0; 64], &[0xff; 64]] {
+            fs::write(folder.path().join("spoilt"), spoilt).expect("a file");
+            assert!(matches!(secret("spoilt"), Err(FolderError::Damaged { .. })), "{spoilt:?}");
+            assert_eq!(fs::read(folder.path().join("spoilt")).expect("a file"), spoilt);
+        }
+    }
+
+    #[test]
+    fn a_secret_that_was_lost_is_not_replaced() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("data");
+        let folder = DataFolder::open(&path).expect("it is free");
+        folder.secret("key", "much").expect("a secret");
+        folder.note_address("http://127.0.0.1:1").expect("a file");
+        drop(folder);
+        fs::remove_file(path.join("key")).expect("a file");
+        let folder = DataFolder::open(&path).expect("it is free");
+        let refused = folder.secret("key", "much depends on it").expect_err("it is lost").to_string();
+        assert!(refused.contains("is gone") && refused.contains("much depends on it"), "{refused}");
+        assert!(!path.join("key").exists());
+        assert_eq!(DataFolder::address(&path).expect("a file"), "", "nobody listens there any more");
+        assert!(folder.keep_store_key().is_ok(), "nothing depends on it");
+    }
+
+    #[test]
+    fn looking_makes_nothing_and_several_may_look() {
+        let place = tempfile::tempdir().expect("a folder");
+        let refused = DataFolder::look(place.path()).expect_err("there is nothing");
+        assert!(matches!(refused, FolderError::NotOurs(_)), "{refused}");
+        assert_eq!(fs::read_dir(place.path()).expect("a folder").count(), 0);
+        let missing = DataFolder::look(&place.path().join("missing")).expect_err("there is nothing");
+        assert!(matches!(missing, FolderError::NotOurs(_)), "{missing}");
+        let path = place.path().join("data");
+        let owner = DataFolder::open(&path).expect("it is free");
+        fs::write(path.join(store::FILE), "x").expect("a file");
+        assert!(DataFolder::is_taken(&path));
+        drop(owner);
+        let looks = (DataFolder::look(&path).expect("it is free"), DataFolder::look(&path).expect("both may"));
+        assert!(matches!(DataFolder::take(&path), Err(FolderError::Taken { .. })));
+        drop(looks);
+        assert!(!DataFolder::is_taken(&path));
     }
 }

@@ -1,5 +1,6 @@
 //! HTTP on loopback, in place of API Gateway: every route goes to the application as it would on AWS, except
-//! `/_local/events`, which lets a person see and publish events.
+//! `/_local/events`, which lets a person see and publish events, and `/_local/store/`, by which commands beside this
+//! process look into its store.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,6 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use dormouse_api::Content;
@@ -23,7 +25,9 @@ use tokio::net::TcpListener;
 
 use crate::bus::LocalBus;
 use crate::gate::Gate;
+use crate::hosts::Hosts;
 use crate::lifetime::Running;
+use crate::store::Door;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.
 const REQUEST_ID: &str = "x-request-id";
@@ -41,14 +45,31 @@ pub(crate) struct Gateway {
     pub(crate) body_limit: usize,
     pub(crate) running: Running,
     pub(crate) gate: Gate,
+    /// For whom requests may be.
+    pub(crate) hosts: Hosts,
+    /// The way to the store for commands beside this process.
+    pub(crate) door: Door,
 }
+
+/// Where the store can be asked.
+pub(crate) const STORE: &str = "/_local/store/";
 
 impl Gateway {
     /// Serves until it is time to end, and then until all answers are given.
     pub(crate) async fn serve(self, listener: TcpListener) -> io::Result<()> {
         let running = self.running.clone();
+        let (hosts, door) = (self.hosts.clone(), self.door.clone());
         let routes = Router::new().route("/_local/events", get(list).post(publish)).fallback(forward).with_state(self);
+        let routes = routes.merge(door.at(STORE)).layer(middleware::from_fn_with_state(hosts, meant_for_us));
         axum::serve(listener, routes).with_graceful_shutdown(async move { running.stopping().await }).await
+    }
+}
+
+/// Lets requests pass that are for this machine, and not from pages of others.
+pub(crate) async fn meant_for_us(State(hosts): State<Hosts>, request: Request<Body>, next: Next) -> Response {
+    match hosts.check(request.method(), request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(message) => failure(StatusCode::FORBIDDEN, Category::Unauthorized, &message),
     }
 }
 

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::store::EmbeddedError;
-use crate::target::{Opened, TargetError};
+use crate::target::{Opened, Purpose, TargetError};
 pub(crate) use ask::Ask;
 pub(crate) use print::Printer;
 use print::Row;
@@ -75,13 +75,13 @@ impl From<TurnError> for InspectError {
 pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
     match ask {
         Ask::Pending(ask) => {
-            let opened = ask.target.open(ask.filter.limit).await?;
+            let opened = ask.target.open(Purpose::Look, ask.filter.limit).await?;
             let ended = pending(&opened, ask.filter, ask.json).await;
             opened.close().await?;
             ended
         }
         Ask::Show(ask) => {
-            let opened = ask.target.open(100).await?;
+            let opened = ask.target.open(Purpose::Look, 100).await?;
             let ended = show(&opened, &ask.id.into(), ask.json).await;
             opened.close().await?;
             ended
@@ -92,25 +92,26 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
                 (Some(id), _) => Transmission::callback(id.as_str(), None, payload),
                 (None, id) => Transmission::signal(SignalId::from(id.as_deref().unwrap_or_default()), payload),
             };
-            let opened = ask.target.open(100).await?;
+            let opened = ask.target.open(Purpose::Change, 100).await?;
             let ended = signal(&opened, transmission, ask.json).await;
             opened.close().await?;
             ended
         }
         Ask::Cancel(ask) => {
-            let opened = ask.target.open(100).await?;
+            let opened = ask.target.open(Purpose::Change, 100).await?;
             let ended = cancel::cancel(&opened, ask.id.into(), ask.reason, (ask.ahead, ask.json)).await;
             opened.close().await?;
             ended
         }
         Ask::Migrate(ask) => {
-            let opened = ask.target.open(100).await?;
+            let opened = ask.target.open(Purpose::Look, 100).await?;
             let ended = migrate::report(&opened, &ask.bounds, ask.json).await;
             opened.close().await?;
             ended
         }
         Ask::Doctor(ask) => {
-            let opened = ask.target.open(100).await?;
+            let purpose = if ask.repair { Purpose::Change } else { Purpose::Look };
+            let opened = ask.target.open(purpose, 100).await?;
             let ended = match ask.id {
                 Some(id) => examine_one(&opened, &id.into(), ask.repair, ask.json).await,
                 None => examine_all(&opened, ask.repair, ask.json).await,

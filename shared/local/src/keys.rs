@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::inspect::Printer;
 use crate::store::EmbeddedError;
-use crate::target::{Target, TargetError};
+use crate::target::{Purpose, Target, TargetError};
 
 /// The tenant of local mode, and of keys that name none.
 pub(crate) const TENANT: &str = "default";
@@ -144,7 +144,7 @@ async fn create(ask: Create) -> Result<(), KeysError> {
         expires_at: ask.expires_in.map(|duration| now + duration),
     };
     let token = generate()?;
-    let opened = ask.target.open(1).await?;
+    let opened = ask.target.open(Purpose::Change, 1).await?;
     let kept = keep(&*opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
     opened.close().await?;
     kept?;
@@ -154,7 +154,7 @@ async fn create(ask: Create) -> Result<(), KeysError> {
 }
 
 async fn list(ask: List) -> Result<(), KeysError> {
-    let opened = ask.target.open(1).await?;
+    let opened = ask.target.open(Purpose::Look, 1).await?;
     let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
     opened.close().await?;
     let (page, printer) = (page?, Printer::new(ask.json));
@@ -180,7 +180,7 @@ async fn list(ask: List) -> Result<(), KeysError> {
 }
 
 async fn revoke(ask: Revoke) -> Result<(), KeysError> {
-    let (now, opened) = (Timestamp::now(), ask.target.open(1).await?);
+    let (now, opened) = (Timestamp::now(), ask.target.open(Purpose::Change, 1).await?);
     let revoked = take_away(&*opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
     opened.close().await?;
     if !revoked? {

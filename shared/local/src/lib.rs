@@ -1,8 +1,8 @@
 //! The embedded default: everything that Dormouse needs of an account, in one process.
 //!
 //! The routes, the harness, the graphs and the store's adapter are those that run on AWS. What AWS itself does there is
-//! done here: an HTTP gateway in place of API Gateway, a DynamoDB-compatible store reached by the real SDK over
-//! loopback, and a bus and a scheduler behind the same ports as EventBridge and its Scheduler.
+//! done here: an HTTP gateway in place of API Gateway, a DynamoDB-compatible store asked by the real SDK without a
+//! socket, and a bus and a scheduler behind the same ports as EventBridge and its Scheduler.
 //!
 //! This crate is a composition root: it may import everything of ours except the functions.
 //!
@@ -11,7 +11,7 @@
 //!   disk before the answer and is removed after the delivery.
 //! - Delivery is at least once, in any order, with retries, as on AWS. Nothing here deduplicates: that is the store's.
 //! - One data folder belongs to one process at a time.
-//! - The gateway listens on 127.0.0.1 only.
+//! - The gateway listens on 127.0.0.1 only, and serves requests for names of this machine only.
 
 #![warn(missing_docs)]
 
@@ -22,6 +22,7 @@ mod dev;
 mod folder;
 mod gate;
 mod gateway;
+mod hosts;
 mod inspect;
 mod keys;
 mod lifetime;
@@ -34,8 +35,9 @@ mod subscriptions;
 mod sweeper;
 mod talk;
 mod target;
+mod terminal;
 mod tour;
 
 pub use dev::{DevError, DevOptions, dev};
 pub use folder::FolderError;
-pub use store::{EmbeddedDynamoDb, EmbeddedError, Place};
+pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, Place, through_door};

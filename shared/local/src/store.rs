@@ -1,15 +1,27 @@
-//! A DynamoDB-compatible store inside the process, reached over loopback by the real SDK.
+//! A DynamoDB-compatible store inside the process. The real SDK asks it, and no socket is between them: a port of this
+//! machine is open to every page of every browser on it, and to all of its users.
 
-use std::net::SocketAddr;
+mod door;
+mod line;
+mod obey;
+mod soundness;
+mod tokens;
+
 use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Builder, Credentials, IdentityCache, Region, StalledStreamProtectionConfig,
+};
 use dynoxide::{Database, ImportOptions};
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+
+pub use door::Door;
+use line::Line;
+use obey::Engine;
+
+/// The file of a data folder that holds everything.
+pub(crate) const FILE: &str = "dynamodb.sqlite";
 
 /// Where the data live.
 #[derive(Clone, Debug)]
@@ -20,7 +32,7 @@ pub enum Place {
     Folder(PathBuf),
 }
 
-/// Why the embedded store does not work.
+/// Why the embedded store does not work. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     /// The folder or the port cannot be had.
@@ -29,51 +41,67 @@ pub enum EmbeddedError {
     /// The database did not do what it was asked.
     #[error("the embedded store failed: {0}")]
     Database(String),
+    /// The file is not what this process wrote. It is left as it is.
+    #[error(
+        "the store {} is damaged: {reason}. It was left as it is: put a copy of it back, or begin anew with another \
+         folder (--data)",
+        file.display()
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file is gone from a folder that was in use.
+    #[error(
+        "the store {} is gone, although the folder was in use. None was made in its place: put a copy of it back, or \
+         begin anew with another folder (--data)",
+        .0.display()
+    )]
+    Lost(PathBuf),
 }
 
-/// A running store. Stops when it is dropped; [`stop`](Self::stop) also waits for the end.
+/// A store. Stops when it is dropped: what is asked of it afterwards is answered as if nobody were there.
 #[derive(Debug)]
 pub struct EmbeddedDynamoDb {
-    address: SocketAddr,
-    database: Handle,
-    shutdown: oneshot::Sender<()>,
-    server: JoinHandle<Result<(), String>>,
-}
-
-/// The database, which cannot describe itself.
-struct Handle(Database);
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Database")
-    }
+    engine: Engine,
 }
 
 impl EmbeddedDynamoDb {
-    /// Starts a store on a free port of 127.0.0.1.
+    /// Opens a store, which is made when it is missing.
     ///
     /// # Errors
-    /// [`EmbeddedError`] when folder, database or port cannot be had.
+    /// [`EmbeddedError`] when the folder cannot be had, or what is in it is no sound store.
     pub async fn start(place: &Place) -> Result<Self, EmbeddedError> {
-        let database = open(place)?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
-        let (shutdown, stopped) = oneshot::channel::<()>();
-        let served = dynoxide::server::serve_with_shutdown(listener, database.clone(), async {
-            // An error means that the store was dropped, which stops it as well.
-            let _ = stopped.await;
+        let place = place.clone();
+        let opened = tokio::task::spawn_blocking(move || match place {
+            Place::Memory => Database::memory().map_err(failed),
+            Place::Folder(folder) => {
+                std::fs::create_dir_all(&folder)?;
+                open(&folder.join(FILE))
+            }
         });
-        Ok(Self { address, database: Handle(database), shutdown, server: tokio::spawn(served) })
+        Ok(Self { engine: Engine::new(opened.await.map_err(failed)??) })
     }
 
-    /// Where the store answers, as a URL.
-    pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+    /// Opens the store that is in `folder`, and makes none.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::Lost`] when there is none; [`EmbeddedError::Damaged`] when it is not sound.
+    pub(crate) async fn existing(folder: &Path) -> Result<Self, EmbeddedError> {
+        soundness::check_kept(&folder.join(FILE))?;
+        Self::start(&Place::Folder(folder.to_owned())).await
     }
 
     /// The configuration of a client of this store, open to additions such as interceptors.
     pub fn config(&self) -> Builder {
-        loopback(&self.endpoint())
+        // Nobody looks at signatures here, and no network loses anything.
+        base("http://store.invalid")
+            .allow_no_auth()
+            .identity_cache(IdentityCache::no_cache())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .http_client(Line(self.engine.clone()))
     }
 
     /// A client of this store.
@@ -81,14 +109,17 @@ impl EmbeddedDynamoDb {
         Client::from_conf(self.config().build())
     }
 
+    /// A door to this store for other processes that know `secret`.
+    pub fn door(&self, secret: &str) -> Door {
+        Door::new(self.engine.clone(), secret)
+    }
+
     /// Removes what has outlived its time to live, as DynamoDB does by itself. Gives the number of items removed.
     ///
     /// # Errors
     /// [`EmbeddedError::Database`] when the database failed.
     pub async fn sweep(&self) -> Result<usize, EmbeddedError> {
-        let database = self.database.0.clone();
-        let swept = tokio::task::spawn_blocking(move || database.sweep_ttl().map_err(failed)).await;
-        swept.map_err(failed)?
+        self.engine.with(|database| database.sweep_ttl().map_err(failed)).await
     }
 
     /// Adds `items`, in the JSON of DynamoDB's own requests, to a table as they are: records of other versions, and more
@@ -97,50 +128,49 @@ impl EmbeddedDynamoDb {
     /// # Errors
     /// [`EmbeddedError::Database`] when one of them is no item or the database failed; none of them is there then.
     pub async fn import(&self, table: &str, items: Vec<Value>) -> Result<(), EmbeddedError> {
-        let (database, table) = (self.database.0.clone(), table.to_owned());
-        let import = move || {
+        let table = table.to_owned();
+        let import = move |database: &Database| {
             let items = items.into_iter().map(serde_json::from_value).collect::<Result<_, _>>().map_err(failed)?;
             database.import_items(&table, items, ImportOptions::default()).map(|_| ()).map_err(failed)
         };
-        tokio::task::spawn_blocking(import).await.map_err(failed)?
+        self.engine.with(import).await
     }
 
     /// Stops the store when it has answered what it was asked.
     ///
     /// # Errors
-    /// [`EmbeddedError::Database`] when the server had failed.
+    /// [`EmbeddedError::Database`] when the runtime ends first.
     pub async fn stop(self) -> Result<(), EmbeddedError> {
-        drop(self.shutdown);
-        drop(self.database);
-        self.server.await.map_err(failed)?.map_err(EmbeddedError::Database)
+        let engine = self.engine.clone();
+        tokio::task::spawn_blocking(move || engine.stop()).await.map_err(failed)
     }
 }
 
-/// A client of a store that another process runs at `endpoint`.
-pub(crate) fn loopback_client(endpoint: &str) -> Client {
-    Client::from_conf(loopback(endpoint).build())
-}
-
-fn loopback(endpoint: &str) -> Builder {
-    aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("local", "local", None, None, "embedded"))
-        .endpoint_url(endpoint)
-}
-
-fn open(place: &Place) -> Result<Database, EmbeddedError> {
-    match place {
-        Place::Memory => Database::memory().map_err(failed),
-        Place::Folder(folder) => {
-            std::fs::create_dir_all(folder)?;
-            Database::new(&file(folder)).map_err(failed)
-        }
+impl Drop for EmbeddedDynamoDb {
+    fn drop(&mut self) {
+        self.engine.stop();
     }
 }
 
-fn file(folder: &Path) -> String {
-    folder.join("dynamodb.sqlite").to_string_lossy().into_owned()
+/// Whether there is no store in `folder`.
+pub(crate) fn is_missing(folder: &Path) -> std::io::Result<bool> {
+    soundness::is_kept(&folder.join(FILE)).map(|kept| !kept)
+}
+
+/// The configuration of a client that goes through the door at `url`, as somebody who knows `secret`.
+pub fn through_door(url: &str, secret: &str) -> Builder {
+    base(url).credentials_provider(Credentials::new("local", "local", Some(secret.to_owned()), None, "embedded"))
+}
+
+fn base(url: &str) -> Builder {
+    let config = aws_sdk_dynamodb::Config::builder().behavior_version(BehaviorVersion::latest());
+    config.region(Region::from_static("us-east-1")).endpoint_url(url)
+}
+
+fn open(file: &Path) -> Result<Database, EmbeddedError> {
+    soundness::check(file)?;
+    Database::new(&file.to_string_lossy())
+        .map_err(|error| EmbeddedError::Damaged { file: file.to_owned(), reason: error.to_string() })
 }
 
 fn failed(error: impl std::fmt::Display) -> EmbeddedError {

@@ -21,9 +21,10 @@ use dormouse_ports::{
 use crate::bus::{Deliveries, LocalBus, RULES};
 use crate::dev::{TABLE, engine};
 use crate::folder::{DataFolder, FolderError};
+use crate::gateway::STORE;
 use crate::rules::Rules;
 use crate::scheduler::LocalScheduler;
-use crate::store::{EmbeddedDynamoDb, EmbeddedError, Place, loopback_client};
+use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
 use crate::subscriptions::LocalSubscriptions;
 
 /// Where to look.
@@ -42,13 +43,22 @@ pub(crate) struct Target {
     endpoint_url: Option<String>,
 }
 
+/// What a command is going to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It changes nothing, not even a file of the folder.
+    Look,
+    /// It changes what is stored.
+    Change,
+}
+
 /// Why there is nothing to look into. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("there is no data folder {}; name it with --data, or a table with --table", .0.display())]
     NoFolder(PathBuf),
-    #[error("{folder}, and it has not said where its store is: {error}")]
-    NoEndpoint { folder: FolderError, error: io::Error },
+    #[error("{0}, and it does not serve yet: try again in a moment")]
+    NotYet(FolderError),
     #[error("{0} is not set; with --table the environment must hold credentials and region")]
     NoVariable(&'static str),
     #[error(transparent)]
@@ -70,7 +80,7 @@ pub(crate) struct Opened {
     held: Option<Held>,
 }
 
-type Held = (EmbeddedDynamoDb, DataFolder, Deliveries);
+type Held = (EmbeddedDynamoDb, DataFolder, Option<Deliveries>);
 
 /// Where the rules of the event bus can be seen.
 enum RuleSource {
@@ -97,7 +107,7 @@ impl Opened {
 
     /// Whether wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
     pub(crate) fn registers(&self) -> bool {
-        self.held.is_some()
+        matches!(&self.held, Some((_, _, Some(_))))
     }
 
     /// Which rules the event bus has, as far as that can be seen from here.
@@ -131,8 +141,8 @@ impl Opened {
 }
 
 impl Target {
-    /// Opens the store; its listings give pages of `page_size` rows.
-    pub(crate) async fn open(self, page_size: i32) -> Result<Opened, TargetError> {
+    /// Opens the store for `purpose`; its listings give pages of `page_size` rows.
+    pub(crate) async fn open(self, purpose: Purpose, page_size: i32) -> Result<Opened, TargetError> {
         let config = StoreConfig { page_size, ..StoreConfig::default() };
         match &self.table {
             Some(table) => {
@@ -147,37 +157,48 @@ impl Target {
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
                 opened(store, bus, Arc::new(LeftToTheSweep), rules, None)
             }
-            None => self.open_folder(config).await,
+            None => self.open_folder(purpose, config).await,
         }
     }
 
-    async fn open_folder(self, config: StoreConfig) -> Result<Opened, TargetError> {
+    async fn open_folder(self, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
         if !self.data.is_dir() {
             return Err(TargetError::NoFolder(self.data));
         }
-        match DataFolder::open(&self.data) {
-            Ok(folder) => own(folder, config).await,
+        let held = match purpose {
+            Purpose::Look => DataFolder::look(&self.data),
+            Purpose::Change => DataFolder::take(&self.data),
+        };
+        match held {
+            Ok(folder) => own(folder, purpose, config).await,
             Err(taken @ FolderError::Taken { .. }) => {
-                let endpoint = DataFolder::endpoint(&self.data);
-                let endpoint = endpoint.map_err(|error| TargetError::NoEndpoint { folder: taken, error })?;
-                let store = on(&loopback_client(&endpoint), config);
+                let address = DataFolder::address(&self.data).ok().filter(|address| !address.is_empty());
+                let (Some(address), Ok(key)) = (address, DataFolder::store_key(&self.data)) else {
+                    return Err(TargetError::NotYet(taken));
+                };
+                let client = Client::from_conf(through_door(&format!("{address}{STORE}"), &key).build());
                 let rules = RuleSource::Folder(self.data.join(RULES));
-                opened(store, Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, None)
+                opened(on(&client, config), Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, None)
             }
-            Err(error @ FolderError::Io { .. }) => Err(error.into()),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
 /// Everything of a folder that nobody else has.
-async fn own(folder: DataFolder, config: StoreConfig) -> Result<Opened, TargetError> {
-    let embedded = EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?;
+async fn own(folder: DataFolder, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
+    let embedded = EmbeddedDynamoDb::existing(folder.path()).await?;
+    let store = on(&embedded.client(), config);
+    if purpose == Purpose::Look {
+        let rules = RuleSource::Folder(folder.path().join(RULES));
+        let held = Some((embedded, folder, None));
+        return opened(store, Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, held);
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
     let scheduler = LocalScheduler::open(folder.path().join("timers"), clock)?;
-    let store = on(&embedded.client(), config);
     let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
-    opened(store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, deliveries)))
+    opened(store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, Some(deliveries))))
 }
 
 fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {

@@ -18,6 +18,7 @@ use dormouse_ports::{
 };
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 /// A data folder in which the expense `ada` sleeps; with `lost` the index does not know it.
 async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
@@ -229,12 +230,17 @@ async fn the_commands_work_beside_a_running_process() {
 async fn a_wake_up_counts_as_registered_only_where_it_was() {
     let (_place, data) = folder_with(async |store| sleep_in(store, "expense-approval", "late").await).await;
     let embedded = EmbeddedDynamoDb::start(&Place::Folder(data.clone())).await.unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let routes = embedded.door("knock-knock").at("/");
+    tokio::spawn(async move { axum::serve(listener, routes).await });
     for _ in 0..2 {
         // A table is served by others: nothing can be registered from here, and nothing is noted as registered.
         let mut doctor = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         doctor.args(["doctor", "late", "--repair", "--json", "--table", "dormouse"]);
-        doctor.args(["--endpoint-url", &embedded.endpoint()]).env("AWS_REGION", "local");
+        doctor.args(["--endpoint-url", &endpoint]).env("AWS_REGION", "local");
         doctor.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local");
+        doctor.env("AWS_SESSION_TOKEN", "knock-knock");
         let ran = tokio::task::spawn_blocking(move || doctor.output()).await.unwrap().unwrap();
         let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
         let remark = &report["remarks"][0];

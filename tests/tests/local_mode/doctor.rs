@@ -13,7 +13,7 @@ use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateS
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Clock, PendingRow, SignalDescriptor, StateStore, Upkeep};
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{STORE_SECRET, Stage, map, open_door};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ impl Ward {
 
     async fn open_in(place: &Place) -> Self {
         let embedded = EmbeddedDynamoDb::start(place).await.expect("a store");
-        let target = ["--table", TABLE, "--endpoint-url", &embedded.endpoint()].map(str::to_owned).to_vec();
+        let target = ["--table", TABLE, "--endpoint-url", &open_door(&embedded).await].map(str::to_owned).to_vec();
         let client = embedded.client();
         ensure_table(&client, TABLE).await.expect("a table");
         let store = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
@@ -97,6 +97,7 @@ impl Doctor {
         let mut command = program();
         command.args(arguments).args(&self.target);
         command.env("AWS_ACCESS_KEY_ID", "local").env("AWS_SECRET_ACCESS_KEY", "local").env("AWS_REGION", "us-east-1");
+        command.env("AWS_SESSION_TOKEN", STORE_SECRET);
         command.output().expect("it runs")
     }
 

@@ -20,8 +20,8 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Clock, StateStore};
-use dormouse_tests::Stage;
 use dormouse_tests::stories::{Attempt, STORIES, Story};
+use dormouse_tests::{STORE_SECRET, Stage, open_door};
 use jiff::Timestamp;
 use libtest_mimic::{Arguments, Trial};
 use proxy::{Emulator, Proxy};
@@ -100,14 +100,15 @@ struct Bench {
 
 /// What the proxy forwards to.
 enum Upstream {
-    Embedded(EmbeddedDynamoDb),
+    Embedded(#[expect(dead_code, reason = "it stops when it is dropped")] EmbeddedDynamoDb, String),
     Emulator(Emulator, #[expect(dead_code, reason = "it goes when it is dropped")] TempDir),
 }
 
 impl Bench {
     async fn on_embedded(proxy: &Path) -> Self {
         let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
-        Self::on(Upstream::Embedded(embedded), proxy).await
+        let endpoint = open_door(&embedded).await;
+        Self::on(Upstream::Embedded(embedded, endpoint), proxy).await
     }
 
     async fn on_emulator(proxy: &Path, program: &Path) -> Self {
@@ -172,7 +173,7 @@ impl Bench {
 impl Upstream {
     fn endpoint(&self) -> String {
         match self {
-            Self::Embedded(embedded) => embedded.endpoint(),
+            Self::Embedded(_, endpoint) => endpoint.clone(),
             Self::Emulator(emulator, _) => emulator.endpoint(),
         }
     }
@@ -181,7 +182,7 @@ impl Upstream {
 fn client(endpoint: &str) -> Client {
     let config = aws_sdk_dynamodb::Config::builder().behavior_version(BehaviorVersion::latest());
     let config = config.region(Region::new("us-east-1")).endpoint_url(endpoint);
-    let credentials = Credentials::new("local", "local", None, None, "test");
+    let credentials = Credentials::new("local", "local", Some(STORE_SECRET.to_owned()), None, "test");
     Client::from_conf(config.credentials_provider(credentials).build())
 }
 

@@ -7,6 +7,8 @@ use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, PausedInvocation
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::terminal::{self, plain};
+
 const BOLD: &str = "\u{1b}[1m";
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
@@ -99,26 +101,37 @@ impl Printer {
     }
 
     pub(crate) fn json(&self, value: &Value) -> io::Result<()> {
-        self.line(&format!("{value:#}"))
+        self.put(&terminal::json(value, true))
+    }
+
+    /// A document in one line, where several follow each other.
+    pub(crate) fn json_line(&self, value: &Value) -> io::Result<()> {
+        self.put(&terminal::json(value, false))
     }
 
     pub(crate) fn line(&self, line: &str) -> io::Result<()> {
-        writeln!(io::stdout().lock(), "{line}")
+        self.put(&plain(line))
     }
 
     pub(crate) fn complain(&self, line: &str) -> io::Result<()> {
-        writeln!(io::stderr().lock(), "error: {line}")
+        writeln!(io::stderr().lock(), "error: {}", plain(line))
+    }
+
+    /// A line as it is: what is in it of others was made plain.
+    fn put(&self, line: &str) -> io::Result<()> {
+        writeln!(io::stdout().lock(), "{line}")
     }
 
     fn paint(&self, colour: &str, text: &str) -> String {
-        if self.coloured { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
+        let text = plain(text);
+        if self.coloured { format!("{colour}{text}{PLAIN}") } else { text }
     }
 
     pub(crate) fn table(&self, rows: &[Row], now: Timestamp) -> io::Result<()> {
         let head = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "WAITS FOR", "DUE"].map(str::to_owned);
         let cells: Vec<[String; 6]> = rows.iter().map(|row| row.cells(now)).collect();
         let lines = aligned(&head, &cells);
-        self.line(&self.paint(BOLD, &lines[0]))?;
+        self.put(&self.paint(BOLD, &lines[0]))?;
         lines[1..].iter().try_for_each(|line| self.line(line))
     }
 
@@ -132,14 +145,14 @@ impl Printer {
         let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         fields.iter().try_for_each(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            self.line(&format!("{}  {text}", self.paint(BOLD, &format!("{name:width$}"))))
+            self.put(&format!("{}  {}", self.paint(BOLD, &format!("{name:width$}")), plain(&text)))
         })
     }
 
     /// A line that is marked as trouble or as fine.
     pub(crate) fn verdict(&self, trouble: bool, sentence: &str) -> io::Result<()> {
         let mark = if trouble { self.paint(RED, "!") } else { self.paint(GREEN, "-") };
-        self.line(&format!("  {mark} {sentence}"))
+        self.put(&format!("  {mark} {}", plain(sentence)))
     }
 
     /// What the doctor says of one invocation.
@@ -149,7 +162,7 @@ impl Printer {
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let head = format!("{} ({})", text(&report["invocation_id"]), text(&report["graph"]));
-        self.line(&self.paint(BOLD, &head))?;
+        self.put(&self.paint(BOLD, &head))?;
         for told in report["remarks"].as_array().into_iter().flatten() {
             self.verdict(told["trouble"] == true, &text(&told["sentence"]))?;
             for (key, before) in
@@ -165,7 +178,9 @@ impl Printer {
 }
 
 fn aligned<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Vec<String> {
-    let all = || std::iter::once(head).chain(rows);
+    let plain_row = |row: &[String; N]| row.each_ref().map(|cell| plain(cell));
+    let (head, rows) = (plain_row(head), rows.iter().map(plain_row).collect::<Vec<_>>());
+    let all = || std::iter::once(&head).chain(&rows);
     let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {

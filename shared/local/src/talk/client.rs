@@ -1,17 +1,19 @@
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, VERSION_HEADER};
 use dormouse_protocol::{ErrorCode, ErrorResponse, PROTOCOL_VERSION};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::ask::Server;
 use crate::folder::DataFolder;
+use crate::hosts::is_loopback;
 
 /// Where `dormouse dev` listens unless it is told otherwise.
 const USUAL: &str = "http://127.0.0.1:8787";
@@ -26,6 +28,14 @@ const TIME_TO_ANSWER: Duration = Duration::from_secs(40);
 pub(crate) enum TalkError {
     #[error("there is no key; name one with --key or DORMOUSE_KEY, or the folder of `dormouse dev` with --data")]
     NoKey,
+    #[error("no `dormouse dev` serves the folder {}: start it, or name a server with --url and a key with --key", .0.display())]
+    NobodyThere(PathBuf),
+    #[error(
+        "the development key is for this machine only and is not sent to {0}: name a key of that server with --key or DORMOUSE_KEY"
+    )]
+    KeyElsewhere(String),
+    #[error("the server refers to another address ({status}); ask that one, if it is meant: it was sent nothing")]
+    Elsewhere { status: u16 },
     #[error("the address or the key cannot be used: {0}")]
     Unusable(String),
     #[error("{url} cannot be reached: {error}; is it running?")]
@@ -50,7 +60,14 @@ impl TalkError {
             Self::Refused { status, .. } | Self::Unreadable { status } => {
                 matches!(status, 423 | 429 | 500 | 502 | 503 | 504)
             }
-            Self::NoKey | Self::Unusable(_) | Self::Payload(_) | Self::WaitsForNothing { .. } | Self::Io(_) => false,
+            Self::NoKey
+            | Self::NobodyThere(_)
+            | Self::KeyElsewhere(_)
+            | Self::Elsewhere { .. }
+            | Self::Unusable(_)
+            | Self::Payload(_)
+            | Self::WaitsForNothing { .. }
+            | Self::Io(_) => false,
         }
     }
 
@@ -60,6 +77,9 @@ impl TalkError {
             Self::Refused { code: ErrorCode::ResourceNotFound, .. } => ExitCode::from(4),
             Self::Refused { .. }
             | Self::NoKey
+            | Self::NobodyThere(_)
+            | Self::KeyElsewhere(_)
+            | Self::Elsewhere { .. }
             | Self::Unusable(_)
             | Self::Unreachable { .. }
             | Self::Unreadable { .. }
@@ -81,10 +101,22 @@ pub(crate) struct Client {
 impl Client {
     /// A client of `server`. Nothing is sent yet.
     pub(crate) fn open(server: &Server) -> Result<Self, TalkError> {
-        let url = server.url.clone().or_else(|| noted(&server.data)).unwrap_or_else(|| USUAL.to_owned());
-        let key = server.key.clone().or_else(|| DataFolder::api_key(&server.data)).ok_or(TalkError::NoKey)?;
-        let http = reqwest::Client::builder().connect_timeout(TIME_TO_CONNECT).build();
-        let http = http.map_err(|error| TalkError::Unusable(error.to_string()))?;
+        let url = match &server.url {
+            Some(url) => url.clone(),
+            None => noted(&server.data, server.key.is_some())?,
+        };
+        let is_here = is_here(&url)?;
+        let key = match &server.key {
+            Some(key) => key.clone(),
+            // It opens everything on this machine, and is nobody else's business.
+            None if !is_here => return Err(TalkError::KeyElsewhere(url)),
+            None => DataFolder::api_key(&server.data).ok_or(TalkError::NoKey)?,
+        };
+        // Who is asked is who answers: nobody else gets the key, neither by a redirect nor by a proxy on the way to this
+        // very machine.
+        let http = reqwest::Client::builder().connect_timeout(TIME_TO_CONNECT).redirect(Policy::none());
+        let http = if is_here { http.no_proxy() } else { http };
+        let http = http.build().map_err(|error| TalkError::Unusable(error.to_string()))?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), key })
     }
 
@@ -143,6 +175,7 @@ impl Client {
         })?;
         match response.status() {
             StatusCode::OK | StatusCode::CREATED | StatusCode::ACCEPTED => Ok(response),
+            status if status.is_redirection() => Err(TalkError::Elsewhere { status: status.as_u16() }),
             status => Err(refusal(status.as_u16(), response.json().await.ok())),
         }
     }
@@ -164,7 +197,42 @@ fn reason(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().map_or_else(String::new, ToString::to_string)
 }
 
-/// Where the process says that it listens which has the folder.
-fn noted(data: &Path) -> Option<String> {
-    DataFolder::address(data).ok().filter(|address| !address.is_empty())
+/// Where the process listens that has the folder. With a key of one's own it may be another one.
+fn noted(data: &Path, has_key: bool) -> Result<String, TalkError> {
+    let address = DataFolder::address(data).ok().filter(|address| !address.is_empty());
+    match address.filter(|_| DataFolder::is_taken(data)) {
+        Some(address) => Ok(address),
+        None if has_key => Ok(USUAL.to_owned()),
+        // Somebody else may listen there by now.
+        None => Err(TalkError::NobodyThere(data.to_owned())),
+    }
+}
+
+/// Whether `url` leads to this machine.
+fn is_here(url: &str) -> Result<bool, TalkError> {
+    let parsed = Url::parse(url).map_err(|error| TalkError::Unusable(format!("{url}: {error}")))?;
+    let name = parsed.host_str().unwrap_or_default();
+    Ok(is_loopback(name.trim_start_matches('[').trim_end_matches(']')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_told_from_others() {
+        for here in ["http://127.0.0.1:8787", "http://localhost", "http://[::1]:1/x", "http://LOCALHOST:2"] {
+            assert!(is_here(here).expect("an address"), "{here}");
+        }
+        for elsewhere in [
+            "http://localhost.example.com",
+            "http://127.0.0.1@evil.example",
+            "https://evil.example/127.0.0.1",
+            "http://127.0.0.1.evil.example",
+            "http://0.0.0.0:8787",
+        ] {
+            assert!(!is_here(elsewhere).expect("an address"), "{elsewhere}");
+        }
+        assert!(is_here("nonsense").is_err());
+    }
 }

@@ -20,7 +20,7 @@ impl Show {
 
     pub(super) fn event(&self, event: &Event) -> io::Result<()> {
         if self.json {
-            return self.printer.line(&json!(event).to_string());
+            return self.printer.json_line(&json!(event));
         }
         let at = event.envelope.created_at.strftime("%H:%M:%S");
         let (kind, about) = (event.event.as_str(), about(event));
@@ -29,7 +29,7 @@ impl Show {
 
     pub(super) fn task(&self, task: &Task) -> io::Result<()> {
         if self.json {
-            return self.printer.line(&json!(task).to_string());
+            return self.printer.json_line(&json!(task));
         }
         let told = json!({
             "task": task.envelope.id, "session": task.session_id, "status": task.status,

@@ -1,0 +1,131 @@
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dynoxide::actions::transact_write_items::TransactWriteItemsRequest;
+use dynoxide::{Database, DynoxideError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::tokens::Tokens;
+use super::{EmbeddedError, failed};
+
+/// What a request is answered with: a status and a body.
+pub(super) type Answer = (u16, Vec<u8>);
+
+/// The database, until it is stopped. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Engine(Arc<Inner>);
+
+struct Inner {
+    database: RwLock<Option<Database>>,
+    tokens: Tokens,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+impl Engine {
+    pub(super) fn new(database: Database) -> Self {
+        Self(Arc::new(Inner { database: RwLock::new(Some(database)), tokens: Tokens::default() }))
+    }
+
+    /// Does what `operation` says, on a thread that may wait for the disk; `None` when the store has stopped. Once
+    /// begun it is done, whether or not anybody still waits.
+    pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<Answer> {
+        let engine = self.clone();
+        tokio::task::spawn_blocking(move || engine.obey(&operation, &body)).await.ok().flatten()
+    }
+
+    /// Lets `work` have the database.
+    pub(super) async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, EmbeddedError> + Send + 'static,
+    ) -> Result<T, EmbeddedError> {
+        let engine = self.clone();
+        let worked = tokio::task::spawn_blocking(move || {
+            let database = engine.0.database.read().unwrap_or_else(PoisonError::into_inner);
+            database.as_ref().map(work)
+        });
+        worked.await.map_err(failed)?.unwrap_or_else(|| Err(failed("it has stopped")))
+    }
+
+    /// Waits for what it was asked, and closes the database.
+    pub(super) fn stop(&self) {
+        self.0.database.write().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn obey(&self, operation: &str, body: &[u8]) -> Option<Answer> {
+        let database = self.0.database.read().unwrap_or_else(PoisonError::into_inner);
+        Some(obey(database.as_ref()?, &self.0.tokens, operation, body))
+    }
+}
+
+/// The operation that an `x-amz-target` names.
+pub(super) fn operation_of(target: &str) -> &str {
+    target.split_once('.').map_or("", |(_, operation)| operation)
+}
+
+fn obey(db: &Database, tokens: &Tokens, operation: &str, body: &[u8]) -> Answer {
+    match operation {
+        "GetItem" => answer(body, |request| db.get_item(request)),
+        "PutItem" => answer(body, |request| db.put_item(request)),
+        "UpdateItem" => answer(body, |request| db.update_item(request)),
+        "DeleteItem" => answer(body, |request| db.delete_item(request)),
+        "Query" => answer(body, |request| db.query(request)),
+        "Scan" => answer(body, |request| db.scan(request)),
+        "BatchGetItem" => answer(body, |request| db.batch_get_item(request)),
+        "BatchWriteItem" => answer(body, |request| db.batch_write_item(request)),
+        "TransactGetItems" => answer(body, |request| db.transact_get_items(request)),
+        "TransactWriteItems" => transact(db, tokens, body),
+        "CreateTable" => answer(body, |request| db.create_table(request)),
+        "DescribeTable" => answer(body, |request| db.describe_table(request)),
+        "DeleteTable" => answer(body, |request| db.delete_table(request)),
+        "ListTables" => answer(body, |request| db.list_tables(request)),
+        "UpdateTable" => answer(body, |request| db.update_table(request)),
+        "UpdateTimeToLive" => answer(body, |request| db.update_time_to_live(request)),
+        "DescribeTimeToLive" => answer(body, |request| db.describe_time_to_live(request)),
+        _ => refusal(
+            400,
+            "com.amazon.coral.service#UnknownOperationException",
+            "the embedded store has no such operation",
+        ),
+    }
+}
+
+fn transact(db: &Database, tokens: &Tokens, body: &[u8]) -> Answer {
+    let mut request: TransactWriteItemsRequest = match read(body) {
+        Ok(request) => request,
+        Err(refusal) => return refusal,
+    };
+    match request.client_request_token.take() {
+        Some(token) => tokens.once(token, body, || told(db.transact_write_items(request))),
+        None => told(db.transact_write_items(request)),
+    }
+}
+
+fn answer<Q: DeserializeOwned, A: Serialize>(body: &[u8], serve: impl FnOnce(Q) -> Result<A, DynoxideError>) -> Answer {
+    read(body).map_or_else(|refusal| refusal, |request| told(serve(request)))
+}
+
+fn read<Q: DeserializeOwned>(body: &[u8]) -> Result<Q, Answer> {
+    let broken =
+        |error: serde_json::Error| refusal(400, "com.amazon.coral.service#SerializationException", &error.to_string());
+    serde_json::from_slice(body).map_err(broken)
+}
+
+fn told<A: Serialize>(served: Result<A, DynoxideError>) -> Answer {
+    match served.map(|answer| serde_json::to_vec(&answer)) {
+        Ok(Ok(body)) => (200, body),
+        Ok(Err(error)) => refusal(500, "com.amazonaws.dynamodb.v20120810#InternalServerError", &error.to_string()),
+        Err(error) => (error.status_code(), error.to_json().into_bytes()),
+    }
+}
+
+/// An error in the words of DynamoDB.
+pub(super) fn refusal(status: u16, kind: &str, message: &str) -> Answer {
+    (status, json!({ "__type": kind, "message": message }).to_string().into_bytes())
+}

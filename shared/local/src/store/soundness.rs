@@ -1,0 +1,97 @@
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use super::EmbeddedError;
+
+/// What every file of SQLite begins with (its file format, section 1.3).
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Whether there is a store in `file`, sound or not.
+pub(super) fn is_kept(file: &Path) -> io::Result<bool> {
+    length(file).map(|length| length.is_some())
+}
+
+/// The same as [`check`], for a store that was made before: an empty one is none.
+pub(super) fn check_kept(file: &Path) -> Result<(), EmbeddedError> {
+    match length(file)? {
+        None => Err(EmbeddedError::Lost(file.to_owned())),
+        Some(0) => Err(EmbeddedError::Damaged { file: file.to_owned(), reason: "it is empty".to_owned() }),
+        Some(_) => check(file),
+    }
+}
+
+/// Whether what is in `file` can be a store, before anything opens and thereby changes it. A missing one can be made.
+///
+/// # Errors
+/// [`EmbeddedError::Damaged`] says why not.
+pub(super) fn check(file: &Path) -> Result<(), EmbeddedError> {
+    let damaged = |reason: &str| EmbeddedError::Damaged { file: file.to_owned(), reason: reason.to_owned() };
+    let logged = length(&log_of(file))?.unwrap_or_default();
+    let Some(length) = length(file)?.filter(|length| *length > 0) else {
+        // The log is of no use without it, and would be lost in making a new one.
+        return if logged == 0 { Ok(()) } else { Err(damaged("it is gone or empty, and its log is still there")) };
+    };
+    let mut header = [0_u8; 100];
+    if length < 100 || File::open(file)?.read_exact(&mut header).is_err() || !header.starts_with(MAGIC) {
+        return Err(damaged("it is no database"));
+    }
+    let four = |at: usize| header[at..at + 4].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let page = match u64::from(header[16]) << 8 | u64::from(header[17]) {
+        1 => 65_536,
+        size => size,
+    };
+    // The count of pages is valid when these two agree; while there is a log, a part of the pages may be in it.
+    if logged == 0 && four(24) == four(92) && four(28) * page > length {
+        return Err(damaged("its end is missing"));
+    }
+    Ok(())
+}
+
+fn length(file: &Path) -> io::Result<Option<u64>> {
+    match std::fs::metadata(file) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        metadata => Ok(Some(metadata?.len())),
+    }
+}
+
+fn log_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use dynoxide::Database;
+
+    use super::*;
+
+    fn reason(file: &Path) -> String {
+        check_kept(file).map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn what_is_no_store_is_told_and_left_as_it_is() {
+        let place = tempfile::tempdir().expect("a folder");
+        let file = place.path().join("dynamodb.sqlite");
+        assert!(check(&file).is_ok() && reason(&file).contains("is gone"), "it can be made, and was not");
+        drop(Database::new(&file.to_string_lossy()).expect("a database"));
+        assert_eq!(reason(&file), "");
+        let sound = fs::read(&file).expect("a file");
+        for (spoilt, why) in [
+            (&sound[..sound.len() / 2], "its end is missing"),
+            (&sound[..50], "it is no database"),
+            (&[b'x'; 9000][..], "it is no database"),
+            (&[], "it is empty"),
+        ] {
+            fs::write(&file, spoilt).expect("a file");
+            assert!(reason(&file).contains(why), "{}", reason(&file));
+            assert_eq!(fs::read(&file).expect("a file"), spoilt);
+        }
+        fs::write(log_of(&file), "x").expect("a file");
+        assert!(check(&file).is_err(), "what is in the log would be lost");
+    }
+}

@@ -1,0 +1,112 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::obey::{Answer, refusal};
+
+/// How long an answer is given again. DynamoDB gives it for ten minutes; whoever asks in this process has long stopped
+/// to repeat a request after one.
+const KEPT: Duration = Duration::from_secs(60);
+/// Of how many transactions at most.
+const MOST: usize = 2_000;
+
+/// Transactions are done once for each `ClientRequestToken`, as on AWS.
+///
+/// The database has such a memory of its own, which goes through all of the last ten minutes with each transaction: the
+/// more of them there were, the longer each took. This one looks only at what it forgets.
+#[derive(Debug, Default)]
+pub(super) struct Tokens(Mutex<Done>);
+
+#[derive(Debug, Default)]
+struct Done {
+    by_token: HashMap<String, Transaction>,
+    oldest: VecDeque<(Instant, String)>,
+}
+
+#[derive(Debug)]
+struct Transaction {
+    request: Vec<u8>,
+    answer: Answer,
+}
+
+impl Tokens {
+    /// What `execute` makes of the request `body`, or made of it when it came before with the same `token`.
+    pub(super) fn once(&self, token: String, body: &[u8], execute: impl FnOnce() -> Answer) -> Answer {
+        // Held while it executes: whoever repeats it meanwhile waits for the answer.
+        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        done.forget();
+        match done.by_token.get(&token) {
+            Some(before) if is_same(&before.request, body) => return before.answer.clone(),
+            Some(_) => {
+                let kind = "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException";
+                return refusal(400, kind, "this token was sent with another request");
+            }
+            None => {}
+        }
+        let answer = execute();
+        if answer.0 == 200 {
+            done.oldest.push_back((Instant::now(), token.clone()));
+            done.by_token.insert(token, Transaction { request: body.to_vec(), answer: answer.clone() });
+        }
+        answer
+    }
+}
+
+/// The order of fields says nothing.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    let read = |body| serde_json::from_slice::<Value>(body).ok();
+    left == right || read(left) == read(right)
+}
+
+impl Done {
+    fn forget(&mut self) {
+        while let Some((at, _)) = self.oldest.front()
+            && (at.elapsed() > KEPT || self.oldest.len() > MOST)
+            && let Some((_, token)) = self.oldest.pop_front()
+        {
+            self.by_token.remove(&token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn once(tokens: &Tokens, token: &str, what: &str, status: u16) -> (u16, bool) {
+        let mut was_done = false;
+        let answer = tokens.once(token.to_owned(), what.as_bytes(), || {
+            was_done = true;
+            (status, Vec::new())
+        });
+        (answer.0, was_done)
+    }
+
+    #[test]
+    fn a_repeated_transaction_is_not_done_again() {
+        let tokens = Tokens::default();
+        assert_eq!(once(&tokens, "a", r#"{"x":1,"y":2}"#, 200), (200, true));
+        assert_eq!(once(&tokens, "a", r#"{"y":2,"x":1}"#, 200), (200, false));
+        assert_eq!(once(&tokens, "b", r#"{"x":1,"y":2}"#, 200), (200, true));
+        assert_eq!(once(&tokens, "a", r#"{"x":2,"y":2}"#, 200), (400, false));
+    }
+
+    #[test]
+    fn what_failed_is_tried_again() {
+        let tokens = Tokens::default();
+        assert_eq!(once(&tokens, "a", "{}", 500), (500, true));
+        assert_eq!(once(&tokens, "a", "{}", 200), (200, true));
+    }
+
+    #[test]
+    fn what_is_remembered_does_not_grow_with_what_was_done() {
+        let tokens = Tokens::default();
+        for number in 0..5 * MOST {
+            once(&tokens, &number.to_string(), "{}", 200);
+        }
+        let done = tokens.0.lock().expect("a lock");
+        assert!(done.by_token.len() <= MOST + 1 && done.oldest.len() == done.by_token.len());
+    }
+}

@@ -1,0 +1,75 @@
+//! Text of strangers on a terminal: a name, a message or a reason may hold characters that move the cursor, change
+//! colours and titles, end the line, or turn the direction of writing, and so make a screen show what nobody said.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// `text` in one line, with every character that a terminal would obey and not show written as an escape.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => plain.push_str("\\n"),
+            '\t' => plain.push_str("\\t"),
+            '\r' => plain.push_str("\\r"),
+            c if is_obeyed(c) => {
+                // Writing to a string does not fail.
+                let _ = write!(plain, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// `value` as JSON with the same characters escaped in the manner of JSON: it says the same to whoever reads it.
+pub(crate) fn json(value: &Value, pretty: bool) -> String {
+    let text = if pretty { format!("{value:#}") } else { value.to_string() };
+    let mut json = String::with_capacity(text.len());
+    for c in text.chars() {
+        // What JSON escapes is escaped already: a line feed that is left is between its fields.
+        if c != '\n' && is_obeyed(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(json, "\\u{unit:04x}");
+            }
+        } else {
+            json.push(c);
+        }
+    }
+    json
+}
+
+/// Controls; what turns the direction of writing; what is not seen at all.
+fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const STRANGE: &str = "a\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\nb\u{202e}c\u{2066}\u{7f}\u{200b}\u{e0041}\u{2028}";
+
+    #[test]
+    fn nothing_is_left_that_a_terminal_obeys() {
+        let shown = plain(STRANGE);
+        assert_eq!(shown, r"a\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\nb\u{202e}c\u{2066}\u{7f}\u{200b}\u{e0041}\u{2028}");
+        assert_eq!(plain("Grüße, 東京, \u{1f44d}\u{1f3fd}"), "Grüße, 東京, \u{1f44d}\u{1f3fd}");
+    }
+
+    #[test]
+    fn json_says_the_same_with_escapes() {
+        let value = json!({ STRANGE: [STRANGE, 1] });
+        for pretty in [false, true] {
+            let shown = json(&value, pretty);
+            assert!(!shown.chars().any(|c| c != '\n' && is_obeyed(c)), "{shown}");
+            assert_eq!(serde_json::from_str::<Value>(&shown).expect("JSON"), value);
+        }
+    }
+}
