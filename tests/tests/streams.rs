@@ -14,6 +14,7 @@ use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Clock, Commit, GrowingLists, Records, StateStore};
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 use dormouse_tests::sse::{Block, blocks, read_in_pieces};
+use dormouse_tests::{STORE_SECRET, open_door};
 use fastrand::Rng;
 use futures::StreamExt;
 use futures::future::{join, join_all};
@@ -45,7 +46,8 @@ impl Scene {
         let (id, now, growing) = ("key".to_owned(), SystemClock::default().now(), GrowingLists::default());
         let journal = Keys::creation(&token, grant, now);
         store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
-        let function = |which| compose(which, config(&embedded.endpoint()), None, dormouse_app::registry).unwrap();
+        let endpoint = open_door(&embedded).await;
+        let function = |which| compose(which, config(&endpoint), None, dormouse_app::registry).unwrap();
         let (inbound, stream) = (function(Function::Inbound), function(Function::Stream));
         Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
     }
@@ -130,6 +132,7 @@ fn config(endpoint: &str) -> Config {
         "DORMOUSE_WAKEUP_ARN": "arn:aws:lambda:eu-central-1:1:function:wakeup",
         "DORMOUSE_SIGNAL_ARN": "arn:aws:lambda:eu-central-1:1:function:signal",
         "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_SESSION_TOKEN": STORE_SECRET,
         "AWS_ENDPOINT_URL": endpoint, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
         "AWS_LAMBDA_FUNCTION_NAME": "stream", "AWS_LAMBDA_FUNCTION_VERSION": "1",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",

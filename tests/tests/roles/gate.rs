@@ -9,6 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use dormouse_tests::STORE_SECRET;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -137,6 +138,7 @@ async fn passed_on(gate: &Gate, target: &str, body: Bytes) -> Response {
     let signature =
         "AWS4-HMAC-SHA256 Credential=a/20240101/eu-central-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
     let request = request.header("authorization", signature).header("x-amz-date", "20240101T000000Z");
+    let request = request.header("x-amz-security-token", STORE_SECRET);
     let answer = request.body(body).send().await.expect("the store answers");
     let status = answer.status().as_u16();
     let status = StatusCode::from_u16(status).expect("a status");

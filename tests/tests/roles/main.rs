@@ -19,6 +19,7 @@ use dormouse_harness::Transmission;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
 use dormouse_protocol::Scope;
+use dormouse_tests::open_door;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -54,8 +55,9 @@ impl Scene {
     async fn set() -> Self {
         let (template, store) = (Template::read(), EmbeddedDynamoDb::start(&Place::Memory).await.unwrap());
         ensure_table(&store.client(), "dormouse").await.unwrap();
+        let door = open_door(&store).await;
         let [inbound, signal, wakeup, stream] = ["Inbound", "Signal", "Wakeup", "Stream"].map(|name| {
-            let (template, endpoint) = (&template, store.endpoint());
+            let (template, endpoint) = (&template, door.clone());
             async move { Function::start(template, name, endpoint).await }
         });
         Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, stream: stream.await, store }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dormouse_aws::ensure_table;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_tests::lambda::{self, RuntimeApi, http_event};
+use dormouse_tests::open_door;
 use serde_json::{Value, json};
 
 use crate::template::Template;
@@ -45,11 +46,12 @@ async fn patterns_count_the_lines_that_the_functions_write() {
     lambda::build_functions().await;
     let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
     ensure_table(&store.client(), "dormouse").await.unwrap();
+    let endpoint = open_door(&store).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = File::options().create(true).append(true).open(&path).unwrap();
 
-    let inbound = Logging::start("dormouse-inbound", &store.endpoint(), &log).await;
+    let inbound = Logging::start("dormouse-inbound", &endpoint, &log).await;
     let petty = json!({ "state": { "employee": "Ada", "amount_cents": 100 } });
     assert_eq!(inbound.post("/graphs/expense-approval/turns", &petty).await["status"], "completed");
     let nothing = json!({ "state": { "employee": "Ada" } });
@@ -58,11 +60,11 @@ async fn patterns_count_the_lines_that_the_functions_write() {
     let asks = json!({ "role": "user", "content": "please get an approval" });
     let asleep = inbound.post("/chat/chat/sessions/s1/messages", &asks).await;
     assert_eq!(asleep["status"], "suspended");
-    let wakeup = Logging::start("dormouse-wakeup", &store.endpoint(), &log).await;
+    let wakeup = Logging::start("dormouse-wakeup", &endpoint, &log).await;
     for scope in ["due", "everything"] {
         wakeup.api.deliver(json!({ "dormouse_sweep": scope })).await.unwrap();
     }
-    let signal = Logging::start("dormouse-signal", &store.endpoint(), &log).await;
+    let signal = Logging::start("dormouse-signal", &endpoint, &log).await;
     for _ in 0..2 {
         let address = asleep["callback_url"].as_str().unwrap();
         assert_eq!(signal.post(address, &json!({ "allowed": true })).await["status"], "completed");
