@@ -7,6 +7,8 @@
 #   AUTHORIZATION  who may begin turns: AWS_IAM (the default; signed requests) or NONE (everybody)
 #   ALARM_EMAIL    who is told of alarms; optional
 #   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
+#   THROTTLING_RATE, THROTTLING_BURST         requests a second and at once that the API takes; 1000 and 2000
+#   INBOUND_CONCURRENCY, STREAM_CONCURRENCY   how many of each are served at a time; 0 (the default) for no limit
 #   SIGNAL_KEY, CALLBACK_SECRET   made up at the first deployment unless given, and kept until given again
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -48,6 +50,10 @@ fi
     given SignalKey "${SIGNAL_KEY:-}"
     given InboundAuthorization "${AUTHORIZATION:-}"
     given AllowedOrigins "${ALLOWED_ORIGINS:-}"
+    given ThrottlingRate "${THROTTLING_RATE:-}"
+    given ThrottlingBurst "${THROTTLING_BURST:-}"
+    given InboundConcurrency "${INBOUND_CONCURRENCY:-}"
+    given StreamConcurrency "${STREAM_CONCURRENCY:-}"
     given AlarmEmail "${ALARM_EMAIL:-}"
     printf ']\n'
 } >"$parameters"

@@ -30,6 +30,8 @@ aws cloudformation delete-stack --stack-name "$stack"
 aws cloudformation wait stack-delete-complete --stack-name "$stack"
 # The stack keeps the table, so that no mistake in a template can lose what sleeps.
 say "removing the table $table"
+aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled >/dev/null
+aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
 aws s3 rm --recursive --only-show-errors "s3://$bucket/$stack/"

@@ -49,8 +49,8 @@ class Stack:
     def api_key(self):
         """A key for clients of the protocol, made as an operator makes one."""
         given = self.emulator.environment() | {"AWS_REGION": REGION}
-        made = [os.environ["DORMOUSE_BIN"], "keys", "create", "--actor", "tour", "--table", self.table]
-        made += ["--endpoint-url", self.emulator.url, "--json"]
+        made = [os.environ["DORMOUSE_BIN"], "keys", "create", "--actor", "tour", "--all-scopes", "--expires-in", "1d"]
+        made += ["--table", self.table, "--endpoint-url", self.emulator.url, "--json"]
         return json.loads(subprocess.run(made, env=given, check=True, capture_output=True, text=True).stdout)["key"]
 
     def grant_what_the_emulator_misjudges(self):

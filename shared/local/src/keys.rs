@@ -27,9 +27,11 @@ const PAGE: usize = 100;
 #[derive(Debug, Subcommand)]
 pub(crate) enum AskKeys {
     /// Make a key and print it: it is shown this once, and only its hash is kept.
-    #[command(after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read\n  \
-        dormouse keys create --actor grace --workspace workspace_01J… --expires-in 30d --table dormouse\n\n\
-        JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\"}")]
+    #[command(
+        after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read --expires-in 30d\n  \
+        dormouse keys create --actor grace --all-scopes --never-expires --workspace workspace_01J… --table dormouse\n\n\
+        JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\"}"
+    )]
     Create(Create),
     /// List the keys, without what is secret of them.
     #[command(
@@ -53,12 +55,18 @@ pub(crate) struct Create {
     /// Only this workspace; may be given again. All of the tenant's without it.
     #[arg(long, value_name = "WORKSPACE_ID")]
     workspace: Vec<String>,
-    /// What it may do, `tasks:read` for example; may be given again. Everything without it.
-    #[arg(long, value_name = "SCOPE", value_parser = scope)]
+    /// What it may do, `tasks:read` for example; may be given again.
+    #[arg(long, value_name = "SCOPE", value_parser = scope, required_unless_present = "all_scopes")]
     scope: Vec<Scope>,
-    /// After which time it is refused, `30d` or `12h` for example. Never without it.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// It may do everything.
+    #[arg(long, conflicts_with = "scope")]
+    all_scopes: bool,
+    /// After which time it is refused, `30d` or `12h` for example.
+    #[arg(long, value_name = "DURATION", value_parser = duration, required_unless_present = "never_expires")]
     expires_in: Option<SignedDuration>,
+    /// It is good until it is revoked.
+    #[arg(long, conflicts_with = "expires_in")]
+    never_expires: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -140,7 +148,7 @@ async fn create(ask: Create) -> Result<(), KeysError> {
         actor: ask.actor,
         tenant: ask.tenant,
         workspaces: (!ask.workspace.is_empty()).then(|| ask.workspace.into_iter().map(Into::into).collect()),
-        scopes: if ask.scope.is_empty() { all() } else { ask.scope.into_iter().collect() },
+        scopes: if ask.all_scopes { all() } else { ask.scope.into_iter().collect() },
         expires_at: ask.expires_in.map(|duration| now + duration),
     };
     let token = generate()?;

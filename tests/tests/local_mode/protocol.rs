@@ -78,7 +78,12 @@ async fn what_is_said_is_answered_and_what_fails_is_told_by_the_exit_code() {
 async fn a_key_opens_what_it_is_for_until_it_is_revoked() {
     let folder = tempfile::tempdir().expect("a folder");
     let dormouse = Dormouse::start(folder.path());
-    let made = json(&run(&dormouse, &["keys", "create", "--actor", "ci", "--scope", "tasks:read", "--json"]));
+    let create = ["keys", "create", "--actor", "ci", "--scope", "tasks:read", "--json"];
+    let endless = run(&dormouse, &create);
+    assert_eq!(endless.status.code(), Some(2), "nobody says until when, or for how long");
+    let everything = run(&dormouse, &["keys", "create", "--actor", "ci", "--expires-in", "1d"]);
+    assert_eq!(everything.status.code(), Some(2), "nobody says for what");
+    let made = json(&run(&dormouse, &[&create[..], &["--expires-in", "1d"]].concat()));
     let (key, id) = (text(&made, "key").to_owned(), text(&made, "id").to_owned());
     let client = reqwest::Client::new();
     let ask = async |path: &str, key: &str| {

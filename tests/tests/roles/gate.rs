@@ -13,7 +13,7 @@ use dormouse_tests::STORE_SECRET;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::policy::{Asked, Grant, grants, judge};
+use crate::policy::{Asked, Grant, grants, judge, prohibitions};
 use crate::template::{bus_arn, rule_arn, schedule_arn, table_arn};
 
 /// A rule on the bus that no entry names.
@@ -27,6 +27,7 @@ struct Inner {
     store: String,
     client: reqwest::Client,
     grants: BTreeSet<Grant>,
+    prohibitions: BTreeSet<Grant>,
     used: Mutex<BTreeSet<Grant>>,
     denied: Mutex<Vec<Asked>>,
     fails: AtomicBool,
@@ -39,6 +40,7 @@ impl Gate {
             store,
             client: reqwest::Client::new(),
             grants: grants(statements),
+            prohibitions: prohibitions(statements),
             used: Mutex::default(),
             denied: Mutex::default(),
             fails: AtomicBool::default(),
@@ -80,7 +82,8 @@ impl Gate {
     }
 
     fn is_granted(&self, asked: &Asked) -> bool {
-        let grant = judge(&self.0.grants, asked);
+        let forbidden = judge(&self.0.prohibitions, asked).is_some();
+        let grant = judge(&self.0.grants, asked).filter(|_| !forbidden);
         self.0.used.lock().expect("a lock").extend(grant.cloned());
         grant.is_some()
     }

@@ -332,6 +332,29 @@ fn the_template_makes_the_table_of_the_store() {
     assert_eq!(written, dormouse_aws::table_resource());
 }
 
+/// Only people make, change and take away keys, from outside.
+#[test]
+fn no_function_may_write_a_key() {
+    let template = Template::read();
+    for role in ["InboundRole", "SignalRole", "WakeupRole", "StreamRole"] {
+        let statements = template.statements(role);
+        let (grants, prohibitions) = (policy::grants(&statements), policy::prohibitions(&statements));
+        let may = |action: &str, key: &str| {
+            let context = vec![("dynamodb:LeadingKeys", key.to_owned())];
+            let resource = Template::arn("StateTable");
+            let asked = policy::Asked { action: action.to_owned(), resource, context };
+            policy::judge(&grants, &asked).is_some() && policy::judge(&prohibitions, &asked).is_none()
+        };
+        for action in ["dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"] {
+            for key in ["DOCUMENT#key#0123456789abcdef", "LIST#keys"] {
+                assert!(!may(action, key), "{role} may {action} {key}");
+            }
+        }
+        let writes = role != "StreamRole";
+        assert_eq!(may("dynamodb:PutItem", "DOCUMENT#task#1"), writes, "{role}");
+    }
+}
+
 /// The scenes cannot tell of a call that they never reach. So every call that stands in the code is listed here: it is
 /// one that a role grants, or one with a reason why no role needs to.
 #[test]

@@ -43,9 +43,22 @@ impl std::fmt::Display for Grant {
 
 /// Everything that `statements` grant.
 pub(crate) fn grants(statements: &[Value]) -> BTreeSet<Grant> {
+    told(statements, "Allow")
+}
+
+/// Everything that `statements` forbid, whatever grants it.
+pub(crate) fn prohibitions(statements: &[Value]) -> BTreeSet<Grant> {
+    told(statements, "Deny")
+}
+
+fn told(statements: &[Value], effect: &str) -> BTreeSet<Grant> {
     let mut grants = BTreeSet::new();
     for statement in statements {
-        assert_eq!(statement["Effect"], "Allow", "only allowing statements are understood: {statement}");
+        let known = statement["Effect"] == "Allow" || statement["Effect"] == "Deny";
+        assert!(known, "a statement allows or denies: {statement}");
+        if statement["Effect"] != effect {
+            continue;
+        }
         let conditions = conditions(statement);
         for (action, resource) in many(&statement["Action"])
             .into_iter()
@@ -73,7 +86,10 @@ fn conditions(statement: &Value) -> Vec<(String, String)> {
     let Some(operators) = statement.get("Condition").and_then(Value::as_object) else { return Vec::new() };
     assert_eq!(operators.len(), 1, "one operator is understood: {statement}");
     let (operator, keys) = operators.iter().next().expect("an operator");
-    let known = ["ForAllValues:StringLike", "ForAllValues:ArnEquals", "StringEquals"];
+    let known = match statement["Effect"] == "Deny" {
+        true => &["ForAnyValue:StringLike"][..],
+        false => &["ForAllValues:StringLike", "ForAllValues:ArnEquals", "StringEquals"],
+    };
     assert!(known.contains(&operator.as_str()), "{operator} is not understood");
     let keys = keys.as_object().expect("keys");
     assert_eq!(keys.len(), 1, "one key is understood: {statement}");

@@ -35,6 +35,11 @@ impl Template {
         statements.flat_map(|statements| statements.as_array().expect("statements").clone()).collect()
     }
 
+    /// The ARN of the resource with the logical name `name`.
+    pub(crate) fn arn(name: &str) -> String {
+        attribute(&format!("{name}.Arn"))
+    }
+
     fn resolved(&self, value: &Value) -> Value {
         match value {
             Value::Object(map) => match map.iter().next() {

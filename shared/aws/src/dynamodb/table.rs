@@ -44,6 +44,7 @@ pub fn table_resource() -> Value {
             }],
             "TimeToLiveSpecification": {"AttributeName": TTL, "Enabled": true},
             "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true},
+            "DeletionProtectionEnabled": true,
             "SSESpecification": {"SSEEnabled": true},
         },
     })
