@@ -47,7 +47,8 @@ impl HarnessSpec {
     pub(crate) fn build(&self, compiled: &Compiled, capture: &Capture) -> (Harness, Arc<MemorySubscriptions>) {
         let subscriptions = Arc::new(MemorySubscriptions::default());
         if self.subscriptions_fail {
-            subscriptions.fail_unavailable("a fault injected by the fixture");
+            // What may pass is left to the sweep, and fails no turn.
+            subscriptions.fail_denied("a fault injected by the fixture");
         }
         let defaults = HarnessConfig::new(self.mode);
         let early_signals = defaults.early_signals.filter(|_| self.keeps_early_signals);

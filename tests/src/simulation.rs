@@ -52,8 +52,12 @@ const TURN: Duration = Duration::from_secs(5);
 
 /// Rules come and go while things go wrong. Clocks are apart by less than what is between the two. They are relied on for
 /// so long that there is time for whoever removes one too early.
-const RULES: RulePolicy =
-    RulePolicy { most: limits::PATTERN_RULES, trusted: Duration::from_secs(20), kept: Duration::from_millis(24_500) };
+const RULES: RulePolicy = RulePolicy {
+    most: limits::PATTERN_RULES,
+    trusted: Duration::from_secs(20),
+    settling: Duration::ZERO,
+    kept: Duration::from_millis(24_500),
+};
 
 /// What holds the state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

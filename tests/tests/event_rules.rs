@@ -9,10 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
 use dormouse_harness::doctor::Finding;
-use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_harness::{
+    GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, Transmission,
+    TurnOutcome,
+};
 use dormouse_ports::{
-    Edition, EventShape, Glance, InvocationId, Page, PausedInvocation, PendingRow, RuleEntry, RuleName, RuleNeed,
-    SignalDescriptor, StateStore, StoreError, StoreLayer, Upkeep,
+    Edition, EventShape, EventWait, Glance, InvocationId, Page, PausedInvocation, PendingRow, RuleEntry, RuleName,
+    RuleNeed, SignalDescriptor, StateStore, StoreError, StoreLayer, Upkeep,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, diagnose, map};
@@ -182,7 +185,7 @@ async fn a_rule_that_is_gone_is_told_by_the_doctor_and_made_by_it() {
     assert_eq!(scene.findings().await, [Finding::RuleMissing]);
     scene.repair_rule().await;
     assert_eq!(scene.rules(), rules);
-    assert_eq!(scene.findings().await, [Finding::Waiting]);
+    assert_eq!(scene.findings().await, [Finding::Waiting, Finding::RuleLate], "an event may have come meanwhile");
     scene.stage.subscriptions.fail_unavailable("the bus is down");
     assert_eq!(scene.findings().await, [Finding::Waiting, Finding::RuleUnseen]);
 }
@@ -202,7 +205,7 @@ async fn a_rule_that_somebody_disabled_is_told_and_enabled_again() {
         } else {
             assert_eq!(scene.sweep().await.orphan_timers, 1, "its events were lost");
         }
-        assert_eq!(scene.findings().await, [Finding::Waiting]);
+        assert_eq!(scene.findings().await, [Finding::Waiting, Finding::RuleLate]);
         assert_eq!(scene.sweep().await.orphan_timers, 0);
     }
     assert_eq!(scene.rules(), rules);
@@ -443,8 +446,120 @@ async fn a_warm_process_asks_nothing_more_and_looks_again_after_a_while() {
         let now = stage.subscriptions.rule_calls();
         costs.push((store.calls() - calls, now.0 - rules.0, now.1 - rules.1));
     }
-    // Calls of the store, rules put, rules listed: two calls to pause, one to touch the entry of the rule.
-    assert_eq!(costs, [(3, 1, 1), (2, 0, 0), (3, 0, 0), (2, 0, 0)]);
+    // Calls of the store, rules put, rules listed: two calls to pause, one to touch the entry of the rule; to make it one
+    // touch more, and a note that it stands.
+    assert_eq!(costs, [(5, 1, 1), (2, 0, 0), (3, 0, 0), (2, 0, 0)]);
+}
+
+/// EventBridge takes few such requests, and cold processes come by the hundred.
+#[tokio::test]
+async fn a_cold_process_asks_the_bus_for_no_rule_that_is_noted_to_stand() {
+    let scene = Scene::new();
+    scene.sleeps("first").await;
+    let before = scene.stage.subscriptions.rule_calls();
+    begin(&scene.another_worker(), "job", "second").await;
+    assert_eq!(scene.stage.subscriptions.rule_calls(), before);
+    scene.stage.subscriptions.forget();
+    scene.sweep().await;
+    has_a_rule(&scene, "second").await;
+}
+
+/// A rule of an earlier version, which nobody has noted, carries events in another form.
+#[tokio::test]
+async fn a_rule_that_is_not_noted_to_stand_is_made_anew_by_the_sweep() {
+    let scene = Scene::new();
+    let shape = scene.sleeps("i").await.event_shape().unwrap();
+    let entry = scene.stage.store.rule_entries().await.unwrap().remove(0);
+    scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();
+    scene.stage.store.touch_rule(&shape.id(), &Edition::of("old"), Timestamp::UNIX_EPOCH).await.unwrap();
+    scene.stage.subscriptions.plant_rule(RuleName { shape: shape.id(), edition: Some(Edition::of("old")) }, shape);
+    let before = scene.stage.subscriptions.rule_calls().0;
+    for _ in 0..2 {
+        assert_eq!(scene.sweep().await.orphan_timers, 0, "nothing was lost");
+    }
+    assert_eq!(scene.stage.subscriptions.rule_calls().0, before + 1);
+}
+
+#[tokio::test]
+async fn a_pause_is_not_written_before_its_rule_stands() {
+    let scene = Scene::new();
+    for is_denied in [false, true] {
+        match is_denied {
+            false => scene.stage.subscriptions.fail_unavailable("PutRule: ThrottlingException"),
+            true => scene.stage.subscriptions.fail_denied("PutRule: AccessDeniedException"),
+        }
+        let turn = Transmission::start("job", map(json!({})));
+        let outcome = scene.worker.turn(Transmission { invocation_id: Some("i".into()), ..turn }).await.outcome;
+        let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(error.bucket == dormouse_harness::Bucket::RetryableTransient, !is_denied, "{error:?}");
+        assert!(scene.stage.store.load_invocation(&"i".into()).await.unwrap().is_none(), "nothing is written");
+    }
+    scene.stage.subscriptions.recover();
+    scene.sleeps("i").await;
+}
+
+/// Waits for one event as declared; its first node notes whether a rule stands.
+fn declaring(stage: &Stage, seen: &Arc<AtomicUsize>) -> Arc<CompiledGraph> {
+    let wait = EventWait { pattern: map(json!({ "source": ["jobs"] })), correlation: "$.detail.id".to_owned() };
+    let (seen, subscriptions) = (seen.clone(), stage.subscriptions.clone());
+    let schema = StateSchema::new().field("answer", Field::new(FieldType::Str, ""));
+    let graph = GraphBuilder::new("declaring", schema).events([wait]).entry("request");
+    let graph = graph.function("request", move |_: State| {
+        seen.store(subscriptions.rules().len(), Ordering::Relaxed);
+        async move { Ok(Update::none()) }
+    });
+    Arc::new(graph.edge("request", END).compile().unwrap())
+}
+
+#[tokio::test]
+async fn the_rules_that_a_graph_declares_stand_before_its_first_node_runs() {
+    let (stage, seen) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [declaring(&stage, &seen)]);
+    stage.subscriptions.fail_unavailable("throttled");
+    let outcome = worker.turn(Transmission::start("declaring", map(json!({})))).await.outcome;
+    let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((error.bucket, seen.load(Ordering::Relaxed)), (dormouse_harness::Bucket::RetryableTransient, 0));
+    stage.subscriptions.recover();
+    let outcome = worker.turn(Transmission::start("declaring", map(json!({})))).await.outcome;
+    assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn the_first_sweep_makes_what_graphs_declare_and_later_ones_keep_it() {
+    let (stage, seen) = (Stage::default(), Arc::default());
+    let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [declaring(&stage, &seen)]);
+    for _ in 0..5 {
+        let summary = worker.sweep(SweepScope::Everything).await.unwrap();
+        assert_eq!((summary.failed, summary.collected, summary.orphan_timers), (0, 0, 0));
+        assert_eq!(stage.subscriptions.rules().len(), 1);
+        stage.clock.advance(KEPT);
+    }
+    assert_eq!(stage.subscriptions.rule_calls().0, 1);
+}
+
+/// A rule that was taken may not take effect for a while.
+#[tokio::test]
+async fn a_node_runs_when_a_new_rule_has_had_time_to_take_effect() {
+    let (stage, seen) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+    let worker = || {
+        let rules = RulePolicy { settling: Duration::from_secs(5), ..RulePolicy::default() };
+        let config = HarnessConfig { rules, ..HarnessConfig::new(Mode::Stateless) };
+        let graphs = GraphRegistry::new([declaring(&stage, &seen)]);
+        Harness::new(stage.engine(), graphs, stage.subscriptions.clone(), stage.bus.clone(), config)
+    };
+    let (first, second) = (worker(), worker());
+    let start = || Transmission::start("declaring", map(json!({})));
+    let mut turn = Box::pin(first.turn(start()));
+    assert!(futures::poll!(&mut turn).is_pending());
+    stage.clock.advance(Duration::from_secs(3));
+    let mut other = Box::pin(second.turn(start()));
+    assert!(futures::poll!(&mut other).is_pending(), "nor does another process run ahead");
+    assert_eq!((stage.subscriptions.rules().len(), seen.load(Ordering::Relaxed)), (1, 0));
+    stage.clock.advance(Duration::from_secs(2));
+    assert!(matches!(turn.await.outcome, TurnOutcome::Completed(_)));
+    assert!(matches!(other.await.outcome, TurnOutcome::Completed(_)));
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]

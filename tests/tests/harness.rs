@@ -146,14 +146,30 @@ async fn an_early_signal_that_does_not_fit_is_dropped_and_the_wait_goes_on() {
 }
 
 #[tokio::test]
-async fn a_pause_that_nobody_would_wake_does_not_stay() {
-    let scene = scene();
-    scene.stage.subscriptions.fail_unavailable("the scheduler is busy");
-    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
-    let error = scene.error(start).await;
-    assert_eq!((error.category, error.bucket), (Category::HarnessSignalSubscriptionFailed, Bucket::RetryableTransient));
-    let error = scene.error(Transmission::callback("i", None, Map::new())).await;
-    assert_eq!(error.category, Category::HarnessSignalSubscriptionFailed);
+async fn a_pause_whose_wake_up_is_refused_stays_and_the_sweep_registers_it() {
+    for is_denied in [false, true] {
+        let scene = scene();
+        let worker = &scene.harness;
+        match is_denied {
+            false => scene.stage.subscriptions.fail_unavailable("the scheduler is busy"),
+            true => scene.stage.subscriptions.fail_denied("no role for the scheduler"),
+        }
+        let start = || Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+        match worker.turn(start()).await.outcome {
+            TurnOutcome::Suspended(turn) if !is_denied => assert!(turn.late.unwrap().contains("the scheduler is busy")),
+            TurnOutcome::Errored(error) if is_denied => {
+                assert_eq!(error.category, Category::HarnessSignalSubscriptionFailed);
+                assert!(error.message.contains("once that is repaired"), "{}", error.message);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(worker.sweep(SweepScope::Everything).await.unwrap().failed > 0, "it is told of until it is done");
+        scene.stage.subscriptions.recover();
+        assert!(matches!(worker.turn(start()).await.outcome, TurnOutcome::Suspended(_)), "the same id is no dead end");
+        assert_eq!(worker.sweep(SweepScope::Everything).await.unwrap().registered, 1);
+        assert!(matches!(scene.stage.subscriptions.calls()[..], [SubscriptionCall::Subscribed(_)]));
+        assert_eq!(worker.sweep(SweepScope::Everything).await.unwrap().registered, 0);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_engine::{CompiledGraph, END, EngineError, NodeError, TypedGraph, Update, suspend};
-use dormouse_ports::{Event, EventBus, Map, SignalDescriptor};
+use dormouse_ports::{Event, EventBus, EventWait, Map, SignalDescriptor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -51,6 +51,7 @@ pub(crate) fn graph(bus: Arc<dyn EventBus>) -> Result<CompiledGraph, EngineError
     TypedGraph::<Export>::new(EXPORT_JOB)
         .version("1")
         .inputs(["dataset", "format"])
+        .events([finished()])
         .entry("dispatch")
         .node("dispatch", move |export: Export| {
             let bus = bus.clone();
@@ -77,16 +78,18 @@ async fn dispatch(bus: &dyn EventBus, export: &Export) -> Result<Update, NodeErr
     Update::none().with("job_id", job_id).with("format", format).try_with("status", ExportStatus::Running)
 }
 
+/// The event that says that a job is done.
+fn finished() -> EventWait {
+    let choices = |choice: &str| json!([choice]);
+    let pattern = [("source", choices("exporter")), ("detail-type", choices("Export Finished"))];
+    let pattern = pattern.into_iter().map(|(field, choices)| (field.to_owned(), choices)).collect();
+    EventWait { pattern, correlation: "$.detail.job_id".to_owned() }
+}
+
 fn wait_for_completion(export: &Export) -> SignalDescriptor {
     SignalDescriptor::new(export.job_id.as_str())
         .with("kind", "job")
-        .with(
-            "event",
-            json!({
-                "pattern": { "source": ["exporter"], "detail-type": ["Export Finished"] },
-                "correlation": "$.detail.job_id",
-            }),
-        )
+        .with("event", json!(finished()))
         .with(
             "accepts",
             json!({

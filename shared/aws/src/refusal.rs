@@ -31,6 +31,7 @@ const PASSING: &[&str] = &[
     "RequestLimitExceeded",
     "RequestTimeout",
     "RequestTimeoutException",
+    "ServiceQuotaExceededException",
     "ServiceUnavailable",
     "ServiceUnavailableException",
     "Throttling",

@@ -139,6 +139,10 @@ impl Harness {
                 return Err(error);
             }
         };
+        if let Err(error) = self.stand_rules_of(&graph).await {
+            self.give_back(&record).await;
+            return Err(error);
+        }
         let outcome = self.begin_alone(&graph, &record, budget, patience).await?;
         Ok(self.finish(&graph, outcome, budget).await?.in_session(record.paused.session_id))
     }

@@ -21,16 +21,19 @@ pub struct RulePolicy {
     pub most: usize,
     /// For how long a process relies on a rule without a look into the store.
     pub trusted: Duration,
+    /// For how long a new rule may not take effect yet: who needs it waits so long once it is made.
+    pub settling: Duration,
     /// How long nobody must have needed a rule before it goes. By how much this is longer than
     /// [`trusted`](Self::trusted), so much may the clocks of those who sweep disagree.
     pub kept: Duration,
 }
 
 impl Default for RulePolicy {
-    /// At most [`limits::PATTERN_RULES`], relied on for five minutes, and kept for an hour.
+    /// At most [`limits::PATTERN_RULES`], relied on for five minutes, kept for an hour, and in effect at once.
     fn default() -> Self {
         let most = limits::PATTERN_RULES;
-        Self { most, trusted: Duration::from_secs(5 * 60), kept: Duration::from_secs(60 * 60) }
+        let (trusted, kept) = (Duration::from_secs(5 * 60), Duration::from_secs(60 * 60));
+        Self { most, trusted, settling: Duration::ZERO, kept }
     }
 }
 

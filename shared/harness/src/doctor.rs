@@ -54,6 +54,8 @@ pub enum Finding {
     SignalTaken,
     /// The event bus has no enabled rule that would carry the event it waits for.
     RuleMissing,
+    /// There is such a rule, and it stands since later than the pause: an event that came before reached nobody.
+    RuleLate,
     /// Whether there is such a rule cannot be seen.
     RuleUnseen,
     /// Since it went to sleep, signals came for which nobody waits: one of them may have been meant for it.
@@ -85,6 +87,7 @@ impl Finding {
             | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
+            | Self::RuleLate
             | Self::RuleUnseen
             | Self::SignalsAstray
             | Self::AcceptsEverything
@@ -123,6 +126,7 @@ impl Finding {
             | Self::Waiting
             | Self::ClaimHeld
             | Self::SignalTaken
+            | Self::RuleLate
             | Self::RuleUnseen
             | Self::SignalsAstray
             | Self::AcceptsEverything
@@ -406,6 +410,7 @@ impl Harness {
             | Finding::Waiting
             | Finding::ClaimHeld
             | Finding::SignalTaken
+            | Finding::RuleLate
             | Finding::RuleUnseen
             | Finding::SignalsAstray
             | Finding::AcceptsEverything
@@ -429,7 +434,7 @@ impl Harness {
 
     async fn make_rule_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
         let rules = self.subscriptions().list_rules().await.map_err(subscription_failed)?;
-        self.make_rule_of(paused, &rules).await.map_err(subscription_failed)?;
+        self.rules().make_rule_of(paused, &rules).await.map_err(subscription_failed)?;
         Ok("the rule is there and enabled".to_owned())
     }
 

@@ -45,6 +45,7 @@ impl Harness {
         {
             return Ok(earlier);
         }
+        self.stand_rules_of(&graph).await?;
         let budget = self.budget(&transmission);
         let session_id = self.session_of(&transmission);
         let invocation_id = given.clone().unwrap_or_else(|| self.engine().ports().ids.fresh().into());

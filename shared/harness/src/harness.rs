@@ -5,13 +5,13 @@ use std::time::Duration;
 use dormouse_engine::middleware::jitter_from;
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
 use dormouse_ports::{
-    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation, SessionId,
+    Category, CommitError, EventBus, GrowingLists, InvocationWrite, Journal, PausedInvocation, SessionId,
     SignalSubscriptions, Subscription, SubscriptionError,
 };
 use jiff::Timestamp;
 
 use crate::chat::Listeners;
-use crate::rules::Relied;
+use crate::rules::RuleKeeper;
 use crate::{
     Admission, AdmissionLimits, Admitted, Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig,
     SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait,
@@ -32,7 +32,7 @@ struct Parts {
     bus: Arc<dyn EventBus>,
     config: HarnessConfig,
     listeners: Listeners,
-    relied: Relied,
+    rules: Arc<RuleKeeper>,
     sessions: Admission<SessionId>,
 }
 
@@ -52,7 +52,8 @@ impl Harness {
         config: HarnessConfig,
     ) -> Self {
         let listeners = Listeners::default();
-        let relied = Relied::default();
+        let rules = Arc::new(RuleKeeper::new(engine.ports(), subscriptions.clone(), config.rules));
+        let engine = engine.prepared_by(rules.clone());
         let limits = AdmissionLimits {
             running: usize::MAX,
             running_per_key: 1,
@@ -60,7 +61,7 @@ impl Harness {
             waiting_per_key: config.session_line,
         };
         let sessions = Admission::new(limits, engine.ports().clock.clone());
-        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, relied, sessions }))
+        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, rules, sessions }))
     }
 
     /// The graphs that it can run.
@@ -92,8 +93,8 @@ impl Harness {
         &*self.0.subscriptions
     }
 
-    pub(crate) fn relied(&self) -> &Relied {
-        &self.0.relied
+    pub(crate) fn rules(&self) -> &RuleKeeper {
+        &self.0.rules
     }
 
     pub(crate) fn bus(&self) -> &dyn EventBus {
@@ -210,7 +211,8 @@ impl Harness {
         }
     }
 
-    /// Registers the wake-up of a pause. If that fails the pause must not stay: nobody would wake it (harness §6).
+    /// Registers the wake-up of a pause. Whatever is refused, the pause stays, and the sweep registers it as soon as it is
+    /// taken: what may pass is told as late, what somebody has to repair as an error.
     pub(crate) async fn arrange(&self, turn: SuspendedTurn) -> Result<TurnOutcome, TurnError> {
         let subscription = Subscription {
             invocation_id: turn.invocation_id.clone(),
@@ -218,24 +220,20 @@ impl Harness {
             descriptor: turn.descriptor.clone(),
             wake: turn.wake.clone(),
         };
-        if let Err(error) = self.register_wake(&subscription).await {
-            let error = subscription_failed(error).of(&turn.invocation_id);
-            self.invalidate(&turn.invocation_id, &error).await;
-            return Err(error);
-        }
-        Ok(TurnOutcome::Suspended(Box::new(turn)))
-    }
-
-    async fn invalidate(&self, invocation_id: &InvocationId, error: &TurnError) {
-        let store = &self.engine().ports().store;
-        let ended = match store.load_invocation(invocation_id).await {
-            Ok(Some(record)) => self.fail_unclaimed(record.paused, error).await,
-            Ok(None) => Ok(()),
-            Err(error) => Err(error.to_string()),
+        let late = match self.register_wake(&subscription).await {
+            Ok(_) => None,
+            Err(SubscriptionError::Unavailable(reason)) => {
+                tracing::warn!(%reason, invocation_id = %turn.invocation_id, "a wake-up is registered late");
+                Some(format!("the wake-up is not registered yet, which a sweep does: {reason}"))
+            }
+            Err(error @ (SubscriptionError::Denied(_) | SubscriptionError::Rejected(_))) => {
+                let error = subscription_failed(error).of(&turn.invocation_id);
+                let message =
+                    format!("{}; it sleeps, and is registered by a sweep once that is repaired", error.message);
+                return Err(TurnError { message, ..error });
+            }
         };
-        if let Err(reason) = ended {
-            tracing::error!(%reason, %invocation_id, "a pause without a wake-up could not be ended; the sweep will");
-        }
+        Ok(TurnOutcome::Suspended(Box::new(SuspendedTurn { late, ..turn })))
     }
 
     /// Ends a pause that nobody has claimed.
@@ -305,6 +303,7 @@ fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
         tally: pause.fan_in.as_ref().map(Tally::from),
         state: pause.state.to_map(),
         carried: pause.carried,
+        late: None,
         repeated: false,
     }
 }

@@ -20,7 +20,7 @@ pub struct Turn {
 pub enum TurnOutcome {
     /// The graph reached END.
     Completed(Box<CompletedTurn>),
-    /// The invocation sleeps, and its wake-up is registered; also after one of several signals was accepted.
+    /// The invocation sleeps, and its wake-up is registered or [late](SuspendedTurn::late); also after one of several signals was accepted.
     Suspended(Box<SuspendedTurn>),
     /// Something went wrong.
     Errored(Box<TurnError>),
@@ -80,6 +80,8 @@ pub struct SuspendedTurn {
     pub carried: Map,
     /// How far it is, when it expects several signals.
     pub tally: Option<Tally>,
+    /// What of its wake-up is not registered yet, and will be by a sweep.
+    pub late: Option<String>,
     /// Whether this answer was given before, to another delivery.
     pub repeated: bool,
 }

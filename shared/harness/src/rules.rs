@@ -1,12 +1,17 @@
 //! Rules on the bus: one for each shape of event that somebody waits for, made when it is first needed and removed when
 //! nobody needs it any more.
 //!
+//! A rule stands before it is needed: those that a graph [declares](dormouse_engine::GraphBuilder::events) before a turn
+//! of it begins, any other before the pause is written. A process that has not had to do with a rule yet reads in its entry
+//! that it stands, and leaves the bus alone; the sweep looks whether that is so. Rules that a graph declares are made by
+//! the first sweep of a deployment, and stay.
+//!
 //! # Why no rule goes that somebody needs
 //! The store has an entry for each rule, which names its edition, a name that never comes again. Three things are so:
 //!
-//! 1. A pause is written, with the shape of its events on its row, before its rule is looked after. Whoever relies on a
-//!    rule has touched its entry less than [`trusted`](crate::RulePolicy::trusted) ago (T), and made the rule within that
-//!    time; then it touches again ([`Harness::register_wake`]).
+//! 1. A pause is written, with the shape of its events on its row, and then its rule is looked after once more. Whoever
+//!    relies on a rule has touched its entry less than [`trusted`](crate::RulePolicy::trusted) ago (T), and made the rule
+//!    within that time or read that it stands; then it touches again ([`Harness::register_wake`]).
 //! 2. A round of the sweep sees every row that is there from its beginning to its end: a row moves only forward, to a later
 //!    deadline, and a new pause has a row of its own.
 //! 3. An entry goes at the end of a round that began at R if no row that the round saw needs it, if it was found idle before
@@ -33,16 +38,20 @@
 mod round;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use dormouse_engine::{CompiledGraph, Ports};
 use dormouse_ports::{
-    Edition, EventRule, EventShape, ListedRule, PausedInvocation, Registration, RuleName, ShapeId, StoreError,
-    Subscription, SubscriptionError,
+    Clock, Edition, EventRule, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation, Registration,
+    RuleEntry, ShapeId, SignalId, SignalSubscriptions, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
 };
 use jiff::Timestamp;
 
-use crate::Harness;
+use crate::harness::subscription_failed;
+use crate::{Harness, RulePolicy, TurnError};
 pub(crate) use round::{ROUND, Round};
 
 /// How often a rule is made again when making it took longer than it may be relied on.
@@ -92,33 +101,101 @@ impl Relied {
     }
 }
 
+/// Makes rules and remembers what a process may rely on.
+pub(crate) struct RuleKeeper {
+    store: Arc<dyn StateStore>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    subscriptions: Arc<dyn SignalSubscriptions>,
+    policy: RulePolicy,
+    relied: Relied,
+}
+
+impl fmt::Debug for RuleKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleKeeper").field("policy", &self.policy).field("relied", &self.relied).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl PausePreparation for RuleKeeper {
+    async fn prepare(&self, paused: &PausedInvocation) -> Result<(), SubscriptionError> {
+        let Some(wait) = &paused.wake.event else { return Ok(()) };
+        let shape = wait.shape(&paused.descriptor.signal_id).map_err(SubscriptionError::Rejected)?;
+        self.rely_on(shape).await.map(|_| ())
+    }
+}
+
 impl Harness {
     /// Makes sure that `subscription` wakes its invocation, and says whether it would have without.
     pub(crate) async fn register_wake(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let mut registration = Registration::Known;
         if let Some(wait) = &subscription.wake.event {
             let shape = wait.shape(&subscription.descriptor.signal_id).map_err(SubscriptionError::Rejected)?;
-            registration = self.rely_on(shape).await?;
+            registration = self.rules().rely_on(shape).await?;
         }
         Ok(registration.and(self.subscriptions().subscribe(subscription).await?))
+    }
+
+    /// Makes sure that the rules stand for the events that `graph` declares, before any node of it runs.
+    pub(crate) async fn stand_rules_of(&self, graph: &CompiledGraph) -> Result<(), TurnError> {
+        for shape in declared(graph) {
+            self.rules().rely_on(shape).await.map_err(subscription_failed)?;
+        }
+        Ok(())
+    }
+
+    /// The shapes of the events that any of its graphs declares.
+    pub(crate) fn declared_shapes(&self) -> BTreeMap<ShapeId, EventShape> {
+        let shapes = self.graphs().iter().flat_map(|graph| declared(graph));
+        shapes.map(|shape| (shape.id(), shape)).collect()
+    }
+}
+
+/// The shapes of the events that `graph` declares. It was compiled only if all of them are some.
+fn declared(graph: &CompiledGraph) -> impl Iterator<Item = EventShape> {
+    graph.events().iter().filter_map(|wait| wait.shape(&SignalId::from("")).ok())
+}
+
+impl RuleKeeper {
+    pub(crate) fn new(ports: &Ports, subscriptions: Arc<dyn SignalSubscriptions>, policy: RulePolicy) -> Self {
+        let (store, clock, ids) = (ports.store.clone(), ports.clock.clone(), ports.ids.clone());
+        Self { store, clock, ids, subscriptions, policy, relied: Relied::default() }
     }
 
     /// Makes sure that there is a rule for `shape`, and that it stays while it is needed.
     async fn rely_on(&self, shape: EventShape) -> Result<Registration, SubscriptionError> {
         let id = shape.id();
-        let made = self.relied().get(&id);
+        let made = self.relied.get(&id);
         if made.as_ref().is_some_and(|made| self.is_young(made.touched)) {
             return Ok(Registration::Known);
         }
-        if let Some(made) = made {
-            let touched = self.moment();
-            if self.touch(&id).await? == made.edition && self.is_young(touched) {
-                self.relied().put(id, Made { touched, ..made });
-                return Ok(Registration::Known);
+        // A rule that is noted to stand is asked for by the sweep: here the bus is left alone.
+        let touched = self.moment();
+        let entry = self.touch(&id).await?;
+        let stands = made.as_ref().is_some_and(|made| made.edition == entry.edition) || entry.stands_since.is_some();
+        if stands && self.is_young(touched) {
+            if let Some(since) = entry.stands_since {
+                self.settle(since).await;
             }
+            self.relied.put(id, Made { touched, edition: entry.edition });
+            return Ok(Registration::Known);
         }
-        let rules = self.subscriptions().list_rules().await?;
-        self.make(shape, &rules).await
+        let rules = self.subscriptions.list_rules().await?;
+        let registration = self.make(shape, &rules).await?;
+        if registration == Registration::Made {
+            self.settle(self.clock.now()).await;
+        }
+        Ok(registration)
+    }
+
+    /// Waits until a rule that was made at `since` is in effect.
+    async fn settle(&self, since: Timestamp) {
+        let stood = Duration::try_from(self.clock.now().duration_since(since)).unwrap_or_default();
+        let left = self.policy.settling.saturating_sub(stood);
+        if !left.is_zero() {
+            self.clock.sleep(left).await;
+        }
     }
 
     /// Makes the rule that `paused` needs beside `rules`, which are there; `None` where it needs none.
@@ -134,49 +211,71 @@ impl Harness {
     }
 
     /// Makes the rule for `shape` beside `rules`, which are there.
-    async fn make(&self, shape: EventShape, rules: &[ListedRule]) -> Result<Registration, SubscriptionError> {
-        let (id, most) = (shape.id(), self.config().rules.most);
+    pub(crate) async fn make(
+        &self,
+        shape: EventShape,
+        rules: &[ListedRule],
+    ) -> Result<Registration, SubscriptionError> {
+        let (id, most) = (shape.id(), self.policy.most);
         // Before the entry is made: what is refused leaves nothing behind.
         if rules.len() >= most && !rules.iter().any(|rule| rule.name.shape == id) {
+            self.forget_unmade(&id).await;
             let sentence =
                 format!("the event bus has {most} rules of ours, which is the limit: let waits share a pattern");
             return Err(SubscriptionError::Rejected(sentence));
         }
         for _ in 0..TRIES {
             let touched = self.moment();
-            let edition = self.touch(&id).await?;
-            let name = RuleName { shape: id.clone(), edition: Some(edition.clone()) };
+            let entry = self.touch(&id).await?;
+            let name = entry.name();
             let is_known = rules.iter().any(|rule| rule.carries_for(&name));
             let registration = if is_known { Registration::Known } else { Registration::Made };
-            self.subscriptions().put_rule(&EventRule { name, shape: shape.clone() }).await?;
+            self.subscriptions.put_rule(&EventRule { name, shape: shape.clone() }).await?;
+            if registration == Registration::Made || entry.stands_since.is_none() {
+                let stands = Upkeep::RuleStands { entry: entry.clone(), since: self.clock.now() };
+                self.store.upkeep(&stands).await.map_err(unavailable)?;
+            }
             if self.is_young(touched) {
-                self.relied().put(id, Made { edition, touched });
+                self.relied.put(id, Made { edition: entry.edition, touched });
                 return Ok(registration);
             }
         }
         Err(SubscriptionError::Unavailable("the event bus takes too long to make a rule".to_owned()))
     }
 
-    async fn touch(&self, shape: &ShapeId) -> Result<Edition, SubscriptionError> {
-        let ports = self.engine().ports();
-        let touched = ports.store.touch_rule(shape, &Edition::of(&ports.ids.fresh()), self.now()).await;
-        touched.map(|entry| entry.edition).map_err(|error| match error {
-            StoreError::Denied(_) => SubscriptionError::Denied(error.to_string()),
-            StoreError::Unavailable(_)
-            | StoreError::Corrupt(_)
-            | StoreError::TooLarge { .. }
-            | StoreError::TooComplex { .. }
-            | StoreError::LeaseHeld { .. }
-            | StoreError::Invalid(_) => SubscriptionError::Unavailable(error.to_string()),
-        })
+    /// Removes the entry of a rule that was never made. Where that fails, a round of the sweep does it.
+    async fn forget_unmade(&self, id: &ShapeId) {
+        let Ok(entries) = self.store.rule_entries().await else { return };
+        if let Some(entry) = entries.into_iter().find(|entry| entry.shape == *id && entry.stands_since.is_none())
+            && let Err(error) = self.store.upkeep(&Upkeep::RuleUnneeded(entry)).await
+        {
+            tracing::warn!(%error, "the entry of a rule stays that was never made");
+        }
+    }
+
+    pub(crate) async fn touch(&self, shape: &ShapeId) -> Result<RuleEntry, SubscriptionError> {
+        let touched = self.store.touch_rule(shape, &Edition::of(&self.ids.fresh()), self.clock.now()).await;
+        touched.map_err(unavailable)
     }
 
     fn is_young(&self, touched: Moment) -> bool {
-        touched.is_within(self.config().rules.trusted, self.moment())
+        touched.is_within(self.policy.trusted, self.moment())
     }
 
     fn moment(&self) -> Moment {
-        Moment { at: self.now(), monotonic: self.engine().ports().clock.monotonic() }
+        Moment { at: self.clock.now(), monotonic: self.clock.monotonic() }
+    }
+}
+
+fn unavailable(error: StoreError) -> SubscriptionError {
+    match error {
+        StoreError::Denied(_) => SubscriptionError::Denied(error.to_string()),
+        StoreError::Unavailable(_)
+        | StoreError::Corrupt(_)
+        | StoreError::TooLarge { .. }
+        | StoreError::TooComplex { .. }
+        | StoreError::LeaseHeld { .. }
+        | StoreError::Invalid(_) => SubscriptionError::Unavailable(error.to_string()),
     }
 }
 

@@ -339,6 +339,7 @@ pub(crate) fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
         descriptor: paused.descriptor,
         wake: paused.wake,
         carried: paused.carried,
+        late: None,
         repeated: true,
     }
 }

@@ -9,13 +9,13 @@ use dormouse_aws::{
     StoreConfig, SystemClock, TokioSpawner,
 };
 use dormouse_engine::{Engine, EngineError, Ports};
-use dormouse_harness::{DescriptorWakes, GraphRegistry};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, RulePolicy};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
 
 use crate::config::{Config, ConfigError};
-use crate::{App, Function, Parts, Server, Wire};
+use crate::{App, Function, Limits, Parts, Server, Wire};
 
 /// How long a stream lives that is sent as it comes: it is paid for to its end, also when the client has left.
 const STREAM_LIFE: Duration = Duration::from_secs(300);
@@ -91,6 +91,7 @@ pub fn compose(
         origins: config.origins,
         reads_only: function == Function::Stream,
     };
+    let limits = config.quotas.limits;
     let app = App::new(Parts {
         engine: Engine::new(ports).limited(config.quotas.invocation),
         graphs,
@@ -99,7 +100,7 @@ pub fn compose(
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
         base_url: config.base_url,
-        limits: config.quotas.limits,
+        limits: Limits { rules: RulePolicy { settling: config.rule_settling, ..limits.rules }, ..limits },
         telemetry,
     });
     Ok(Server::new(app, wire))

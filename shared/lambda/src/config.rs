@@ -3,6 +3,7 @@ mod quotas;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::Origins;
@@ -14,6 +15,8 @@ pub use quotas::Quotas;
 const SECRET: usize = 32;
 /// Fewest bytes of a key that a sender presents.
 const KEY: usize = 16;
+/// How many seconds EventBridge is given until a new rule takes effect.
+const RULE_SETTLING: u64 = 5;
 
 /// What a function is told by its environment.
 ///
@@ -30,6 +33,7 @@ const KEY: usize = 16;
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
 /// | `DORMOUSE_WAKEUP_ARN` | the function that the scheduler calls |
 /// | `DORMOUSE_SIGNAL_ARN` | the function that takes events |
+/// | `DORMOUSE_RULE_SETTLING` | seconds until a new rule of the bus takes effect; optional, 5 |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
 /// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them, and for the life of the sandbox |
@@ -69,6 +73,8 @@ pub struct Config {
     pub access: Access,
     /// Limits that are not the usual ones.
     pub quotas: Quotas,
+    /// For how long a new rule may not take effect yet.
+    pub rule_settling: Duration,
 }
 
 /// Everything that is wrong with the environment, in one line and without values.
@@ -113,6 +119,7 @@ impl Config {
             dead_letter_arn: reader.optional_arn("DORMOUSE_DEAD_LETTER_ARN"),
             access: reader.access(),
             quotas: reader.quotas(),
+            rule_settling: Duration::from_secs(reader.number("DORMOUSE_RULE_SETTLING", RULE_SETTLING, 0..=20)),
         };
         reader.runtime();
         if reader.faults.is_empty() { Ok(config) } else { Err(ConfigError(reader.faults)) }

@@ -119,6 +119,9 @@ impl App {
             answer["answered"] = tally.answered.clone().into();
             answer["missing"] = tally.missing.clone().into();
         }
+        if let Some(late) = &pause.late {
+            answer["late"] = late.as_str().into();
+        }
         links.add_to(&mut answer);
         HttpResponse::new(202, answer).header("location", links.status)
     }

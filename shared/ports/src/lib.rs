@@ -79,8 +79,8 @@ pub use store::{
     SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,
 };
 pub use subscription::{
-    Announcement, Due, DueAction, Escalation, EventWait, Registration, SignalSubscriptions, Subscription,
-    SubscriptionError, WakePlan, WakePlanner,
+    Announcement, Due, DueAction, Escalation, EventWait, PausePreparation, Registration, SignalSubscriptions,
+    Subscription, SubscriptionError, WakePlan, WakePlanner,
 };
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.

@@ -267,6 +267,8 @@ pub struct RuleEntry {
     pub touches: u64,
     /// Since when there is this edition.
     pub made_at: Timestamp,
+    /// Since when the rule is known to stand on the bus, as this version makes it: nobody has to ask the bus for it.
+    pub stands_since: Option<Timestamp>,
     /// When it was found that nobody needs the rule, if nobody has touched the entry since.
     pub idle_since: Option<Timestamp>,
 }

@@ -265,6 +265,13 @@ pub enum Upkeep {
         /// When.
         since: Timestamp,
     },
+    /// The bus has taken the rule of `entry`: noted, unless that has made room for another edition.
+    RuleStands {
+        /// The entry as it was read.
+        entry: RuleEntry,
+        /// When.
+        since: Timestamp,
+    },
     /// Nobody relies on the rule of this entry any more: the entry goes away, unless it was touched since it was read.
     RuleUnneeded(RuleEntry),
     /// The sweep called `lane` goes on at `position`, or at the beginning.

@@ -1,8 +1,10 @@
+use std::fmt;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{EventRule, FanIn, InvocationId, ListedRule, Map, RuleName, SignalDescriptor};
+use crate::{EventRule, FanIn, InvocationId, ListedRule, Map, PausedInvocation, RuleName, SignalDescriptor};
 
 /// When and by what a pause wakes by itself, resolved to absolute terms at the moment of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -190,6 +192,16 @@ pub trait SignalSubscriptions: Send + Sync {
     /// # Errors
     /// [`SubscriptionError`] when the bus did not answer.
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError>;
+}
+
+/// Sees to it, before a pause is written, that what it waits for would reach it.
+#[async_trait]
+pub trait PausePreparation: fmt::Debug + Send + Sync {
+    /// Makes what must stand before `paused` is written: the rule for its events. Repeating the call is harmless.
+    ///
+    /// # Errors
+    /// [`SubscriptionError`] when that was not to be had; the pause is not written then.
+    async fn prepare(&self, paused: &PausedInvocation) -> Result<(), SubscriptionError>;
 }
 
 /// Reads the wake-up that a descriptor asks for, before the pause is written.

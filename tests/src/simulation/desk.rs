@@ -360,7 +360,12 @@ impl SignalSubscriptions for Desk {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
         let effect = move |outside: &mut Outside| Ok(outside.subscribe(&subscription));
-        self.call("subscribe", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
+        let is_overlooked = self.planted == Some(PlantedBug::OverlookRefusal);
+        let lost = move |why: &str| match is_overlooked {
+            true => Ok(Registration::Known),
+            false => Err(SubscriptionError::Unavailable(why.to_owned())),
+        };
+        self.call("subscribe", about, effect, lost).await
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {

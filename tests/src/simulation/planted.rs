@@ -93,6 +93,10 @@ pub enum PlantedBug {
     FirstPageOnly,
     /// A subscription for an event makes no rule.
     RuleNotMade,
+    /// A rule is made when the pause that needs it has been written.
+    RuleAfterPause,
+    /// A wake-up that the scheduler refused counts as registered.
+    OverlookRefusal,
     /// Rows do not say which rule their pause needs.
     ForgetNeed,
     /// A rule goes as soon as a sweep finds that nobody needs it.
@@ -113,7 +117,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 49] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -153,6 +157,8 @@ impl PlantedBug {
         Self::LoseAnnouncement,
         Self::FirstPageOnly,
         Self::RuleNotMade,
+        Self::RuleAfterPause,
+        Self::OverlookRefusal,
         Self::ForgetNeed,
         Self::RemoveAtOnce,
         Self::AcknowledgeFailure,

@@ -59,6 +59,8 @@ pub(crate) struct Services {
     /// Jobs that were asked for, and that nobody has worked on yet.
     pub(crate) jobs: Vec<Map>,
     rules: BTreeMap<RuleName, EventShape>,
+    /// Rules that take effect with the next wait, for a bug that makes them late.
+    late: Vec<EventRule>,
     /// Waits for events that were acknowledged, with the signals that they are for.
     awaited: Vec<(EventWait, SignalId)>,
     /// Those who relied on a rule that was not there, or was taken away.
@@ -82,6 +84,7 @@ impl Services {
             }
         }
         if let Some(wait) = &subscription.wake.event {
+            self.rules.extend(self.late.drain(..).map(|rule| (rule.name, rule.shape)));
             let signal_id = subscription.descriptor.signal_id.clone();
             if waits(&signal_id) && !self.has_rule(wait, &signal_id) {
                 self.robbed.push(signal_id.clone());
@@ -92,8 +95,12 @@ impl Services {
     }
 
     pub(crate) fn put_rule(&mut self, rule: EventRule) {
-        if self.planted != Some(PlantedBug::RuleNotMade) {
-            self.rules.insert(rule.name, rule.shape);
+        match self.planted {
+            Some(PlantedBug::RuleNotMade) => {}
+            Some(PlantedBug::RuleAfterPause) => self.late.push(rule),
+            Some(_) | None => {
+                self.rules.insert(rule.name, rule.shape);
+            }
         }
     }
 
@@ -120,7 +127,9 @@ impl Services {
         let is_of = |shape: &EventShape, (wait, id): &(EventWait, SignalId)| {
             waits(id) && wait.shape(id).is_ok_and(|other| other == *shape)
         };
-        self.rules.values().any(|shape| !self.awaited.iter().any(|awaited| is_of(shape, awaited)))
+        // What a graph declares stays.
+        let may_go = self.rules.values().filter(|shape| shape.pattern.get("source") != Some(&json!(["exporter"])));
+        may_go.into_iter().any(|shape| !self.awaited.iter().any(|awaited| is_of(shape, awaited)))
     }
 
     pub(crate) fn cancel(&mut self, subscription: &Subscription) {
@@ -154,6 +163,9 @@ impl Services {
         };
         let stored = |(wait, id): &(EventWait, SignalId)| Some(id.of_event(&wait.shape(id).ok()?.id()));
         let missed = self.awaited.iter().find(is_awaited).and_then(stored).filter(|id| !routed.contains(id));
+        // Whoever asked for an export waits for its end, or is about to.
+        let job = event.detail.get("job_id").and_then(Value::as_str).filter(|job| job.starts_with("export-"));
+        let missed = missed.or_else(|| job.filter(|_| routed.is_empty()).map(SignalId::from));
         for id in routed {
             self.carry_event(id, &event);
         }

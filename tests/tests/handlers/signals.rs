@@ -96,16 +96,18 @@ async fn after_a_passing_failure_it_sleeps_on_and_the_sender_tries_again() {
 }
 
 #[tokio::test]
-async fn a_failed_registration_ends_the_invocation_and_is_not_retried_for_ever() {
+async fn a_registration_that_is_late_is_told_and_the_pause_stays() {
     let world = World::new();
     world.subscriptions.fail_unavailable("the scheduler is away");
     let body = json!({ "state": { "order": "o1" }, "invocation_id": "o1" });
     let first = world.post("/graphs/approval/turns", &body).await;
-    refused(&first, 503, &Category::HarnessSignalSubscriptionFailed);
+    assert_eq!((first.status, &first.body["status"]), (202, &json!("suspended")), "{}", first.body);
+    assert!(first.body["late"].as_str().is_some_and(|late| late.contains("the scheduler is away")), "{}", first.body);
     world.subscriptions.recover();
     let again = world.post("/graphs/approval/turns", &body).await;
-    refused(&again, 422, &Category::HarnessSignalSubscriptionFailed);
-    assert_eq!(again.body["error"]["user_action_required"], true);
+    assert_eq!((again.status, &again.body["repeated"]), (202, &json!(true)), "{}", again.body);
+    let callback = path_of(&first.body["callback_url"]);
+    assert_eq!(world.post(&callback, &json!({ "decision": "yes" })).await.status, 200);
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ pub(super) const EDITION: &str = "rule_edition";
 pub(super) const TOUCHES: &str = "touches";
 pub(super) const MADE_AT: &str = "made_at";
 pub(super) const IDLE_SINCE: &str = "idle_since";
+pub(super) const STANDS_SINCE: &str = "stands_since";
 pub(super) const SIGNAL_ID: &str = "signal_id";
 pub(super) const POSITION: &str = "sweep_position";
 pub(super) const CHECKPOINT: &str = "checkpoint";

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, optional_time, text, text_value, time, time_value};
-use super::keys::{EDITION, IDLE_SINCE, Key, MADE_AT, RULES, SK, TOUCHES};
+use super::keys::{EDITION, IDLE_SINCE, Key, MADE_AT, RULES, SK, STANDS_SINCE, TOUCHES};
 use super::write::{Write, Written};
 
 /// The entry is as it was read: of the same edition, and untouched.
@@ -63,6 +63,14 @@ pub(super) fn idle_write(read: &RuleEntry, since: Timestamp) -> Write {
     untouched(write, read).with(":since", time_value(since))
 }
 
+/// Notes that the rule stands.
+pub(super) fn stands_write(read: &RuleEntry, since: Timestamp) -> Write {
+    Write::update(&Key::rule(&read.shape), format!("SET {STANDS_SINCE} = :since"))
+        .when("rule_edition = :edition")
+        .with(":edition", text_value(read.edition.as_str()))
+        .with(":since", time_value(since))
+}
+
 /// Removes the entry.
 pub(super) fn removal(read: &RuleEntry) -> Write {
     untouched(Write::delete(&Key::rule(&read.shape)), read)
@@ -82,6 +90,7 @@ fn entry(item: &Item) -> Result<RuleEntry, StoreError> {
         edition: Edition::parse(text(item, EDITION)?).ok_or_else(|| unreadable("edition"))?,
         touches: number(item, TOUCHES)?,
         made_at: time(item, MADE_AT)?,
+        stands_since: optional_time(item, STANDS_SINCE)?,
         idle_since: optional_time(item, IDLE_SINCE)?,
     })
 }

@@ -39,6 +39,7 @@ impl DynamoDbStateStore {
             }
             Upkeep::Unparked(row) => Write::delete(&Key::parked(&row.signal_id, row.received_at)),
             Upkeep::RuleIdle { entry, since } => rules::idle_write(entry, *since),
+            Upkeep::RuleStands { entry, since } => rules::stands_write(entry, *since),
             Upkeep::RuleUnneeded(entry) => rules::removal(entry),
             Upkeep::Position { lane, position: Some(position) } => {
                 Write::put(&Key::position(lane), Item::from([(POSITION.to_owned(), text_value(position))]))

@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use dormouse_ports::Checkpointer;
+use dormouse_ports::{Checkpointer, EventWait};
 use indexmap::IndexMap;
 
 use super::compile;
@@ -179,6 +179,14 @@ impl GraphBuilder {
     /// every field, those among them that only nodes and answers should write.
     pub fn inputs(mut self, fields: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         self.policies.inputs = Some(fields.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Declares the events that its pauses wait for, as the `event` of a descriptor has it. Rules for them stand before a
+    /// turn begins, so that nothing is missed of what a node asks for before it pauses. A pause may wait for another
+    /// event all the same: its rule is made before it is written.
+    pub fn events(mut self, waits: impl IntoIterator<Item = EventWait>) -> Self {
+        self.policies.events.extend(waits);
         self
     }
 

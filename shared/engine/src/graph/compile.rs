@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use dormouse_ports::Category;
+use dormouse_ports::{Category, SignalId};
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
@@ -17,6 +17,7 @@ use crate::{EngineError, StateSchema};
 pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
     check_schema(&draft.schema)?;
     check_inputs(&draft)?;
+    check_events(&draft)?;
     let entry = draft
         .entry
         .clone()
@@ -55,6 +56,18 @@ fn check_inputs(draft: &GraphBuilder) -> Result<(), EngineError> {
         }
         None => Ok(()),
     }
+}
+
+fn check_events(draft: &GraphBuilder) -> Result<(), EngineError> {
+    draft.policies.events.iter().try_for_each(|wait| {
+        let shape = wait.shape(&SignalId::from("")).map(|_| ());
+        let shape = shape.and_then(|()| match wait.pattern.is_empty() {
+            true => Err("its pattern is empty".to_owned()),
+            false => Ok(()),
+        });
+        let message = |reason| format!("graph `{}` declares an event that no rule can carry: {reason}", draft.name);
+        shape.map_err(|reason| refuse(Category::StateValidationError, message(reason)))
+    })
 }
 
 type Edges = IndexMap<Arc<str>, DraftEdge>;

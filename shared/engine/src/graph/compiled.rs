@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_ports::{Category, Checkpointer, Map};
+use dormouse_ports::{Category, Checkpointer, EventWait, Map};
 use indexmap::IndexMap;
 
 use super::compile::digest;
@@ -35,6 +35,8 @@ pub(super) struct Policies {
     pub(super) upgrade: UpgradePolicy,
     /// The fields that a request may set; every field when absent.
     pub(super) inputs: Option<Vec<Arc<str>>>,
+    /// The events that its pauses wait for, as far as they are declared.
+    pub(super) events: Vec<EventWait>,
 }
 
 /// What was registered for stored progress.
@@ -141,6 +143,11 @@ impl CompiledGraph {
     /// What becomes of its pauses when it has changed since.
     pub fn upgrade_policy(&self) -> UpgradePolicy {
         self.policies.upgrade
+    }
+
+    /// The events that it [declares](super::GraphBuilder::events) its pauses to wait for.
+    pub fn events(&self) -> &[EventWait] {
+        &self.policies.events
     }
 
     /// Whether a request may begin a turn with `state`.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_ports::{Category, Checkpointer};
+use dormouse_ports::{Category, Checkpointer, EventWait};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -141,6 +141,12 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     pub fn inputs<'f>(self, fields: impl IntoIterator<Item = &'f str>) -> Self {
         let fields: Vec<Arc<str>> = fields.into_iter().map(Arc::from).collect();
         self.part(move |graph| graph.inputs(fields))
+    }
+
+    /// Declares the events that its pauses wait for; see [`GraphBuilder::events`].
+    pub fn events(self, waits: impl IntoIterator<Item = EventWait>) -> Self {
+        let waits: Vec<EventWait> = waits.into_iter().collect();
+        self.part(move |graph| graph.events(waits))
     }
 
     /// Checks the graph and makes it executable.

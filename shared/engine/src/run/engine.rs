@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, FanIn, IdSource, InvocationId, InvocationLimits, InvocationRecord,
-    InvocationStatus, Map, Owner, Resolution, SessionId, SignalDescriptor, Spawner, StateStore, StoreError, WakePlan,
-    WakePlanner, limits,
+    InvocationStatus, Map, Owner, PausePreparation, PausedInvocation, Resolution, SessionId, SignalDescriptor, Spawner,
+    StateStore, StoreError, SubscriptionError, WakePlan, WakePlanner, limits,
 };
 
 use super::pause::Before;
@@ -44,6 +44,7 @@ impl fmt::Debug for Ports {
 pub struct Engine {
     ports: Ports,
     limits: InvocationLimits,
+    preparation: Option<Arc<dyn PausePreparation>>,
 }
 
 /// Under which name and for how long exclusive rights are taken.
@@ -189,13 +190,29 @@ impl Engine {
     /// An engine on `ports`, whose store tells what it is sent ([`Sending`](crate::Sending)).
     pub fn new(ports: Ports) -> Self {
         let ports = Ports { store: Arc::new(Told(ports.store)), ..ports };
-        Self { ports, limits: InvocationLimits::default() }
+        Self { ports, limits: InvocationLimits::default(), preparation: None }
     }
 
     /// The same with other limits.
     #[must_use]
     pub fn limited(self, limits: InvocationLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same, with somebody who sees to what pauses need before they are written.
+    #[must_use]
+    pub fn prepared_by(self, preparation: Arc<dyn PausePreparation>) -> Self {
+        Self { preparation: Some(preparation), ..self }
+    }
+
+    /// Makes what must stand before `paused` is written.
+    pub(super) async fn prepare(&self, paused: &PausedInvocation) -> Result<(), EngineError> {
+        let Some(preparation) = &self.preparation else { return Ok(()) };
+        preparation.prepare(paused).await.map_err(|error| {
+            let message = format!("the wait for signal `{}` cannot be arranged: {error}", paused.descriptor.signal_id);
+            let is_passing = matches!(error, SubscriptionError::Unavailable(_));
+            EngineError::new(Category::HarnessSignalSubscriptionFailed, message).transient_if(is_passing)
+        })
     }
 
     /// How often one invocation may sleep, and on how much.

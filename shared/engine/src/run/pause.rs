@@ -39,6 +39,7 @@ pub(super) async fn persist(
     if let Some(checkpoints) = &run.checkpoints {
         paused.suspended_at = checkpoints.now().await;
     }
+    engine.prepare(&paused).await?;
     let from = match &before.previous {
         None => SuspendFrom::Fresh,
         Some(previous) => {

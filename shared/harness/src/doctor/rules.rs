@@ -1,8 +1,8 @@
 //! Whether an event that somebody waits for would be carried to them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_ports::{ListedRule, PausedInvocation, RuleNeed, ShapeId};
+use dormouse_ports::{ListedRule, PausedInvocation, RuleEntry, RuleNeed, ShapeId};
 use jiff::Timestamp;
 
 use super::{Finding, LATE, Remark, remark};
@@ -15,6 +15,8 @@ pub struct RulesSeen {
     at: Timestamp,
     /// Those of the enabled ones.
     shapes: Result<BTreeSet<ShapeId>, String>,
+    /// Since when rules stand, as far as that was noted.
+    standing: BTreeMap<ShapeId, Timestamp>,
 }
 
 impl RulesSeen {
@@ -23,7 +25,15 @@ impl RulesSeen {
         let shapes = |rules: Vec<ListedRule>| {
             rules.into_iter().filter(|rule| rule.is_enabled).map(|rule| rule.name.shape).collect()
         };
-        Self { at, shapes: rules.map(shapes) }
+        Self { at, shapes: rules.map(shapes), standing: BTreeMap::new() }
+    }
+
+    /// The same with what the store knows of the rules.
+    #[must_use]
+    pub fn noted(mut self, entries: Vec<RuleEntry>) -> Self {
+        let since = |entry: RuleEntry| Some((entry.shape, entry.stands_since?));
+        self.standing = entries.into_iter().filter_map(since).collect();
+        self
     }
 
     /// What is to be said of the rule that `paused` needs. Nothing of a pause that began a moment before the look, or after
@@ -31,7 +41,16 @@ impl RulesSeen {
     pub(super) fn remark_on(&self, paused: &PausedInvocation) -> Option<Remark> {
         let RuleNeed::Shape(shape) = RuleNeed::of(paused) else { return None };
         match &self.shapes {
-            Ok(shapes) if shapes.contains(&shape) || since(paused.suspended_at, self.at) < LATE => None,
+            Ok(shapes) if shapes.contains(&shape) => {
+                let stands_since = *self.standing.get(&shape).filter(|since| **since > paused.suspended_at)?;
+                let sentence = format!(
+                    "the rule for the event that it waits for stands since {stands_since}, and it has slept since {}: an \
+                     event that came in between was matched by no rule; have it sent again, or send the signal",
+                    paused.suspended_at
+                );
+                Some(remark(Finding::RuleLate, sentence))
+            }
+            Ok(_) if since(paused.suspended_at, self.at) < LATE => None,
             Ok(_) => {
                 let sentence = "the event bus has no enabled rule that would carry the event it waits for";
                 Some(remark(Finding::RuleMissing, sentence.to_owned()))
@@ -50,6 +69,10 @@ impl Harness {
     /// Looks which rules the event bus has.
     pub async fn see_rules(&self) -> RulesSeen {
         let at = self.now();
-        RulesSeen::new(at, self.subscriptions().list_rules().await.map_err(|error| error.to_string()))
+        let seen = RulesSeen::new(at, self.subscriptions().list_rules().await.map_err(|error| error.to_string()));
+        match self.engine().ports().store.rule_entries().await {
+            Ok(entries) => seen.noted(entries),
+            Err(_) => seen,
+        }
     }
 }

@@ -126,8 +126,17 @@ impl Harness {
         allowance: &Allowance,
         summary: &mut SweepSummary,
     ) -> Result<(), TurnError> {
-        let has_rule = |shape| entries.get(shape).is_some_and(|entry| is_there(rules, entry));
-        for (shape, id) in round.needed.iter().filter(|(shape, _)| !has_rule(*shape)) {
+        let has_rule =
+            |shape| entries.get(shape).is_some_and(|entry| is_there(rules, entry) && entry.stands_since.is_some());
+        let declared = self.declared_shapes();
+        for (id, shape) in declared.iter().filter(|(id, _)| !has_rule(*id)) {
+            match self.rules().make(shape.clone(), rules).await {
+                Ok(_) => tracing::info!(shape = %id, "the rule for events that a graph declares stands"),
+                Err(error) => summary.bus_failed(&error),
+            }
+        }
+        let needed = round.needed.iter().filter(|(shape, _)| !declared.contains_key(*shape));
+        for (shape, id) in needed.filter(|(shape, _)| !has_rule(*shape)) {
             if self.has_no_time(allowance) {
                 summary.unfinished = true;
                 break;
@@ -158,7 +167,7 @@ impl Harness {
                 && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
         });
         Ok(match asleep {
-            Some(record) => self.make_rule_of(&record.paused, rules).await,
+            Some(record) => self.rules().make_rule_of(&record.paused, rules).await,
             None => Ok(None),
         })
     }
@@ -169,7 +178,9 @@ impl Harness {
             return Ok(false);
         }
         let (store, kept, mut forgotten) = (&self.engine().ports().store, self.config().rules.kept, false);
-        for entry in entries.values().filter(|entry| !round.needed.contains_key(&entry.shape)) {
+        let declared = self.declared_shapes();
+        let is_needed = |shape| round.needed.contains_key(shape) || declared.contains_key(shape);
+        for entry in entries.values().filter(|entry| !is_needed(&entry.shape)) {
             let upkeep = match entry.idle_since {
                 None => Upkeep::RuleIdle { entry: entry.clone(), since: self.now() },
                 Some(since) if round.is_long_after(since, kept) => Upkeep::RuleUnneeded(entry.clone()),
@@ -200,7 +211,7 @@ impl Harness {
                     }
                 }
                 None if !is_needed => {
-                    self.touch(&rule.shape).await.map_err(subscription_failed)?;
+                    self.rules().touch(&rule.shape).await.map_err(subscription_failed)?;
                 }
                 Some(_) | None => {}
             }

@@ -26,8 +26,14 @@ async fn do_it(store: &Store, upkeep: Upkeep) {
 pub(super) async fn the_first_touch_makes_an_entry_and_later_ones_keep_its_edition(store: Store) {
     assert_eq!(entries(&store).await, []);
     let first = touch(&store, "jobs", "one", 10).await;
-    let made =
-        RuleEntry { shape: shape("jobs"), edition: Edition::of("one"), touches: 1, made_at: at(10), idle_since: None };
+    let made = RuleEntry {
+        shape: shape("jobs"),
+        edition: Edition::of("one"),
+        touches: 1,
+        made_at: at(10),
+        stands_since: None,
+        idle_since: None,
+    };
     assert_eq!(first, made);
     let second = touch(&store, "jobs", "two", 20).await;
     assert_eq!(second, RuleEntry { touches: 2, ..made });
@@ -40,7 +46,10 @@ pub(super) async fn the_first_touch_makes_an_entry_and_later_ones_keep_its_editi
 pub(super) async fn an_idle_entry_is_idle_until_it_is_touched(store: Store) {
     let entry = touch(&store, "jobs", "one", 10).await;
     do_it(&store, Upkeep::RuleIdle { entry: entry.clone(), since: at(20) }).await;
-    let idle = RuleEntry { idle_since: Some(at(20)), ..entry };
+    do_it(&store, Upkeep::RuleStands { entry: entry.clone(), since: at(15) }).await;
+    let other = RuleEntry { edition: Edition::of("other"), ..entry.clone() };
+    do_it(&store, Upkeep::RuleStands { entry: other, since: at(16) }).await;
+    let idle = RuleEntry { idle_since: Some(at(20)), stands_since: Some(at(15)), ..entry };
     assert_eq!(entries(&store).await, std::slice::from_ref(&idle));
     let touched = touch(&store, "jobs", "two", 30).await;
     assert_eq!(touched, RuleEntry { touches: 2, idle_since: None, ..idle.clone() });

@@ -63,8 +63,14 @@ impl Tables {
     }
 
     pub(super) fn touch_rule(&mut self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> RuleEntry {
-        let made =
-            || RuleEntry { shape: shape.clone(), edition: fresh.clone(), touches: 0, made_at: now, idle_since: None };
+        let made = || RuleEntry {
+            shape: shape.clone(),
+            edition: fresh.clone(),
+            touches: 0,
+            made_at: now,
+            stands_since: None,
+            idle_since: None,
+        };
         let entry = self.rules.entry(shape.clone()).or_insert_with(made);
         entry.touches += 1;
         entry.idle_since = None;
@@ -111,6 +117,12 @@ impl Tables {
             Upkeep::RuleIdle { entry, since } => {
                 if let Some(kept) = self.untouched(entry) {
                     kept.idle_since = Some(*since);
+                }
+            }
+            Upkeep::RuleStands { entry, since } => {
+                let kept = self.rules.get_mut(&entry.shape).filter(|kept| kept.edition == entry.edition);
+                if let Some(kept) = kept {
+                    kept.stands_since = Some(*since);
                 }
             }
             Upkeep::RuleUnneeded(entry) => {

@@ -81,7 +81,9 @@ impl Simulator {
     /// The exporter finishes its jobs after a while, and says so.
     fn work_on_jobs(&mut self, elapsed: Duration) {
         for mut detail in std::mem::take(&mut self.outside.services.jobs) {
-            let at = elapsed + Duration::from_millis(self.chance(|chance| chance.u64(0..60_000)));
+            // Some are done before whoever asked for them sleeps.
+            let longest = if self.chance(fastrand::Rng::bool) { 200 } else { 60_000 };
+            let at = elapsed + Duration::from_millis(self.chance(|chance| chance.u64(0..longest)));
             let url = format!("s3://{}", text(&json!(detail), "job_id"));
             detail.extend(crate::map(json!({ "status": "succeeded", "url": url })));
             let (source, detail_type) = ("exporter".to_owned(), "Export Finished".to_owned());
