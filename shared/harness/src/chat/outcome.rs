@@ -24,6 +24,8 @@ pub enum ChatTurnOutcome {
         reply: ChatMessage,
         /// Whether the message may have been taken in all the same ([`TurnError::in_doubt`]).
         in_doubt: bool,
+        /// After how many seconds there should be room, where somebody knows.
+        retry_after: Option<u32>,
     },
     /// The turn waits for a signal; the replies behind it go to the listeners of the session.
     Suspended {
@@ -55,7 +57,8 @@ impl ChatTurnOutcome {
             ),
         };
         let reply = ChatMessage::text("system", reply);
-        Self::Errored { error_bucket, error_category: error.category.clone(), reply, in_doubt: error.in_doubt }
+        let (error_category, in_doubt, retry_after) = (error.category.clone(), error.in_doubt, error.retry_after);
+        Self::Errored { error_bucket, error_category, reply, in_doubt, retry_after }
     }
 
     /// The outcome of a turn that began with `history` messages, the user's included.

@@ -49,9 +49,10 @@ impl App {
                 links.add_to(&mut answer);
                 HttpResponse::new(202, answer).header("location", links.status)
             }
-            ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt } => {
+            ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after } => {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
-                let error = TurnError { bucket: error_bucket, in_doubt, ..TurnError::new(error_category, message) };
+                let error = TurnError::new(error_category, message);
+                let error = TurnError { bucket: error_bucket, in_doubt, retry_after, ..error };
                 let answer = json!({
                     "status": "errored",
                     "session_id": session_id,
