@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_aws::RandomIds;
-use dormouse_engine::{DrainSummary, Engine, Migrate, Migrations, Ports};
+use dormouse_engine::{DrainSummary, Engine, Migrations, Ports};
 use dormouse_ports::{Checkpointer, InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
 use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;
@@ -78,17 +78,11 @@ impl<'c> Bench<'c> {
         }
     }
 
-    /// The migrations of checkpoints; each notes that it ran.
+    /// The migrations of checkpoints.
     fn migrations(&self) -> Migrations {
         self.case.checkpoints.migrations.iter().fold(Migrations::new(), |migrations, migration| {
-            let (own, ledger) = (migration.clone(), self.ledger.clone());
             let (from, to) = migration.versions();
-            let migrate: Migrate = Arc::new(move |state| {
-                let (from, to) = own.versions();
-                ledger.write(|pages| pages.migrations.push(format!("{from}->{to}")));
-                own.apply(state)
-            });
-            migrations.with(from, to, migrate)
+            migrations.with(from, to, migration.noted_in(&self.ledger))
         })
     }
 
@@ -96,7 +90,7 @@ impl<'c> Bench<'c> {
     pub(crate) fn compile(&self) -> Result<Compiled, Refusal> {
         let refused =
             |stage| move |error: &dormouse_engine::EngineError| Refusal::Engine(stage, Box::new(error.into()));
-        let sessions = self.case.sessions.policy().map_err(|error| refused(Stage::Registration)(&error))?;
+        let sessions = self.case.sessions.policy(&self.ledger).map_err(|error| refused(Stage::Registration)(&error))?;
         let stage = graph::Stage {
             ledger: self.ledger.clone(),
             store: self.store.clone(),
@@ -169,6 +163,7 @@ impl<'c> Bench<'c> {
             drain,
             sessions,
             record,
+            names: self.case.names.clone(),
             schema_version: self.case.graph.schema_version().to_owned(),
             warnings: compiled.map_or_else(Vec::new, |compiled| compiled.built.graph.warnings().to_vec()),
             past: self.past.clone(),

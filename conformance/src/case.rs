@@ -1,5 +1,7 @@
 //! One case of a fixture, read in full: nothing of it is left for later, so an unknown key fails before anything runs.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_otel::Detached;
@@ -37,6 +39,15 @@ pub(crate) struct CaseSpec {
     pub(crate) expectations: Expectations<Evidence>,
     /// Every session that the case names.
     pub(crate) session_ids: Vec<String>,
+    pub(crate) names: Arc<Names>,
+}
+
+/// What a case names, wherever in it.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// Its nodes and branches.
+    pub(crate) nodes: HashSet<String>,
+    pub(crate) observers: HashSet<String>,
 }
 
 /// What a case does.
@@ -102,8 +113,11 @@ impl CaseSpec {
         let (plan, expectations) = plan(&mut case)?;
         case.done()?;
         let whole = Value::Object(map.clone());
-        let wants_events = observers.iter().all(|o| o.span_maker().is_some()) && names_any(&whole, EVENT_KEYS);
-        let wants_spans = observers.iter().all(|o| o.span_maker().is_none()) && names_any(&whole, SPAN_KEYS);
+        let wants_events = observers.iter().all(|o| o.span_maker().is_some()) && names_any(&whole, &needs_events);
+        let wants_spans =
+            observers.iter().all(|o| o.span_maker().is_none()) && names_any(&whole, &|key| SPAN_KEYS.contains(&key));
+        let told = observers.iter().map(|observer| observer.name().to_owned());
+        let names = Arc::new(Names { nodes: nodes_of(&whole), observers: told.collect() });
         Ok(Self {
             graph,
             sessions,
@@ -117,6 +131,7 @@ impl CaseSpec {
             plan,
             expectations,
             session_ids,
+            names,
         })
     }
 
@@ -166,13 +181,28 @@ const EVENT_KEYS: &[&str] = &[
 /// Assertions that need an observer that makes spans.
 const SPAN_KEYS: &[&str] = &["otel_spans", "span_tree", "log_records", "no_spans_emitted", "traces", "parent_trace"];
 
-/// Whether one of `keys` stands anywhere in `value`.
-fn names_any(value: &Value, keys: &[&str]) -> bool {
+fn needs_events(key: &str) -> bool {
+    EVENT_KEYS.contains(&key) || expect::invariants::is_over_events(key)
+}
+
+/// Whether a key that `is_one` stands anywhere in `value`.
+fn names_any(value: &Value, is_one: &impl Fn(&str) -> bool) -> bool {
     match value {
-        Value::Object(map) => map.iter().any(|(key, value)| keys.contains(&key.as_str()) || names_any(value, keys)),
-        Value::Array(items) => items.iter().any(|item| names_any(item, keys)),
+        Value::Object(map) => map.iter().any(|(key, value)| is_one(key) || names_any(value, is_one)),
+        Value::Array(items) => items.iter().any(|item| names_any(item, is_one)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
+}
+
+/// The names of the nodes and branches that stand anywhere in `value`.
+fn nodes_of(value: &Value) -> HashSet<String> {
+    let inside = match value {
+        Value::Object(map) => map.values().flat_map(nodes_of).collect(),
+        Value::Array(items) => items.iter().flat_map(nodes_of).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => HashSet::new(),
+    };
+    let declared = ["nodes", "branches"].iter().filter_map(|key| value.get(key)?.as_object());
+    declared.flat_map(|map| map.keys().cloned()).chain(inside).collect()
 }
 
 /// The version of the vocabulary that the runner targets.

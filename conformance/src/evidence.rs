@@ -9,6 +9,7 @@ use dormouse_ports::{
 };
 use indexmap::IndexMap;
 
+use crate::case::Names;
 use crate::ledger::{Pages, Ran};
 use crate::matching::Bindings;
 use crate::past::{EndKind, Past};
@@ -141,6 +142,8 @@ pub(crate) struct Earlier {
     pub(crate) correlation_id: Option<String>,
     /// The checkpoint that it left behind.
     pub(crate) checkpoint: Option<CheckpointRecord>,
+    /// Of every drain with a timeout: whether it returned in time.
+    pub(crate) drains: Vec<bool>,
 }
 
 pub(crate) struct Evidence {
@@ -161,6 +164,8 @@ pub(crate) struct Evidence {
     pub(crate) checkpoint: Option<CheckpointRecord>,
     /// The runs of the case before this one.
     pub(crate) earlier: Vec<Earlier>,
+    /// What the case names.
+    pub(crate) names: Arc<Names>,
     /// The schema version that the graph declares.
     pub(crate) schema_version: String,
     pub(crate) warnings: Vec<String>,

@@ -5,7 +5,7 @@ pub(crate) mod chat;
 mod checkpoints;
 mod error;
 mod events;
-mod invariants;
+pub(crate) mod invariants;
 mod isolation;
 mod logs;
 mod observers;
@@ -17,6 +17,7 @@ mod spans;
 mod traces;
 pub(crate) mod turns;
 
+use dormouse_ports::Map;
 use serde_json::Value;
 
 use crate::Failure;
@@ -132,6 +133,11 @@ const ERRORS: &[&str] = &[
     "augment_rejects_at_call_site",
 ];
 
+/// Whether an invariant of that name is checked, and not only told.
+pub(crate) fn checks_invariant(name: &str) -> bool {
+    invocation(&format!("{INVARIANTS}{name}")).is_some()
+}
+
 /// The assertion of that name over an invocation.
 pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
     if let Some(field) = key.strip_prefix("loaded_invoke_state_for_") {
@@ -140,7 +146,9 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
     }
     if let Some(name) = key.strip_prefix(INVARIANTS) {
         let check = runs::invariant(name).or_else(|| traces::invariant(name));
-        return check.map(|check| Box::new(check) as Check<Evidence>);
+        let check = check.map(|check| Box::new(check) as Check<Evidence>);
+        // What stands elsewhere as an assertion of its own means the same here.
+        return check.or_else(|| invariants::among_others(name)).or_else(|| invocation(name));
     }
     let has_own_check = ["trace_records", "session_records", "log_records"].contains(&key);
     if key.ends_with("_records") && !has_own_check {
@@ -220,6 +228,17 @@ pub(crate) fn invocation(key: &str) -> Option<Check<Evidence>> {
 /// A failed comparison.
 fn differs(expected: impl std::fmt::Display, actual: impl std::fmt::Display) -> Failure {
     Failure::mismatch(format!("expected {expected}, got {actual}"))
+}
+
+/// What must be a list.
+fn items(expected: &Value) -> Result<&[Value], Failure> {
+    let list = expected.as_array().map(Vec::as_slice);
+    list.ok_or_else(|| Failure::invalid(format!("it must be a list, not {expected}")))
+}
+
+/// What must be a mapping.
+fn entries(expected: &Value) -> Result<&Map, Failure> {
+    expected.as_object().ok_or_else(|| Failure::invalid(format!("it must be a mapping, not {expected}")))
 }
 
 /// A mapping that must match another in full; tokens count.

@@ -13,6 +13,8 @@ pub struct Case {
     /// `capability/file::case`, or `capability/file` where the file is one case.
     pub id: String,
     pub(crate) spec: Result<CaseSpec, Failure>,
+    /// What it was read from, with the keys that its file's cases share.
+    pub(crate) source: Map,
 }
 
 impl std::fmt::Debug for Case {
@@ -69,7 +71,7 @@ fn file_id(file: &Path) -> String {
 
 fn read(id: &str, text: &str) -> Vec<Case> {
     match load(text) {
-        Err(failure) => vec![Case { id: id.to_owned(), spec: Err(failure) }],
+        Err(failure) => vec![Case { id: id.to_owned(), spec: Err(failure), source: Map::new() }],
         Ok(document) => cases(id, document),
     }
 }
@@ -88,19 +90,21 @@ fn load(text: &str) -> Result<Map, Failure> {
 /// The cases of a file. Keys beside `cases:` belong to each of them.
 fn cases(id: &str, mut document: Map) -> Vec<Case> {
     let Some(listed) = document.shift_remove("cases") else {
-        return vec![Case { id: id.to_owned(), spec: CaseSpec::read(&document) }];
+        return vec![Case { id: id.to_owned(), spec: CaseSpec::read(&document), source: document }];
     };
     let Value::Array(listed) = listed else {
-        return vec![Case { id: id.to_owned(), spec: Err(Failure::invalid("`cases` must be a list")) }];
+        let spec = Err(Failure::invalid("`cases` must be a list"));
+        return vec![Case { id: id.to_owned(), spec, source: document }];
     };
     let case = |(index, case): (usize, Value)| {
         let name = case.get("name").and_then(Value::as_str).map_or_else(|| index.to_string(), str::to_owned);
         let Value::Object(own) = case else {
-            return Case { id: format!("{id}::{name}"), spec: Err(Failure::invalid("a case must be a mapping")) };
+            let spec = Err(Failure::invalid("a case must be a mapping"));
+            return Case { id: format!("{id}::{name}"), spec, source: document.clone() };
         };
         let mut map = document.clone();
         map.extend(own);
-        Case { id: format!("{id}::{name}"), spec: CaseSpec::read(&map) }
+        Case { id: format!("{id}::{name}"), spec: CaseSpec::read(&map), source: map }
     };
     listed.into_iter().enumerate().map(case).collect()
 }

@@ -101,7 +101,8 @@ async fn invoke(bench: &mut Bench<'_>, compiled: &Compiled, call: &Call) -> Resu
     };
     let Some(ended) = ended else { return crashed(bench, compiled, call).await };
     let timeout = call.drain_seconds.map(Duration::from_secs_f64);
-    let drain = compiled.built.graph.drain(&*bench.ports.clock, timeout).await;
+    let draining = compiled.built.graph.drain(&*bench.ports.clock, timeout);
+    let drain = bench.ledger.drained(timeout, draining).await;
     let mut ids = identify(&ended);
     if let Some(identity) = bench.ledger.identity() {
         ids.invocation_id.get_or_insert_with(|| identity.invocation_id.to_string());
@@ -181,6 +182,7 @@ async fn seen(
         invocation_id: seen.invocation_id.clone(),
         correlation_id: seen.correlation_id.clone(),
         checkpoint: seen.checkpoint.clone(),
+        drains: seen.pages.drains.clone(),
     });
     Ok(seen)
 }

@@ -1,6 +1,7 @@
 //! What happened during an invocation, written down by the fixtures' own nodes, middleware and observers.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use dormouse_engine::{DrainSummary, FailureIsolated, Identity, NodeEvent, State};
 use dormouse_ports::Map;
@@ -60,7 +61,9 @@ pub(crate) struct Pages {
     /// State fields that callbacks wrote beside the graph.
     pub(crate) beside: Map,
     pub(crate) drained: IndexMap<String, Drained>,
-    /// Migrations of checkpoints that ran, as `v1->v2`.
+    /// Of every drain with a timeout, from outside or inside of a node: whether it returned in time.
+    pub(crate) drains: Vec<bool>,
+    /// Migrations of checkpoints and sessions that ran, as `v1->v2`.
     pub(crate) migrations: Vec<String>,
 }
 
@@ -70,6 +73,9 @@ impl Pages {
     }
 }
 
+/// A drain that gave up returns this much later than its timeout at most; what waits without end waits longer.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// The book of one case; [`take`](Self::take) closes the pages of one invocation.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Pages>);
@@ -77,6 +83,21 @@ pub(crate) struct Ledger(Mutex<Pages>);
 impl Ledger {
     pub(crate) fn write(&self, note: impl FnOnce(&mut Pages)) {
         note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Awaits a drain and notes whether it returned in time.
+    pub(crate) async fn drained(
+        &self,
+        timeout: Option<Duration>,
+        drain: impl Future<Output = DrainSummary>,
+    ) -> DrainSummary {
+        let began = Instant::now();
+        let summary = drain.await;
+        if let Some(timeout) = timeout {
+            let grace = if summary.timeout_reached { GRACE } else { Duration::ZERO };
+            self.write(|pages| pages.drains.push(began.elapsed() <= timeout + grace));
+        }
+        summary
     }
 
     /// Who ran last.

@@ -51,6 +51,11 @@ impl ObserverSpec {
         Self { makes_spans: true, ..Self::own() }
     }
 
+    /// How the fixture calls it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The observer's name, if it makes spans.
     pub(crate) fn span_maker(&self) -> Option<&str> {
         self.makes_spans.then_some(self.name.as_str())

@@ -2,11 +2,14 @@
 
 mod migrations;
 
+use std::sync::Arc;
+
 use dormouse_engine::{EngineError, SessionConcurrency, SessionPolicy};
 use dormouse_ports::{Map, SessionId};
 
 use crate::Failure;
 use crate::directives::Directives;
+use crate::ledger::Ledger;
 use crate::store::{Faults, WatchedStore};
 pub(crate) use migrations::{Migration, number};
 
@@ -58,14 +61,14 @@ impl SessionSpec {
     }
 
     /// The policy to register on the graph, if the case has a session store.
-    pub(crate) fn policy(&self) -> Result<Option<SessionPolicy>, EngineError> {
+    pub(crate) fn policy(&self, ledger: &Arc<Ledger>) -> Result<Option<SessionPolicy>, EngineError> {
         if !self.has_store {
             return Ok(None);
         }
         let fields = |fields: &Vec<String>| SessionPolicy::projected(fields.iter().map(String::as_str));
         let policy = self.projection.as_ref().map_or_else(SessionPolicy::full_state, fields);
         let policy = policy.auto_save(self.auto_save.unwrap_or(true)).concurrency(self.concurrency);
-        self.migrations.iter().try_fold(policy, |policy, migration| migration.register(policy)).map(Some)
+        self.migrations.iter().try_fold(policy, |policy, migration| migration.register(policy, ledger)).map(Some)
     }
 
     /// Stores what the case says is there already; a seed without a version has that of the graph.

@@ -58,6 +58,15 @@ pub async fn run(cases: &[Case], kinds: &[PortKind], gaps: &Gaps, out: &mut dyn 
     Ok(summary)
 }
 
+/// Whether the case does what its fixture expects, with everything in memory.
+///
+/// # Errors
+/// When the ports cannot be started.
+pub async fn passes(case: &Case) -> Result<bool, String> {
+    let backends = Backends::start(&[PortKind::Memory]).await?;
+    Ok(run_case(case, PortKind::Memory, &backends).await.is_ok())
+}
+
 impl Summary {
     fn count(&mut self, verdict: &Verdict) {
         match verdict {

@@ -6,7 +6,7 @@ use dormouse_ports::{CheckpointRecord, FanOutProgress, Map};
 use serde_json::{Value, json};
 
 use super::outcome::contains;
-use super::{differs, same};
+use super::{differs, items, same};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
@@ -83,7 +83,7 @@ fn flag_empty(record: &CheckpointRecord) -> Result<(), Failure> {
 
 /// Positions in order: of each only the fields that the fixture names.
 fn positions(expected: &Value, actual: &Value, seen: &Evidence) -> Result<(), Failure> {
-    let wanted = expected.as_array().map_or(&[][..], Vec::as_slice);
+    let wanted = items(expected)?;
     let empty = Vec::new();
     let actual = actual.as_array().unwrap_or(&empty);
     if wanted.len() != actual.len() {

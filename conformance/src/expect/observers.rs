@@ -3,7 +3,7 @@
 use dormouse_engine::{DrainSummary, NodeEvent, Phases};
 use serde_json::{Value, json};
 
-use super::{differs, events, invariants, same};
+use super::{differs, entries, events, invariants, items, same};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
@@ -18,6 +18,9 @@ pub(super) fn events(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     }
     let mut by_observer = Directives::new("observer_events", expected)?;
     for observer in by_observer.unread() {
+        if !seen.names.observers.contains(observer) {
+            return Err(Failure::invalid(format!("there is no observer `{observer}`")));
+        }
         sequence(observer, by_observer.require(observer)?, seen.events(observer), seen)?;
     }
     by_observer.done()
@@ -29,7 +32,7 @@ fn sequence<'e>(
     told: impl Iterator<Item = &'e NodeEvent>,
     seen: &Evidence,
 ) -> Result<(), Failure> {
-    let wanted = expected.as_array().map_or(&[][..], Vec::as_slice);
+    let wanted = items(expected)?;
     let told: Vec<&NodeEvent> = told.collect();
     for (index, wanted) in wanted.iter().enumerate() {
         let event = told.get(index).ok_or_else(|| differs(wanted, format!("only {} events", told.len())))?;
@@ -43,7 +46,7 @@ fn sequence<'e>(
 
 /// What each draining node was told.
 pub(super) fn node_drains(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    for (node, expected) in expected.as_object().into_iter().flatten() {
+    for (node, expected) in entries(expected)? {
         let drained = drained(node, seen)?;
         summary(expected, drained.summary).map_err(|failure| failure.within(node))?;
     }
@@ -66,9 +69,9 @@ fn for_snapshots(
     seen: &Evidence,
     check: impl Fn(&str, &Value, &[NodeEvent]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    for (node, by_observer) in expected.as_object().into_iter().flatten() {
+    for (node, by_observer) in entries(expected)? {
         let drained = drained(node, seen)?;
-        for (observer, expected) in by_observer.as_object().into_iter().flatten() {
+        for (observer, expected) in entries(by_observer)? {
             if drained.observer.as_ref() != Some(observer) {
                 return Err(Failure::invalid(format!("node `{node}` takes no snapshot of `{observer}`")));
             }

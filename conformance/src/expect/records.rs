@@ -4,7 +4,7 @@ use dormouse_engine::{NodeEvent, Phase};
 use serde_json::Value;
 
 use super::outcome::contains;
-use super::{differs, events, same};
+use super::{differs, entries, events, items, same};
 use crate::Failure;
 use crate::directives::Directives;
 use crate::evidence::Evidence;
@@ -17,14 +17,14 @@ pub(super) fn captured(name: &str, expected: &Value, seen: &Evidence) -> Result<
 
 /// The same, for each recording layer by its name.
 pub(super) fn traces(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    for (name, expected) in expected.as_object().into_iter().flatten() {
+    for (name, expected) in entries(expected)? {
         captured(name, expected, seen).map_err(|failure| failure.within(name))?;
     }
     Ok(())
 }
 
 fn listed(expected: &Value, records: &[Value], seen: &Evidence) -> Result<(), Failure> {
-    let wanted = expected.as_array().map_or(&[][..], Vec::as_slice);
+    let wanted = items(expected)?;
     if wanted.len() != records.len() {
         return Err(differs(expected, Value::from(records)));
     }
@@ -65,7 +65,7 @@ pub(super) fn observer_event(expected: &Value, seen: &Evidence) -> Result<(), Fa
 
 /// Exactly these events, in this order.
 pub(super) fn attempt_events(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    let wanted = expected.as_array().map_or(&[][..], Vec::as_slice);
+    let wanted = items(expected)?;
     let told: Vec<&NodeEvent> = all(seen).collect();
     if wanted.len() != told.len() {
         return Err(differs(format!("{} events", wanted.len()), told.len()));

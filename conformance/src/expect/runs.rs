@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Plain, differs, same};
+use super::{Plain, differs, items, same};
 use crate::Failure;
-use crate::evidence::{Earlier, Evidence};
+use crate::evidence::{Earlier, End, Evidence};
 use crate::ledger::Ran;
 use crate::matching::equal;
 
@@ -19,8 +19,12 @@ pub(super) fn nodes_executed(expected: &Value, seen: &Evidence) -> Result<(), Fa
 }
 
 pub(super) fn nodes_skipped(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    let again: Vec<&str> =
-        names(expected).into_iter().filter(|name| seen.pages.ran.iter().any(|ran| ran.node == *name)).collect();
+    let mut again = Vec::new();
+    for name in items(expected)? {
+        let name = name.as_str().filter(|name| seen.names.nodes.contains(*name));
+        let name = name.ok_or_else(|| Failure::invalid(format!("there is no such node in {expected}")))?;
+        again.extend(seen.pages.ran.iter().any(|ran| ran.node == name).then_some(name));
+    }
     if again.is_empty() { Ok(()) } else { Err(differs("nodes that do not run again", format!("{again:?}"))) }
 }
 
@@ -34,8 +38,14 @@ pub(super) fn instances_executed(expected: &Value, seen: &Evidence) -> Result<()
 }
 
 pub(super) fn instances_skipped(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
-    let wanted = expected.as_array().into_iter().flatten().filter_map(Value::as_u64);
-    let again: Vec<u64> = wanted.filter(|index| executed(seen).any(|ran| ran as u64 == *index)).collect();
+    let before = seen.earlier.iter().filter_map(|run| run.checkpoint.as_ref()).flat_map(|c| &c.fan_out_progress);
+    let count = before.map(|progress| progress.instances.len() as u64).max().unwrap_or_default();
+    let mut again = Vec::new();
+    for index in items(expected)? {
+        let index = index.as_u64().filter(|index| *index < count);
+        let index = index.ok_or_else(|| Failure::invalid(format!("of {expected} not all are instances")))?;
+        again.extend(executed(seen).any(|ran| ran as u64 == index).then_some(index));
+    }
     if again.is_empty() { Ok(()) } else { Err(differs("instances that do not run again", format!("{again:?}"))) }
 }
 
@@ -56,11 +66,21 @@ pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
         "migration_count" | "migration_invocation_count" => {
             |expected, seen| same(expected, &seen.pages.migrations.len().into(), seen)
         }
+        "migration_order_matches_chain" => |expected, seen| {
+            let ran: Vec<_> = seen.pages.migrations.iter().filter_map(|step| step.split_once("->")).collect();
+            is(expected, !ran.is_empty() && ran.windows(2).all(|pair| pair[0].1 == pair[1].0))
+        },
+        "node_never_invoked" | "no_invoke_attempted" => |expected, seen| is(expected, seen.pages.ran.is_empty()),
+        "drain_returned_within_timeout" => |expected, seen| is(expected, drained_in_time(seen)),
+        // It is still told of what happens after a drain that gave up.
+        "workers_not_cancelled_on_per_invocation_drain_timeout" => {
+            |expected, seen| is(expected, matches!(seen.end, End::Completed { .. }) && !seen.pages.delivered.is_empty())
+        }
         "last_saved_at_monotonic_across_saves" => |expected, seen| {
             let times = seen.saves.iter().map(|record| record.last_saved_at);
             is(expected, times.is_sorted_by(|a, b| a < b))
         },
-        "invocation_id_is_uuidv4" => |_, seen| same(&"<uuid>".into(), &text(seen.invocation_id.as_ref()), seen),
+        "invocation_id_is_uuidv4" => |expected, seen| is_uuid(expected, &text(seen.invocation_id.as_ref()), seen),
         "first_run_invocation_id" => {
             |expected, seen| same(expected, &first(seen, |run| run.invocation_id.as_ref()), seen)
         }
@@ -69,7 +89,7 @@ pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
         }
         "resumed_run_correlation_id" => |expected, seen| same(expected, &text(seen.correlation_id.as_ref()), seen),
         "first_run_correlation_id_is_uuidv4" => {
-            |_, seen| same(&"<uuid>".into(), &first(seen, |run| run.correlation_id.as_ref()), seen)
+            |expected, seen| is_uuid(expected, &first(seen, |run| run.correlation_id.as_ref()), seen)
         }
         "resumed_run_invocation_id_is_fresh_uuidv4" => |expected, seen| {
             same(&"<uuid>".into(), &text(seen.invocation_id.as_ref()), seen)?;
@@ -99,6 +119,12 @@ pub(super) fn invariant(name: &str) -> Option<Plain<Evidence>> {
     })
 }
 
+/// Whether every drain with a timeout returned in time; there must have been one.
+fn drained_in_time(seen: &Evidence) -> bool {
+    let mut all = seen.earlier.iter().flat_map(|run| &run.drains).chain(&seen.pages.drains).peekable();
+    all.peek().is_some() && all.all(|in_time| *in_time)
+}
+
 fn differ(expected: &Value, seen: &Evidence) -> Result<(), Failure> {
     let before = first(seen, |run| run.invocation_id.as_ref());
     is(expected, !equal(&before, &text(seen.invocation_id.as_ref())))
@@ -110,6 +136,10 @@ fn first(seen: &Evidence, id: fn(&Earlier) -> Option<&String>) -> Value {
 
 fn text(text: Option<&String>) -> Value {
     text.map_or(Value::Null, |text| text.as_str().into())
+}
+
+fn is_uuid(expected: &Value, actual: &Value, seen: &Evidence) -> Result<(), Failure> {
+    is(expected, same(&"<uuid>".into(), actual, seen).is_ok())
 }
 
 fn is(expected: &Value, actual: bool) -> Result<(), Failure> {

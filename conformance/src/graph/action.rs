@@ -293,7 +293,8 @@ impl ActingNode {
         let graph = self.stage.graph.get().and_then(Weak::upgrade);
         let graph = graph.ok_or_else(|| NodeError::new("the graph is gone"))?;
         let identity = current().ok_or_else(|| NodeError::new("a node runs inside of an invocation"))?;
-        let summary = graph.drain_events_for(&*self.stage.clock, &identity.invocation_id, drain.timeout).await;
+        let draining = graph.drain_events_for(&*self.stage.clock, &identity.invocation_id, drain.timeout);
+        let summary = self.stage.ledger.drained(drain.timeout, draining).await;
         let observer = drain.observer.clone();
         self.stage.ledger.write(|pages| {
             let told = pages.delivered.iter().filter(|delivered| Some(&delivered.observer) == observer.as_ref());

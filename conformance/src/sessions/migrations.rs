@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::directives::Directives;
+use crate::ledger::Ledger;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Migration {
@@ -43,15 +44,17 @@ impl Migration {
         (&self.from, &self.to)
     }
 
-    /// What it does to a state.
-    pub(crate) fn apply(&self, state: Map) -> Result<Map, String> {
-        self.effect.apply(state)
+    /// What it does to a state; that it ran is noted in `ledger`.
+    pub(crate) fn noted_in(&self, ledger: &Arc<Ledger>) -> Migrate {
+        let (own, ledger) = (self.clone(), ledger.clone());
+        Arc::new(move |state| {
+            ledger.write(|pages| pages.migrations.push(format!("{}->{}", own.from, own.to)));
+            own.effect.apply(state)
+        })
     }
 
-    pub(super) fn register(&self, policy: SessionPolicy) -> Result<SessionPolicy, EngineError> {
-        let effect = self.effect.clone();
-        let migrate: Migrate = Arc::new(move |state| effect.apply(state));
-        policy.migration(&self.from, &self.to, migrate)
+    pub(super) fn register(&self, policy: SessionPolicy, ledger: &Arc<Ledger>) -> Result<SessionPolicy, EngineError> {
+        policy.migration(&self.from, &self.to, self.noted_in(ledger))
     }
 }
 
