@@ -102,7 +102,9 @@ impl Chronicle {
                 let state = (!conversation).then_some(state);
                 end(&mut ledger, &mut task, Ending::Completed { said, state })
             }
-            Some(InvocationWrite::Fail { failure, .. }) => end(&mut ledger, &mut task, Ending::Failed(failure)),
+            Some(InvocationWrite::Fail { failure, .. } | InvocationWrite::PutAside { failure, .. }) => {
+                end(&mut ledger, &mut task, Ending::Failed(failure))
+            }
             Some(InvocationWrite::Cancel { cancellation, .. }) => {
                 end(&mut ledger, &mut task, Ending::Canceled { reason: cancellation.reason.as_deref() })
             }
@@ -118,6 +120,8 @@ impl Chronicle {
                 | InvocationWrite::Deliver { .. }
                 | InvocationWrite::Release { .. }
                 | InvocationWrite::Hold { .. }
+                | InvocationWrite::Keep { .. }
+                | InvocationWrite::Retry { .. }
                 | InvocationWrite::Advance { .. }
                 | InvocationWrite::Answer { .. }
                 | InvocationWrite::Forestall { .. }
@@ -169,6 +173,7 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         InvocationWrite::Suspend { paused, .. }
         | InvocationWrite::Complete { paused, .. }
         | InvocationWrite::Fail { paused, .. }
+        | InvocationWrite::PutAside { paused, .. }
         | InvocationWrite::Cancel { paused, .. } => task_called(&paused.invocation_id),
         InvocationWrite::Release { invocation_id, .. } => task_called(invocation_id),
         InvocationWrite::Accept { .. }
@@ -177,6 +182,8 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         | InvocationWrite::Answer { .. }
         | InvocationWrite::Forestall { .. }
         | InvocationWrite::Hold { .. }
+        | InvocationWrite::Keep { .. }
+        | InvocationWrite::Retry { .. }
         | InvocationWrite::Unstored { .. } => None,
     }
 }

@@ -183,6 +183,10 @@ impl StateStore for DynamoDbStateStore {
         self.glance_at(ids).await
     }
 
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        self.query_aside().await
+    }
+
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         self.query_dead_claims(now).await
     }

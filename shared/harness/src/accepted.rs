@@ -91,7 +91,7 @@ impl Harness {
         let transmission = Transmission { time_left, ..Transmission::callback(id.clone(), None, Map::new()) };
         let budget = self.budget(&transmission);
         let request = self.takeover_of(id, None, budget);
-        let record = match self.engine().claim(&request).await {
+        let record = match self.claim(&request).await {
             Ok(ClaimOutcome::Granted(record)) => record,
             Ok(
                 ClaimOutcome::Missing

@@ -63,6 +63,7 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::SuspensionPersistenceFailed
         | C::SuspensionInUnsupportedContext
         | C::SuspensionTimedOut
+        | C::AttemptsExhausted
         | C::LimitExceeded => SessionTerminating,
         C::NodeException
         | C::ParallelBranchesBranchFailed

@@ -56,6 +56,8 @@ pub struct HarnessConfig {
     pub early_signals: Option<Duration>,
     /// The largest payload of a signal, in bytes of JSON.
     pub signal_payload: usize,
+    /// How many workers may die of an invocation, without it getting any further, before it is put aside.
+    pub most_attempts: u32,
     /// How rules for events are kept.
     pub rules: RulePolicy,
     /// Opens a span around each turn; without it the invocation spans are roots.
@@ -76,6 +78,7 @@ impl HarnessConfig {
             session_line: limits::SESSION_LINE,
             early_signals: Some(limits::EARLY_SIGNALS),
             signal_payload: limits::SIGNAL_PAYLOAD,
+            most_attempts: limits::ATTEMPTS,
             rules: RulePolicy::default(),
             turn_tracer: None,
         }

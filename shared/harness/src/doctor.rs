@@ -11,6 +11,7 @@ use dormouse_ports::{
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use crate::aside::is_aside;
 use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
 use crate::sweep::since;
@@ -30,6 +31,8 @@ pub enum Finding {
     Completed,
     /// It ended with an error.
     Failed,
+    /// Every worker that took it up died: it is put aside.
+    PutAside,
     /// It was canceled.
     Canceled,
     /// It sleeps, and everything that would wake it is in place.
@@ -94,6 +97,7 @@ impl Finding {
             | Self::SessionLeased
             | Self::GraphChanged => false,
             Self::ClaimExpired
+            | Self::PutAside
             | Self::ClaimStuck
             | Self::Overdue
             | Self::Unregistered
@@ -122,6 +126,7 @@ impl Finding {
             Self::RuleMissing => Some("make or enable the rule"),
             Self::Completed
             | Self::Failed
+            | Self::PutAside
             | Self::Canceled
             | Self::Waiting
             | Self::ClaimHeld
@@ -199,7 +204,8 @@ impl Harness {
             InvocationStatus::Completed { .. } => remarks.push(remark(Finding::Completed, "it completed".to_owned())),
             InvocationStatus::Errored(failure) => {
                 let sentence = format!("it ended with `{}`: {}", failure.category, failure.message);
-                remarks.push(remark(Finding::Failed, sentence));
+                let finding = if is_aside(&record) { Finding::PutAside } else { Finding::Failed };
+                remarks.push(remark(finding, sentence));
             }
             InvocationStatus::Canceled(cancellation) => {
                 remarks.push(remark(Finding::Canceled, cancellation.message()));
@@ -406,6 +412,7 @@ impl Harness {
             Finding::RuleMissing => self.make_rule_now(paused).await.map(Some),
             Finding::Completed
             | Finding::Failed
+            | Finding::PutAside
             | Finding::Canceled
             | Finding::Waiting
             | Finding::ClaimHeld

@@ -15,6 +15,7 @@
 mod accepted;
 mod admission;
 mod answer;
+mod aside;
 mod bucket;
 mod cancel;
 pub mod chat;

@@ -85,7 +85,7 @@ impl Harness {
                 payload: Some(bid.payload.clone()),
                 answered: bid.answered,
             };
-            match self.engine().claim(&request).await.map_err(store_failed)? {
+            match self.claim(&request).await.map_err(store_failed)? {
                 ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
                     // It had not begun; the signal is for a pause that it may come to.
                     self.begin(record, delivery.budget, Patience::Waits).await.map_err(|error| error.of(&id))?;
@@ -137,8 +137,9 @@ impl Harness {
             Ok(graph) => graph.clone(),
             Err(error) => {
                 // What was acknowledged stays with the claim.
-                if accepted == Accepted::Now {
-                    self.give_back(&record).await;
+                match accepted {
+                    Accepted::Now => self.give_back(&record).await,
+                    Accepted::Before => self.leave(&record).await,
                 }
                 return Err(error);
             }
@@ -219,6 +220,19 @@ impl Harness {
         }
     }
 
+    /// Leaves a claim to a worker that may do more: that nobody died of it is written down.
+    async fn leave(&self, record: &InvocationRecord) {
+        let InvocationStatus::Resuming(claim) = &record.status else { return };
+        let write = InvocationWrite::Keep {
+            invocation_id: record.paused.invocation_id.clone(),
+            generation: record.paused.generation,
+            owner: claim.owner.clone(),
+        };
+        if let Err(error) = self.commit(write).await {
+            tracing::warn!(%error, "a claim that was left counts as an attempt");
+        }
+    }
+
     /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
     /// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
     pub(crate) async fn take_over(
@@ -228,7 +242,7 @@ impl Harness {
     ) -> Result<Option<TurnOutcome>, TurnError> {
         let budget = self.budget(&Transmission::default());
         let request = self.takeover_of(id, generation, budget);
-        match self.engine().claim(&request).await.map_err(store_failed)? {
+        match self.claim(&request).await.map_err(store_failed)? {
             ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
                 self.begin(record, budget, Patience::ComesAgain).await.map(Some)
             }

@@ -65,6 +65,8 @@ pub struct Limits {
     pub early_signals: Option<Duration>,
     /// How rules for events are kept.
     pub rules: RulePolicy,
+    /// How many workers may die of an invocation before it is put aside.
+    pub attempts: u32,
     /// The longest wait after a turn, for observers and for the collector of spans together.
     pub drain: Duration,
 }
@@ -78,6 +80,7 @@ impl Default for Limits {
             turn: Duration::from_secs(25),
             early_signals: Some(limits::EARLY_SIGNALS),
             rules: RulePolicy::default(),
+            attempts: limits::ATTEMPTS,
             drain: Duration::from_secs(2),
         }
     }
@@ -117,6 +120,7 @@ impl App {
                 early_signals: limits.early_signals,
                 signal_payload: limits.signal_payload,
                 rules: limits.rules,
+                most_attempts: limits.attempts,
                 turn_tracer: turn_tracer(),
                 ..HarnessConfig::new(mode)
             };

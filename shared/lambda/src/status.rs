@@ -99,6 +99,7 @@ fn lasting(category: &Category, otherwise: u16) -> u16 {
         | C::SuspensionPinned
         | C::TurnDeadlineExceeded
         | C::OutcomeUnknown
+        | C::AttemptsExhausted
         | C::LimitExceeded
         | C::Application(_) => otherwise,
     }

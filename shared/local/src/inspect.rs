@@ -6,6 +6,7 @@ mod ask;
 mod cancel;
 mod migrate;
 mod print;
+mod retry;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -100,6 +101,12 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
         Ask::Cancel(ask) => {
             let opened = ask.target.open(Purpose::Change, 100).await?;
             let ended = cancel::cancel(&opened, ask.id.into(), ask.reason, (ask.ahead, ask.json)).await;
+            opened.close().await?;
+            ended
+        }
+        Ask::Retry(ask) => {
+            let opened = ask.target.open(Purpose::Change, 100).await?;
+            let ended = retry::retry(&opened, &ask.id.into(), ask.json).await;
             opened.close().await?;
             ended
         }
@@ -227,7 +234,7 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
     }
 }
 
-/// Everything that sleeps; prints only what is wrong, and the signals for which nobody waits.
+/// Everything that sleeps or was put aside; prints only what is wrong, and the signals for which nobody waits.
 async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending, InspectError> {
     let (store, printer) = (opened.store(), Printer::new(json));
     let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
@@ -249,6 +256,14 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
         cursor = page.next;
         if cursor.is_none() {
             break;
+        }
+    }
+    for id in opened.harness.aside().await? {
+        examined += 1;
+        match opened.harness.diagnose(&id, &opened.see_rules().await).await {
+            Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
+            Ok(_) => {}
+            Err(error) => reports.push(unreadable(&id, &error)),
         }
     }
     let mut parked = opened.harness.parked_signals().await?;

@@ -165,6 +165,8 @@ categories! {
     SuspensionTimedOut = "suspension_timed_out",
     /// The pause is left to workers with a graph of the shape that wrote it.
     SuspensionPinned = "suspension_pinned",
+    /// Every worker that took the invocation up died of it: it was put aside whole.
+    AttemptsExhausted = "attempts_exhausted",
     /// Somebody ended the invocation.
     InvocationCanceled = "invocation_canceled",
     /// The graph is not registered here.

@@ -243,13 +243,17 @@ pub struct Claim {
     pub until: Timestamp,
     /// The payload of the first delivery: it stands, even if its worker dies.
     pub payload: Map,
+    /// How many workers have claimed the invocation since it last got further, this one included, without those that
+    /// gave the claim back or left it whole: all before this one died.
+    #[serde(default)]
+    pub attempts: u32,
 }
 
 impl Claim {
     /// A claim that nobody has: `payload` is accepted, and whoever comes first takes the claim over. Its time is over by
     /// every clock.
     pub fn unowned(payload: Map) -> Self {
-        Self { owner: Owner::from(""), until: Timestamp::UNIX_EPOCH, payload }
+        Self { owner: Owner::from(""), until: Timestamp::UNIX_EPOCH, payload, attempts: 0 }
     }
 
     /// Whether it was written by [`unowned`](Self::unowned): no worker has had it.

@@ -54,6 +54,7 @@ layer! {
     list_pending(due_by: Option<Timestamp>, cursor: Option<&str>) -> Result<Page<PendingRow>, StoreError>;
     glance(ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
     dead_claims(now: Timestamp) -> Result<Vec<InvocationId>, StoreError>;
+    put_aside() -> Result<Vec<InvocationId>, StoreError>;
     pending_row(paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError>;
     list_parked(cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
     sweep_position(lane: &str) -> Result<Option<String>, StoreError>;

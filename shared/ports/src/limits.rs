@@ -20,6 +20,7 @@
 //! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with what is left to do | `Engine::limited` |
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
+//! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-lambda` |
 //! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RulePolicy::most` of `dormouse-harness`; rules that nobody has needed for an hour go |
 
 use std::time::Duration;
@@ -30,6 +31,9 @@ use jiff::Timestamp;
 pub const BODY: usize = 1024 * 1024;
 /// The largest payload of a signal, in bytes of JSON. EventBridge and the scheduler carry no more.
 pub const SIGNAL_PAYLOAD: usize = 256 * 1024;
+/// How many workers may die of one invocation, without it getting any further. Machines that fail for reasons of their own
+/// rarely hit the same invocation as often.
+pub const ATTEMPTS: u32 = 8;
 /// How long a signal is kept for a wait that has not begun.
 pub const EARLY_SIGNALS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The largest state, in bytes as it is stored.

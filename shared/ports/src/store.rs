@@ -115,6 +115,13 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError>;
 
+    /// The invocations that were [put aside](InvocationWrite::PutAside) and not tried again since, the oldest first; at
+    /// most a page of each shard. One that was put aside a moment ago may be missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError>;
+
     /// The row of `paused` in the index of what sleeps, if it is there.
     ///
     /// # Errors
@@ -470,6 +477,32 @@ pub enum InvocationWrite {
         /// Who claimed it.
         owner: Owner,
     },
+    /// The claim stays as it is, with its payload, for whoever takes it over when its time is over. Its worker lives: the
+    /// attempt does not count.
+    Keep {
+        /// Whom.
+        invocation_id: InvocationId,
+        /// In which of its pauses.
+        generation: u64,
+        /// Who claimed it.
+        owner: Owner,
+    },
+    /// It ends with an error, and is put aside whole: its pause, its signals and the payload that counts stay. Its pending
+    /// row goes away, and it is [listed](StateStore::put_aside).
+    PutAside {
+        /// The pause that the claim was for.
+        paused: Box<PausedInvocation>,
+        /// Who claimed it.
+        owner: Owner,
+        /// What happened.
+        failure: FailureRecord,
+    },
+    /// It was put aside, and goes on as soon as somebody takes the claim over, with the payload that counted; attempts
+    /// are counted from the beginning.
+    Retry {
+        /// The pause that was put aside.
+        paused: Box<PausedInvocation>,
+    },
     /// It stays as it is: only the condition that the claim is still the worker's. What else the commit writes is true as
     /// long as it is.
     Hold {
@@ -492,8 +525,11 @@ impl InvocationWrite {
             | Self::Fail { paused, .. }
             | Self::Advance { paused, .. }
             | Self::Answer { paused, .. }
+            | Self::PutAside { paused, .. }
+            | Self::Retry { paused }
             | Self::Cancel { paused, .. } => &paused.invocation_id,
             Self::Release { invocation_id, .. }
+            | Self::Keep { invocation_id, .. }
             | Self::Hold { invocation_id, .. }
             | Self::Deliver { invocation_id, .. }
             | Self::Forestall { invocation_id, .. }

@@ -4,6 +4,7 @@
 //! Give the store small pages, or the checks of paging prove nothing.
 
 mod accept;
+mod attempts;
 mod cancel;
 mod checkpoint;
 mod claim;
@@ -143,6 +144,13 @@ checks! {
         a_forestalled_invocation_can_neither_sleep_nor_end,
         what_is_stored_is_not_forestalled,
         an_unstored_end_leaves_nothing_but_its_session,
+    ],
+    attempts: [
+        claims_are_counted_until_it_gets_further,
+        an_attempt_that_is_given_back_or_left_does_not_count,
+        what_is_put_aside_stays_whole,
+        only_what_was_put_aside_is_tried_again,
+        what_had_not_begun_is_put_aside_as_well,
     ],
     accept: [
         what_is_accepted_waits_for_whoever_comes_first,

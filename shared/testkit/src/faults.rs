@@ -159,6 +159,10 @@ impl StateStore for FaultyStore {
         self.meet(self.inner.glance(ids)).await
     }
 
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        self.meet(self.inner.put_aside()).await
+    }
+
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         self.meet(self.inner.dead_claims(now)).await
     }

@@ -88,10 +88,11 @@ impl StateStore for MemoryStore {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let mut tables = lock(&self.tables);
+        let tables = &mut *tables;
         let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
             return Ok(ClaimOutcome::Missing);
         };
-        Ok(claim(record, request))
+        Ok(claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request))
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
@@ -130,6 +131,13 @@ impl StateStore for MemoryStore {
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         Ok(upkeep::dead_claims(&lock(&self.tables), now, self.page_size))
+    }
+
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        let tables = lock(&self.tables);
+        let mut aside: Vec<_> = tables.aside.iter().map(|(id, (at, _))| (*at, id.clone())).collect();
+        aside.sort();
+        Ok(aside.into_iter().take(self.page_size).map(|(_, id)| id).collect())
     }
 
     async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
@@ -186,7 +194,7 @@ impl Records for MemoryStore {
     }
 }
 
-fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome {
+fn claim(record: &mut InvocationRecord, attempts: &mut u32, request: &ClaimRequest) -> ClaimOutcome {
     let other_pause = request.generation.is_some_and(|generation| generation != record.paused.generation);
     let payload = match (&record.status, &request.payload) {
         (InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_), _)
@@ -206,6 +214,8 @@ fn claim(record: &mut InvocationRecord, request: &ClaimRequest) -> ClaimOutcome 
         }
         (InvocationStatus::Resuming(claim), _) => return ClaimOutcome::Held { until: claim.until },
     };
-    record.status = InvocationStatus::Resuming(Claim { owner: request.owner.clone(), until: request.until, payload });
+    *attempts += 1;
+    let (owner, until) = (request.owner.clone(), request.until);
+    record.status = InvocationStatus::Resuming(Claim { owner, until, payload, attempts: *attempts });
     ClaimOutcome::Granted(Box::new(record.clone()))
 }

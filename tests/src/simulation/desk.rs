@@ -277,6 +277,11 @@ impl StateStore for Desk {
         self.call("glance", about, effect, |why| Err(unavailable(why))).await
     }
 
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        let effect = |outside: &mut Outside| at_once(outside.store.put_aside());
+        self.call("put_aside", String::new(), effect, |why| Err(unavailable(why))).await
+    }
+
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         let effect = move |outside: &mut Outside| at_once(outside.store.dead_claims(now));
         self.call("dead_claims", String::new(), effect, |why| Err(unavailable(why))).await
@@ -465,6 +470,13 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::Answer { paused, answer } => {
             format!("{}#{} is answered by {}", paused.invocation_id, paused.generation, answer.part)
         }
+        InvocationWrite::Keep { invocation_id, generation, .. } => {
+            format!("{invocation_id}#{generation} leaves its claim to another worker")
+        }
+        InvocationWrite::PutAside { paused, .. } => {
+            format!("{}#{} is put aside", paused.invocation_id, paused.generation)
+        }
+        InvocationWrite::Retry { paused } => format!("{}#{} is tried again", paused.invocation_id, paused.generation),
         InvocationWrite::Release { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} gives its claim back")
         }

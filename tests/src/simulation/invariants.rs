@@ -216,6 +216,8 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
     match write {
         InvocationWrite::Complete { owner, .. }
         | InvocationWrite::Release { owner, .. }
+        | InvocationWrite::Keep { owner, .. }
+        | InvocationWrite::PutAside { owner, .. }
         | InvocationWrite::Hold { owner, .. } => Some(owner),
         InvocationWrite::Fail { owner, .. } => owner.as_ref(),
         InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
@@ -224,6 +226,7 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         | InvocationWrite::Forestall { .. }
         | InvocationWrite::Unstored { .. }
         | InvocationWrite::Accept { .. }
+        | InvocationWrite::Retry { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Answer { .. }
         | InvocationWrite::Advance { .. } => None,

@@ -66,6 +66,8 @@ impl Process {
             spawner: desk.clone(),
             planner: Arc::new(DescriptorWakes),
         };
+        // Processes die of the weather here, not of what they do: nothing is to be put aside.
+        let limits = Limits { turn: TURN, rules: RULES, attempts: u32::MAX, ..Limits::default() };
         let app = App::new(Parts {
             engine: Engine::new(ports),
             graphs,
@@ -74,7 +76,7 @@ impl Process {
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             base_url: None,
-            limits: Limits { turn: TURN, rules: RULES, ..Limits::default() },
+            limits,
             telemetry: None,
         });
         let wire = Wire {

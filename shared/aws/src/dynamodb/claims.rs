@@ -2,7 +2,8 @@
 //!
 //! The index is sparse. A claim puts its item in and the write that ends it takes it out again, so that it holds only
 //! what is being resumed and what a dead worker left; finding the dead costs the same however many sleep. Each claim
-//! costs two write units more, one for the way in and one for the way out, and no request.
+//! costs two write units more, one for the way in and one for the way out, and no request. What was put aside is in lanes
+//! of its own.
 
 use dormouse_ports::{InvocationId, StoreError, limits};
 use futures::future::try_join_all;
@@ -18,7 +19,8 @@ impl DynamoDbStateStore {
     /// too long behind what is being resumed. The index follows the table within moments: what it has not heard of yet
     /// is found by the next sweep.
     pub(super) async fn query_dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
-        let shards = (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(shard)));
+        let shards =
+            (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::claim_lane(shard))));
         let mut dead = Vec::new();
         for item in try_join_all(shards).await?.iter().flatten() {
             if limits::out_of_time(time(item, CLAIM_UNTIL)?, now) {
@@ -28,10 +30,22 @@ impl DynamoDbStateStore {
         Ok(dead)
     }
 
-    async fn query_lane(&self, shard: u8) -> Result<Vec<Item>, Fault> {
+    /// What was put aside, among the first of each shard, the oldest first.
+    pub(super) async fn query_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        let shards =
+            (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::aside_lane(shard))));
+        let mut aside = Vec::new();
+        for item in try_join_all(shards).await?.iter().flatten() {
+            aside.push((time(item, CLAIM_UNTIL)?, claimed_id(item)?));
+        }
+        aside.sort();
+        Ok(aside.into_iter().map(|(_, id)| id).collect())
+    }
+
+    async fn query_lane(&self, lane: String) -> Result<Vec<Item>, Fault> {
         let request = self.client.query().table_name(&self.table).index_name(CLAIMS_INDEX);
         let request = request.key_condition_expression("claim_lane = :lane");
-        let request = request.expression_attribute_values(":lane", text_value(keys::claim_lane(shard)));
+        let request = request.expression_attribute_values(":lane", text_value(lane));
         let answer = request.limit(self.config.page_size).send().await;
         let answer = answer.map_err(|error| fault("Query", &self.table, &error))?;
         Ok(answer.items.unwrap_or_default())

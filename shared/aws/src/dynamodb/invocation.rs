@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use super::DynamoDbStateStore;
 use super::blobs::Origin;
 use super::encode::{Encoder, home_of, outermost};
-use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
+use super::item::{Item, count, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    ANSWERED, ANSWERS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE, FINAL_STATE,
-    GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL, WAKE, claim_lane_of,
+    ANSWERED, ANSWERS, ATTEMPTS, CANCELLATION, CLAIM_LANE, CLAIM_OWNER, CLAIM_PAYLOAD, CLAIM_UNTIL, FAILURE,
+    FINAL_STATE, GENERATION, Key, PAUSE, PAUSE_STATE, PHASE, TTL, WAKE, aside_lane_of, claim_lane_of,
 };
 use super::segments;
 use super::write::{Write, Written};
@@ -103,6 +103,7 @@ impl DynamoDbStateStore {
                 owner: Owner::from(text(item, CLAIM_OWNER)?),
                 until: time(item, CLAIM_UNTIL)?,
                 payload: self.body(item, CLAIM_PAYLOAD).await?,
+                attempts: count(item, ATTEMPTS)?,
             })),
             COMPLETED => Ok(InvocationStatus::Completed { state: self.body(item, FINAL_STATE).await? }),
             ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
@@ -130,14 +131,15 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
     let claim = match payload {
         Some(payload) => {
             let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane, \
-                          claim_payload = if_not_exists(claim_payload, :payload)";
+                          claim_payload = if_not_exists(claim_payload, :payload) ADD attempts :one";
             let (knows_all, answered) = known_answers(request.answered);
             let condition = format!("(phase = :suspended AND {knows_all}) OR (phase = :resuming AND {OUT_OF_TIME})");
             let claim = Write::update(&key, change).when(&condition).with(":suspended", text_value(SUSPENDED));
             answered.into_iter().fold(claim, |claim, (name, value)| claim.with(name, value)).with(":payload", payload)
         }
         None => {
-            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane";
+            let change = "SET phase = :resuming, claim_owner = :owner, claim_until = :until, claim_lane = :lane \
+                          ADD attempts :one";
             Write::update(&key, change).when(&format!("phase = :resuming AND {OUT_OF_TIME}"))
         }
     };
@@ -146,6 +148,7 @@ fn claim_write(request: &ClaimRequest, payload: Option<AttributeValue>) -> Write
         .with(":owner", text_value(request.owner.as_str()))
         .with(":until", time_value(request.until))
         .with(":lane", text_value(claim_lane_of(&request.invocation_id)))
+        .with(":one", number_value(1))
         .with(":now", time_value(request.now))
         .with(":past", time_value(request.past.unwrap_or(request.now)));
     match request.generation {
@@ -179,6 +182,7 @@ pub(super) fn suspend_write(
         item.insert(PHASE.to_owned(), text_value(RESUMING));
         set_claim(encoder, &mut item, claim)?;
         item.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(&paused.invocation_id)));
+        item.insert(ATTEMPTS.to_owned(), number_value(claim.attempts.into()));
     }
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match from {
@@ -350,15 +354,67 @@ pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, c
     let key = Key::invocation(id);
     let update = if generation == 0 {
         let nobody = Claim::unowned(Map::new());
-        Write::update(&key, "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit REMOVE claim_lane")
+        let change = "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit REMOVE claim_lane \
+                      ADD attempts :back";
+        Write::update(&key, change)
             .with(":nobody", text_value(nobody.owner.as_str()))
             .with(":over", time_value(nobody.until))
     } else {
         let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_lane, \
-                      claim_payload";
+                      claim_payload ADD attempts :back";
         Write::update(&key, change).with(":suspended", text_value(SUSPENDED))
     };
-    claimed(update.with(":commit", commit_id), owner, generation)
+    claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
+}
+
+/// Leaves a claim to whoever takes it over.
+pub(super) fn keep_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
+    let update = Write::update(&Key::invocation(id), "SET commit_id = :commit ADD attempts :back");
+    claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
+}
+
+/// What the attempt of a worker that lives adds to those that count.
+fn one_back() -> AttributeValue {
+    AttributeValue::N("-1".to_owned())
+}
+
+/// Ends an invocation that is claimed, and leaves the rest of it as it is.
+pub(super) fn put_aside_write(
+    encoder: &mut Encoder<'_>,
+    (paused, owner): (&PausedInvocation, &Owner),
+    failure: &FailureRecord,
+    commit_id: AttributeValue,
+    now: Timestamp,
+) -> Result<Write, StoreError> {
+    let change = "SET phase = :errored, failure = :failure, claim_lane = :lane, claim_until = :aside, commit_id = :commit \
+                  REMOVE claim_owner";
+    let update = Write::update(&Key::invocation(&paused.invocation_id), change)
+        .with(":errored", text_value(ERRORED))
+        .with(":failure", encoder.body("the failure", failure)?)
+        .with(":lane", text_value(aside_lane_of(&paused.invocation_id)))
+        .with(":aside", time_value(now))
+        .with(":commit", commit_id);
+    Ok(claimed(update, owner, paused.generation))
+}
+
+/// Leaves what was put aside to whoever takes its claim over. What has not begun is due, and needs no place in the index.
+pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue) -> Write {
+    let (id, nobody) = (&paused.invocation_id, Claim::unowned(Map::new()));
+    let lane = "SET phase = :resuming, claim_owner = :nobody, claim_until = :over, commit_id = :commit";
+    let update = match paused.generation {
+        0 => Write::update(&Key::invocation(id), format!("{lane} REMOVE failure, attempts, claim_lane")),
+        _ => Write::update(&Key::invocation(id), format!("{lane}, claim_lane = :lane REMOVE failure, attempts"))
+            .with(":lane", text_value(claim_lane_of(id))),
+    };
+    update
+        .when("phase = :errored AND generation = :generation AND claim_lane = :aside")
+        .with(":resuming", text_value(RESUMING))
+        .with(":errored", text_value(ERRORED))
+        .with(":nobody", text_value(nobody.owner.as_str()))
+        .with(":over", time_value(nobody.until))
+        .with(":generation", number_value(paused.generation))
+        .with(":aside", text_value(aside_lane_of(id)))
+        .with(":commit", commit_id)
 }
 
 fn claimed(write: Write, owner: &Owner, generation: u64) -> Write {

@@ -45,6 +45,13 @@ pub(super) fn optional_number(item: &Item, name: &str) -> Result<Option<u64>, St
     parsed.map(Some).ok_or_else(|| unreadable(name))
 }
 
+/// How many there are; none where nobody has counted, or only back.
+pub(super) fn count(item: &Item, name: &str) -> Result<u32, StoreError> {
+    let Some(value) = item.get(name) else { return Ok(0) };
+    let parsed: Option<i64> = value.as_n().ok().and_then(|digits| digits.parse().ok());
+    parsed.map(|count| u32::try_from(count.max(0)).unwrap_or(u32::MAX)).ok_or_else(|| unreadable(name))
+}
+
 pub(super) fn time(item: &Item, name: &str) -> Result<Timestamp, StoreError> {
     optional_time(item, name)?.ok_or_else(|| unreadable(name))
 }

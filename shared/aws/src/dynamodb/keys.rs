@@ -30,6 +30,7 @@ pub(super) const ANSWERED: &str = "answered";
 pub(super) const CLAIM_OWNER: &str = "claim_owner";
 pub(super) const CLAIM_UNTIL: &str = "claim_until";
 pub(super) const CLAIM_LANE: &str = "claim_lane";
+pub(super) const ATTEMPTS: &str = "attempts";
 pub(super) const CLAIM_PAYLOAD: &str = "claim_payload";
 pub(super) const FINAL_STATE: &str = "final_state";
 pub(super) const FAILURE: &str = "failure";
@@ -310,6 +311,16 @@ pub(super) fn claim_lane(shard: u8) -> String {
 /// The partition key of the claim of `id` in the index of claims.
 pub(super) fn claim_lane_of(id: &InvocationId) -> String {
     claim_lane(shard_of(id.as_str()))
+}
+
+/// The partition key, in the index of claims, of a shard of what was put aside; sorted by when that was.
+pub(super) fn aside_lane(shard: u8) -> String {
+    format!("ASIDE#{shard:02}")
+}
+
+/// The partition key of what was put aside of `id`.
+pub(super) fn aside_lane_of(id: &InvocationId) -> String {
+    aside_lane(shard_of(id.as_str()))
 }
 
 /// Sorts behind every row that falls due at or before `limit` and before every later one.

@@ -146,6 +146,19 @@ impl<'a> Plan<'a> {
                 let change = invocation::release_write(invocation_id, *generation, owner, id);
                 self.change_invocation(invocation_id, change);
             }
+            InvocationWrite::Keep { invocation_id, generation, owner } => {
+                let change = invocation::keep_write(invocation_id, *generation, owner, id);
+                self.change_invocation(invocation_id, change);
+            }
+            InvocationWrite::PutAside { paused, owner, failure } => {
+                let change = invocation::put_aside_write(encoder, (paused, owner), failure, id, commit.now)?;
+                self.change_invocation(&paused.invocation_id, change);
+                self.parts.push((Part::Unconditional, pending::row_removal(paused)));
+            }
+            InvocationWrite::Retry { paused } => {
+                self.change_invocation(&paused.invocation_id, invocation::retry_write(paused, id));
+                self.parts.push((Part::Unconditional, pending::row_write(paused)));
+            }
         }
         Ok(())
     }

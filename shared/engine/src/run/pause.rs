@@ -192,7 +192,7 @@ fn claim_at_birth(engine: &Engine, terms: Option<&LeaseTerms>, payload: Map) -> 
         Some(terms) => (terms.owner.clone(), terms.duration),
         None => (engine.ports().ids.fresh().into(), DEFAULT_CLAIM),
     };
-    Claim { owner, until: engine.ports().clock.now() + duration, payload }
+    Claim { owner, until: engine.ports().clock.now() + duration, payload, attempts: 1 }
 }
 
 fn failed(error: CommitError) -> EngineError {

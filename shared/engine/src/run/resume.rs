@@ -37,6 +37,7 @@ pub(super) async fn claimed(
             if *error.category() == Category::SuspensionPinned
                 && (call.after_error)(&error) == AfterError::KeepClaim =>
         {
+            let _ = end_claim(engine, &paused, keep(&paused, &claim)).await;
             return Err(error);
         }
         Err(error) => {
@@ -232,7 +233,7 @@ pub(super) async fn end_badly(
     after: AfterError,
 ) -> EngineError {
     let (write, lasting) = match after {
-        AfterError::KeepClaim => return error,
+        AfterError::KeepClaim => (keep(paused, claim), false),
         AfterError::GiveBack => (release(paused, claim), false),
         AfterError::End => {
             let (category, message) = (error.derived_category().clone(), error.message().to_owned());
@@ -244,6 +245,15 @@ pub(super) async fn end_badly(
     match end_claim(engine, paused, write).await {
         Ok(()) => error,
         Err(refused) => run.watch.explain(refused, |_| if lasting { error.transient_if(true) } else { error }).await,
+    }
+}
+
+/// The claim stays for whoever takes it over; that its worker lives is written down.
+fn keep(paused: &PausedInvocation, claim: &Claim) -> InvocationWrite {
+    InvocationWrite::Keep {
+        invocation_id: paused.invocation_id.clone(),
+        generation: paused.generation,
+        owner: claim.owner.clone(),
     }
 }
 

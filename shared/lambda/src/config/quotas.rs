@@ -17,6 +17,7 @@ use crate::Limits;
 /// | `DORMOUSE_LIMIT_STATE` | bytes of JSON of a state that is written | 64 MiB |
 /// | `DORMOUSE_LIMIT_PAUSES` | pauses of one invocation | 1,000,000 |
 /// | `DORMOUSE_LIMIT_SELF_WAKES` | pauses in a row that wake by themselves at once | 10,000 |
+/// | `DORMOUSE_LIMIT_ATTEMPTS` | workers in a row that may die of one invocation before it is put aside | 1,000 |
 /// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's own quota is 300 unless it was raised |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas {
@@ -55,6 +56,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 most: self.number("DORMOUSE_LIMIT_PATTERN_RULES", usual.rules.most, 1..=2_000),
                 ..usual.rules
             },
+            attempts: self.number("DORMOUSE_LIMIT_ATTEMPTS", usual.attempts, 1..=1_000),
             ..usual
         };
         let invocation = InvocationLimits {

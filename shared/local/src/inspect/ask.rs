@@ -33,6 +33,14 @@ pub(crate) enum Ask {
         JSON: {\"status\": \"canceled\", \"invocation_id\", \"reason\", \"at\", \"repeated\"}\n\
         Exit code 1: it has ended before; 4: there is no such invocation.")]
     Cancel(Cancel),
+    /// Let an invocation go on that was put aside because its workers died of it.
+    ///
+    /// It goes on with what it was to go on with; attempts are counted from the beginning. To the clients of a task it has
+    /// failed, and stays so.
+    #[command(after_help = "Example:\n  dormouse retry 0b5f1f9e\n\n\
+        JSON: {\"status\": \"accepted\", \"invocation_id\"}\nExit code 1: it is not put aside; 4: there is no such \
+        invocation.")]
+    Retry(Retry),
     /// Report what would become of all that sleeps if it were resumed by the graphs of this version.
     ///
     /// Nothing is rewritten in bulk: each pause is migrated when it is resumed. The report runs those migrations and
@@ -142,6 +150,17 @@ pub(crate) struct Cancel {
     /// Also when nothing is stored of it yet: it can then neither sleep nor, with an id of its caller's, complete.
     #[arg(long)]
     pub(crate) ahead: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Retry {
+    /// Which invocation.
+    pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,7 +11,7 @@ pub(super) async fn a_claim_grants_and_loads_everything(store: Store) {
     let request = claim_of("i1", "worker", at(0));
     let record = granted(store.claim(&request).await.expect("the store answers"));
     let payload = request.payload.expect("a payload");
-    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload };
+    let claim = Claim { owner: Owner::from("worker"), until: request.until, payload, attempts: 1 };
     assert_eq!(record.status, InvocationStatus::Resuming(claim));
     assert_same(&record.paused.state, &paused.state);
     assert_same(&record.paused.parent_states[0], &paused.parent_states[0]);
@@ -47,7 +47,7 @@ pub(super) async fn an_expired_claim_is_taken_over_with_the_first_payload(store:
     let second = claim_of("i1", "second", at(60));
     let record = granted(store.claim(&second).await.expect("the store answers"));
     let payload = first.payload.expect("a payload");
-    let claim = Claim { owner: Owner::from("second"), until: second.until, payload };
+    let claim = Claim { owner: Owner::from("second"), until: second.until, payload, attempts: 2 };
     assert_eq!(record.status, InvocationStatus::Resuming(claim));
 }
 

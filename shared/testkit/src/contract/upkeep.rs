@@ -38,7 +38,7 @@ pub(super) async fn only_claims_that_are_out_of_time_are_dead(store: Store) {
         let paused = pause(id, 1, id);
         match id {
             "early" => {
-                let claim = Some(Claim { owner: "worker".into(), until: at(60), payload: Map::new() });
+                let claim = Some(Claim { owner: "worker".into(), until: at(60), payload: Map::new(), attempts: 1 });
                 let (paused, from) = (Box::new(paused), SuspendFrom::Fresh);
                 let write = InvocationWrite::Suspend { paused, from, claim, early: Vec::new() };
                 store.commit(&commit("early", None, Some(write))).await.expect("it sleeps, claimed");

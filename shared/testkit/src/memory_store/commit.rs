@@ -55,7 +55,12 @@ impl Tables {
                 self.check_pause(invocation_id, *generation, None)?;
                 self.check_answered(invocation_id, *answered)
             }
+            InvocationWrite::PutAside { paused, owner, .. } => {
+                self.check_pause(&paused.invocation_id, paused.generation, Some(owner))
+            }
+            InvocationWrite::Retry { paused } => self.check_aside(paused),
             InvocationWrite::Release { invocation_id, generation, owner }
+            | InvocationWrite::Keep { invocation_id, generation, owner }
             | InvocationWrite::Hold { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
             }
@@ -117,6 +122,13 @@ impl Tables {
         if stored == known { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
+    /// It was put aside in that pause.
+    fn check_aside(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
+        let id = &paused.invocation_id;
+        let same = self.invocations.get(id).is_some_and(|record| record.paused.generation == paused.generation);
+        if same && self.aside.contains_key(id) { Ok(()) } else { Err(CommitError::InvocationConflict) }
+    }
+
     fn apply(&mut self, commit: &Commit) {
         if let Some(write) = &commit.session {
             session::apply(self.sessions.entry(write.session_id.to_string()).or_default(), write, commit.now);
@@ -139,15 +151,49 @@ impl Tables {
             }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Answer { paused, answer }) => self.answer(paused, answer),
+            Some(InvocationWrite::PutAside { paused, failure, .. }) => self.put_aside(paused, failure, commit.now),
+            Some(InvocationWrite::Retry { paused }) => {
+                self.add_row(paused);
+                self.attempts.remove(&paused.invocation_id);
+                let payload = self.aside.remove(&paused.invocation_id).map(|(_, payload)| payload).unwrap_or_default();
+                self.stand(&paused.invocation_id, InvocationStatus::Resuming(Claim::unowned(payload)));
+            }
+            Some(InvocationWrite::Keep { invocation_id, .. }) => {
+                let left = self.survived(invocation_id);
+                if let Some(InvocationStatus::Resuming(claim)) =
+                    self.invocations.get_mut(invocation_id).map(|record| &mut record.status)
+                {
+                    claim.attempts = left;
+                }
+            }
             Some(InvocationWrite::Release { invocation_id, generation: 0, .. }) => {
+                self.survived(invocation_id);
                 self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(Map::new())));
             }
             Some(InvocationWrite::Release { invocation_id, .. }) => {
+                self.survived(invocation_id);
                 self.stand(invocation_id, InvocationStatus::Suspended);
             }
             Some(InvocationWrite::Unstored { .. } | InvocationWrite::Hold { .. }) | None => {}
         }
         self.journal.apply(&commit.journal);
+    }
+
+    /// The pause stays as it is, with the payload that counts.
+    fn put_aside(&mut self, paused: &PausedInvocation, failure: &FailureRecord, now: Timestamp) {
+        self.pending.remove(&pending_key(&PendingRow::of(paused)));
+        let Some(record) = self.invocations.get_mut(&paused.invocation_id) else { return };
+        let before = std::mem::replace(&mut record.status, InvocationStatus::Errored(failure.clone()));
+        if let InvocationStatus::Resuming(claim) = before {
+            self.aside.insert(paused.invocation_id.clone(), (now, claim.payload));
+        }
+    }
+
+    /// The worker of a claim lives: its attempt does not count. How many do is the answer.
+    fn survived(&mut self, id: &InvocationId) -> u32 {
+        let attempts = self.attempts.entry(id.clone()).or_default();
+        *attempts = attempts.saturating_sub(1);
+        *attempts
     }
 
     fn suspend(&mut self, paused: &PausedInvocation, from: &SuspendFrom, claim: Option<Claim>) {
@@ -214,6 +260,14 @@ impl Tables {
     }
 
     fn put(&mut self, paused: PausedInvocation, status: InvocationStatus) {
+        let attempts = match &status {
+            InvocationStatus::Resuming(claim) => claim.attempts,
+            InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => 0,
+        };
+        self.attempts.insert(paused.invocation_id.clone(), attempts);
         self.invocations.insert(paused.invocation_id.clone(), InvocationRecord { status, paused, stored: Vec::new() });
     }
 }

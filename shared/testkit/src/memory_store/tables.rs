@@ -1,8 +1,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use dormouse_ports::{
-    InvocationId, InvocationRecord, ParkedRow, PendingRow, RuleEntry, ShapeId, SignalId, SignalState,
+    InvocationId, InvocationRecord, Map, ParkedRow, PendingRow, RuleEntry, ShapeId, SignalId, SignalState,
 };
+
+use jiff::Timestamp;
 
 use super::journal::JournalTables;
 use super::session::SessionRow;
@@ -13,6 +15,10 @@ pub(super) struct Tables {
     /// By session id.
     pub(super) sessions: BTreeMap<String, SessionRow>,
     pub(super) invocations: BTreeMap<InvocationId, InvocationRecord>,
+    /// How often those were claimed that have not got further since.
+    pub(super) attempts: BTreeMap<InvocationId, u32>,
+    /// When those were put aside that were, and which payload counted.
+    pub(super) aside: BTreeMap<InvocationId, (Timestamp, Map)>,
     pub(super) signals: BTreeMap<SignalId, SignalState>,
     /// By [`pending_key`].
     pub(super) pending: BTreeMap<String, PendingRow>,

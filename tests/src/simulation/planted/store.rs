@@ -148,7 +148,7 @@ impl LyingStore {
         let Some(InvocationWrite::Suspend { paused, claim, early, .. }) = &mut blind.invocation else { return Ok(()) };
         let (owner, until) = (Owner::from("nobody"), commit.now);
         *early = vec![EarlySignal { signal_id: paused.descriptor.signal_id.clone(), payload: signal.payload }];
-        *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new() });
+        *claim = Some(Claim { owner: owner.clone(), until, payload: Map::new(), attempts: 1 });
         let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
         self.inner.commit(&blind).await?;
         let write = InvocationWrite::Release { invocation_id, generation, owner };
@@ -173,13 +173,15 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
     match write {
         InvocationWrite::Complete { paused, owner, .. } => Some((paused.invocation_id.clone(), owner)),
         InvocationWrite::Fail { paused, owner: Some(owner), .. } => Some((paused.invocation_id.clone(), owner)),
-        InvocationWrite::Release { invocation_id, owner, .. } | InvocationWrite::Hold { invocation_id, owner, .. } => {
-            Some((invocation_id.clone(), owner))
-        }
+        InvocationWrite::Release { invocation_id, owner, .. }
+        | InvocationWrite::Keep { invocation_id, owner, .. }
+        | InvocationWrite::Hold { invocation_id, owner, .. } => Some((invocation_id.clone(), owner)),
+        InvocationWrite::PutAside { paused, owner, .. } => Some((paused.invocation_id.clone(), owner)),
         InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
             Some((paused.invocation_id.clone(), owner))
         }
         InvocationWrite::Fail { owner: None, .. }
+        | InvocationWrite::Retry { .. }
         | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }

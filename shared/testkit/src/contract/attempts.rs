@@ -1,0 +1,133 @@
+//! What kills its workers: how often it was claimed without getting further, and how it is put aside.
+
+use dormouse_ports::{
+    Category, Claim, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationStatus, InvocationWrite, Map,
+    PausedInvocation,
+};
+use serde_json::json;
+
+use super::scene::{
+    Store, again, all_pending, assert_same, at, claim_of, commit, granted, invocation, map, pause, settled, sleep,
+};
+
+fn takeover(owner: &str, now: i64) -> ClaimRequest {
+    ClaimRequest { payload: None, ..claim_of("i1", owner, at(now)) }
+}
+
+/// How many attempts the claim counts that `request` is granted.
+async fn attempts(store: &Store, request: &ClaimRequest) -> u32 {
+    match granted(store.claim(request).await.expect("an answer")).status {
+        InvocationStatus::Resuming(claim) => claim.attempts,
+        other => panic!("it is claimed, and not {other:?}"),
+    }
+}
+
+async fn done(store: &Store, id: &str, write: InvocationWrite) {
+    store.commit(&commit(id, None, Some(write))).await.expect("it is written");
+}
+
+fn failure() -> FailureRecord {
+    FailureRecord { category: Category::AttemptsExhausted, message: "it kills its workers".to_owned() }
+}
+
+fn put_aside(paused: &PausedInvocation, owner: &str) -> InvocationWrite {
+    InvocationWrite::PutAside { paused: Box::new(paused.clone()), owner: owner.into(), failure: failure() }
+}
+
+pub(super) async fn claims_are_counted_until_it_gets_further(store: Store) {
+    let first = pause("i1", 1, "s1");
+    sleep(&store, &first).await;
+    assert_eq!(attempts(&store, &claim_of("i1", "a", at(0))).await, 1);
+    assert_eq!(attempts(&store, &takeover("b", 60)).await, 2);
+    assert_eq!(attempts(&store, &takeover("b", 60)).await, 2, "the same claim, asked for again");
+    assert_eq!(attempts(&store, &takeover("c", 120)).await, 3);
+    let second = pause("i1", 2, "s2");
+    done(&store, "further", again(&second, "c", &first)).await;
+    assert_eq!(attempts(&store, &claim_of("i1", "d", at(120))).await, 1, "it got further");
+}
+
+pub(super) async fn an_attempt_that_is_given_back_or_left_does_not_count(store: Store) {
+    sleep(&store, &pause("i1", 1, "s1")).await;
+    assert_eq!(attempts(&store, &claim_of("i1", "a", at(0))).await, 1);
+    assert_eq!(attempts(&store, &takeover("b", 60)).await, 2);
+    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "a".into() };
+    let foreign = store.commit(&commit("foreign", None, Some(keep))).await;
+    assert!(matches!(foreign, Err(CommitError::InvocationConflict)), "{foreign:?}");
+    let keep = InvocationWrite::Keep { invocation_id: "i1".into(), generation: 1, owner: "b".into() };
+    done(&store, "keep", keep).await;
+    let held = store.claim(&takeover("c", 60)).await.expect("an answer");
+    assert_eq!(held, ClaimOutcome::Held { until: at(120) }, "it is still claimed");
+    assert_eq!(attempts(&store, &takeover("c", 120)).await, 2, "the first one died");
+    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner: "c".into() };
+    done(&store, "release", release).await;
+    assert_eq!(attempts(&store, &claim_of("i1", "d", at(120))).await, 2);
+}
+
+pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
+    let paused = pause("i1", 1, "s1");
+    sleep(&store, &paused).await;
+    let payload = map(json!({ "decision": "approved" }));
+    let request = ClaimRequest { payload: Some(payload.clone()), ..claim_of("i1", "a", at(0)) };
+    granted(store.claim(&request).await.expect("an answer"));
+    let foreign = store.commit(&commit("foreign", None, Some(put_aside(&paused, "b")))).await;
+    assert!(matches!(foreign, Err(CommitError::InvocationConflict)), "{foreign:?}");
+    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    done(&store, "aside", put_aside(&paused, "a")).await;
+    let record = invocation(&store, "i1").await.expect("it is there");
+    assert_eq!(record.status, InvocationStatus::Errored(failure()));
+    assert_same(&record.paused.state, &paused.state);
+    assert_eq!(record.paused, paused, "the pause stays");
+    assert_eq!(all_pending(&store, None).await, [], "no sweep comes by");
+    assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), []);
+    assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
+    for request in [claim_of("i1", "c", at(3600)), takeover("c", 3600)] {
+        settled(store.claim(&request).await.expect("an answer"));
+    }
+    let retry = || InvocationWrite::Retry { paused: Box::new(paused.clone()) };
+    done(&store, "retry", retry()).await;
+    let record = invocation(&store, "i1").await.expect("it is there");
+    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(payload)), "with the payload that counted");
+    assert_eq!(all_pending(&store, None).await.len(), 1);
+    assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), ["i1".into()]);
+    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    assert_eq!(attempts(&store, &takeover("c", 3600)).await, 1, "counted from the beginning");
+    let twice = store.commit(&commit("retry-twice", None, Some(retry()))).await;
+    assert!(matches!(twice, Err(CommitError::InvocationConflict)), "{twice:?}");
+}
+
+pub(super) async fn only_what_was_put_aside_is_tried_again(store: Store) {
+    let paused = pause("i1", 1, "s1");
+    sleep(&store, &paused).await;
+    granted(store.claim(&claim_of("i1", "a", at(0))).await.expect("an answer"));
+    let fail = InvocationWrite::Fail {
+        paused: Box::new(paused.clone()),
+        owner: Some("a".into()),
+        failure: FailureRecord { category: Category::NodeException, message: "it broke".to_owned() },
+    };
+    done(&store, "fail", fail).await;
+    let retry = InvocationWrite::Retry { paused: Box::new(paused) };
+    let refused = store.commit(&commit("retry", None, Some(retry))).await;
+    assert!(matches!(refused, Err(CommitError::InvocationConflict)), "{refused:?}");
+    assert_eq!(store.put_aside().await.expect("an answer"), []);
+}
+
+pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
+    let paused = PausedInvocation {
+        graph: "support".to_owned(),
+        state: map(json!({ "question": 1 })),
+        ..PausedInvocation::never("i1".into(), at(0))
+    };
+    done(&store, "accept", InvocationWrite::Accept { paused: Box::new(paused.clone()) }).await;
+    assert_eq!(attempts(&store, &takeover("a", 1)).await, 1);
+    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 0, owner: "a".into() };
+    done(&store, "release", release).await;
+    assert_eq!(attempts(&store, &takeover("b", 2)).await, 1, "it was given back");
+    done(&store, "aside", put_aside(&paused, "b")).await;
+    assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
+    done(&store, "retry", InvocationWrite::Retry { paused: Box::new(paused.clone()) }).await;
+    let record = invocation(&store, "i1").await.expect("it is there");
+    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(Map::new())));
+    assert_eq!(record.paused, paused);
+    assert_eq!(all_pending(&store, None).await.len(), 1);
+    assert_eq!(attempts(&store, &takeover("c", 3)).await, 1);
+}

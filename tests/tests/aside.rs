@@ -1,0 +1,100 @@
+//! Work that kills its workers: it is put aside whole, told to its client, named by the doctor, and can be tried again.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+
+use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, suspend};
+use dormouse_harness::doctor::Finding;
+use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_ports::{Category, InvocationStatus, SignalDescriptor, StateStore, limits};
+use dormouse_tests::{Stage, diagnose, map};
+use serde_json::json;
+
+fn asking() -> Arc<CompiledGraph> {
+    let schema = StateSchema::new()
+        .field("answer", Field::new(FieldType::Str, ""))
+        .field("done", Field::new(FieldType::Bool, false));
+    let graph = GraphBuilder::new("asking", schema)
+        .entry("ask")
+        .function("ask", |_| async { Err(suspend(SignalDescriptor::new("s1")).await) })
+        .function("settle", |_| async { Ok(Update::none().with("done", true)) })
+        .edge("ask", "settle")
+        .edge("settle", END);
+    Arc::new(graph.compile().unwrap())
+}
+
+async fn asleep(stage: &Stage) -> Harness {
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [asking()]);
+    let start = Transmission { invocation_id: Some("i1".into()), ..Transmission::start("asking", map(json!({}))) };
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
+    harness
+}
+
+/// So many workers claim it, one after the other, and die.
+async fn die(stage: &Stage, workers: u32) {
+    for _ in 0..workers {
+        stage.die_holding("i1", map(json!({ "answer": "yes" }))).await;
+        stage.outlive_leases();
+    }
+}
+
+async fn status(stage: &Stage) -> InvocationStatus {
+    stage.store.load_invocation(&"i1".into()).await.unwrap().unwrap().status
+}
+
+#[tokio::test]
+async fn it_is_put_aside_when_too_many_workers_died_and_goes_on_when_somebody_says_so() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    die(&stage, limits::ATTEMPTS).await;
+    let swept = harness.sweep(SweepScope::Everything).await.unwrap();
+    assert_eq!(swept.woken, 0);
+    assert!(
+        matches!(status(&stage).await, InvocationStatus::Errored(told) if told.category == Category::AttemptsExhausted)
+    );
+    let again = harness.sweep(SweepScope::Everything).await.unwrap();
+    assert_eq!((again.woken, again.expired_claims), (0, 0), "no sweep comes by any more");
+    assert!(matches!(harness.look_up(&"i1".into()).await.unwrap(),
+        TurnOutcome::Errored(error) if error.category == Category::AttemptsExhausted && error.message.contains("retry i1")));
+    assert_eq!(harness.aside().await.unwrap(), ["i1".into()]);
+    let diagnosis = diagnose(&harness, "i1").await.unwrap();
+    assert_eq!(diagnosis.remarks[0].finding, Finding::PutAside);
+    assert!(diagnosis.is_trouble());
+
+    harness.retry(&"i1".into()).await.unwrap();
+    assert_eq!(harness.aside().await.unwrap(), []);
+    assert_eq!(stage.bus.events().last().unwrap().detail["invocation_id"], "i1", "a worker is called");
+    let twice = harness.retry(&"i1".into()).await.unwrap_err();
+    assert_eq!(twice.category, Category::SuspensionRecordInvalid);
+    assert!(matches!(harness.take_up(&"i1".into(), None).await.outcome, TurnOutcome::Completed(_)));
+    let InvocationStatus::Completed { state } = status(&stage).await else { panic!("it completed") };
+    assert_eq!(state, map(json!({ "answer": "yes", "done": true })), "with the answer that counted");
+}
+
+#[tokio::test]
+async fn one_worker_less_and_it_goes_on() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    die(&stage, limits::ATTEMPTS - 1).await;
+    assert_eq!(harness.sweep(SweepScope::Everything).await.unwrap().woken, 1);
+    assert!(matches!(status(&stage).await, InvocationStatus::Completed { .. }));
+}
+
+#[tokio::test]
+async fn whoever_answers_it_is_told_too() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    die(&stage, limits::ATTEMPTS).await;
+    let answer = Transmission::signal("s1", map(json!({ "answer": "no" })));
+    assert!(matches!(harness.turn(answer).await.outcome,
+        TurnOutcome::Errored(error) if error.category == Category::AttemptsExhausted));
+}
+
+#[tokio::test]
+async fn what_is_not_put_aside_is_not_tried_again() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    assert_eq!(harness.retry(&"i1".into()).await.unwrap_err().category, Category::SuspensionRecordInvalid);
+    assert_eq!(harness.retry(&"i2".into()).await.unwrap_err().category, Category::NotFound);
+}
