@@ -49,10 +49,10 @@ impl App {
                 links.add_to(&mut answer);
                 HttpResponse::new(202, answer).header("location", links.status)
             }
-            ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after } => {
+            ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after: wait } => {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
                 let error = TurnError::new(error_category, message);
-                let error = TurnError { bucket: error_bucket, in_doubt, retry_after, ..error };
+                let error = TurnError { bucket: error_bucket, in_doubt, retry_after: wait, ..error };
                 let answer = json!({
                     "status": "errored",
                     "session_id": session_id,
