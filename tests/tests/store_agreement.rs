@@ -280,7 +280,7 @@ impl History {
                 InvocationWrite::Forestall { invocation_id, cancellation }
             }
             8 => self.answer(*paused),
-            9 => InvocationWrite::Unstored { invocation_id: paused.invocation_id },
+            9 => InvocationWrite::Conclude { paused: Box::new(self.pause(number, 0)), state: self.state() },
             10 | 11 => InvocationWrite::Accept { paused: Box::new(self.pause(number, 0)) },
             12 => {
                 // Sometimes one more than it knows of, which may be right by chance.
@@ -304,7 +304,7 @@ impl History {
     /// The first or the second answer to a pause that expects two; anything else is as if it were a turn without a pause.
     fn answer(&mut self, mut paused: PausedInvocation) -> InvocationWrite {
         let Some(fan_in) = &mut paused.fan_in else {
-            return InvocationWrite::Unstored { invocation_id: paused.invocation_id };
+            return InvocationWrite::Conclude { paused: Box::new(paused), state: Map::new() };
         };
         let of = |part: &str| {
             let (part, at) = (part.to_owned(), Timestamp::constant(1_800_000_000, 0));

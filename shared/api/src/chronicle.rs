@@ -125,7 +125,7 @@ impl Chronicle {
                 | InvocationWrite::Advance { .. }
                 | InvocationWrite::Answer { .. }
                 | InvocationWrite::Forestall { .. }
-                | InvocationWrite::Unstored { .. },
+                | InvocationWrite::Conclude { .. },
             )
             | None => return Ok(None),
         };
@@ -184,7 +184,7 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         | InvocationWrite::Hold { .. }
         | InvocationWrite::Keep { .. }
         | InvocationWrite::Retry { .. }
-        | InvocationWrite::Unstored { .. } => None,
+        | InvocationWrite::Conclude { .. } => None,
     }
 }
 

@@ -156,14 +156,14 @@ fn lasts(commit: &Commit) -> bool {
     let moves = commit.invocation.as_ref().is_some_and(|write| match write {
         InvocationWrite::Release { .. }
         | InvocationWrite::Keep { .. }
-        | InvocationWrite::Hold { .. }
-        | InvocationWrite::Unstored { .. } => false,
+        | InvocationWrite::Hold { .. } => false,
         InvocationWrite::Suspend { .. }
         | InvocationWrite::PutAside { .. }
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Complete { .. }
+        | InvocationWrite::Conclude { .. }
         | InvocationWrite::Fail { .. }
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }

@@ -40,7 +40,7 @@ impl Harness {
         let graph = self.graphs().get(&transmission.graph)?;
         graph.check_inputs(&transmission.state)?;
         let session_id = self.session_of(&transmission);
-        let Transmission { state, metadata, invocation_id, correlation_id, .. } = transmission;
+        let Transmission { state, metadata, invocation_id, correlation_id, request_digest, .. } = transmission;
         self.engine().admit(graph, session_id.as_ref(), &state, &metadata).await?;
         let (ids, now) = (&self.engine().ports().ids, self.now());
         let due = Due::first(now, DueAction::Resume(Map::new()));
@@ -54,6 +54,7 @@ impl Harness {
             state,
             schema_version: graph.schema().version().to_owned(),
             metadata,
+            request_digest,
             ..PausedInvocation::never(invocation_id.unwrap_or_else(|| ids.fresh().into()), now)
         })
     }

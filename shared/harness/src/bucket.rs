@@ -95,6 +95,8 @@ pub fn bucket_of(category: &Category) -> Bucket {
         | C::InvocationCanceled
         | C::GraphUnknown
         | C::RequestInvalid
+        | C::InvocationIdInUse
+        | C::IdempotencyKeyReused
         | C::RequestTooLarge
         | C::NotFound
         | C::Unauthorized

@@ -8,8 +8,8 @@ mod listener;
 mod message;
 mod outcome;
 
-pub use harness::ChatHarness;
 pub(crate) use harness::carry_of;
+pub use harness::{ChatHarness, Sending};
 pub(crate) use listener::Listeners;
 pub use listener::{Listener, ListenerHandle};
 pub use message::ChatMessage;

@@ -41,7 +41,7 @@ impl Harness {
     ) -> Result<TurnOutcome, TurnError> {
         let given = transmission.invocation_id.clone();
         if let Some(id) = &given
-            && let Some(earlier) = self.earlier_answer(id, graph.name()).await?
+            && let Some(earlier) = self.earlier_answer(id, graph.name(), transmission.request_digest.as_deref()).await?
         {
             return Ok(earlier);
         }
@@ -56,13 +56,14 @@ impl Harness {
             correlation_id: transmission.correlation_id,
             metadata: transmission.metadata,
             carry,
+            request_digest: transmission.request_digest.clone(),
             cancelable: given.is_some(),
             ..Invocation::default()
         };
         let outcome = match self.invoke_alone(&graph, call, budget).await {
             Err(error) if may_be_stored(&error, given.is_some()) => {
                 let id = &invocation_id;
-                return match self.earlier_answer(id, graph.name()).await {
+                return match self.earlier_answer(id, graph.name(), transmission.request_digest.as_deref()).await {
                     Ok(found) => found.ok_or_else(|| error.of(id)),
                     Err(_) if error.category == Category::OutcomeUnknown => Err(error.of(id)),
                     Err(failed) => Err(failed),
@@ -106,10 +107,19 @@ impl Harness {
         }
     }
 
-    /// The answer that a turn of this id got before, as far as it was ever suspended.
-    async fn earlier_answer(&self, id: &InvocationId, graph: &str) -> Result<Option<TurnOutcome>, TurnError> {
+    /// The answer that a turn of this id got before, as far as anything of it was written.
+    async fn earlier_answer(
+        &self,
+        id: &InvocationId,
+        graph: &str,
+        request_digest: Option<&str>,
+    ) -> Result<Option<TurnOutcome>, TurnError> {
         let Some(record) = self.load_invocation(id).await? else { return Ok(None) };
         let forestalled = record.paused.generation == 0 && record.paused.graph.is_empty();
+        if request_digest.is_some() && record.paused.request_digest.as_deref() != request_digest && !forestalled {
+            let message = "this id belongs to another request; choose another one";
+            return Err(TurnError::new(Category::InvocationIdInUse, message));
+        }
         if record.paused.graph != graph && !forestalled {
             let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
             return Err(TurnError::new(Category::RequestInvalid, message));
@@ -122,8 +132,9 @@ impl Harness {
     }
 }
 
-/// Whether a record may tell what came of a turn that failed: the same request, delivered twice, may have gone to sleep on
-/// another worker meanwhile, or this one may have without anybody knowing.
+/// Whether a record may tell what came of a turn that failed: the same request, delivered twice, may have ended or gone to
+/// sleep on another worker meanwhile, or this one may have without anybody knowing.
 fn may_be_stored(error: &TurnError, given: bool) -> bool {
-    error.category == Category::OutcomeUnknown || (given && error.category == Category::SuspensionPersistenceFailed)
+    let refused = [Category::SuspensionPersistenceFailed, Category::SessionSaveFailed].contains(&error.category);
+    error.category == Category::OutcomeUnknown || (given && refused)
 }

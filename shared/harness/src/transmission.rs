@@ -62,6 +62,9 @@ pub struct Transmission {
     pub state: Map,
     /// Of a fresh turn: the id it shall have, which makes repeating it safe. Of a signal: the paused invocation.
     pub invocation_id: Option<InvocationId>,
+    /// Of a fresh turn that names its id: a digest of who asks for it with what. Whoever names the id again is told of it
+    /// only with the same digest.
+    pub request_digest: Option<String>,
     /// The pause that a signal for `invocation_id` means; whichever is current when absent.
     pub generation: Option<u64>,
     /// Of a signal for `invocation_id`: which of several expected signals it is.

@@ -25,6 +25,7 @@ mod http;
 mod offers;
 mod percent;
 mod refusal;
+mod repeat;
 mod routes;
 mod serve;
 mod server;

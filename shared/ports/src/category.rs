@@ -173,6 +173,10 @@ categories! {
     GraphUnknown = "graph_unknown",
     /// The request cannot be read.
     RequestInvalid = "request_invalid",
+    /// The invocation id belongs to another request.
+    InvocationIdInUse = "invocation_id_in_use",
+    /// The idempotency key came with another request before.
+    IdempotencyKeyReused = "idempotency_key_reused",
     /// The request is larger than the limit.
     RequestTooLarge = "request_too_large",
     /// There is no such thing, or the caller may not know of it.

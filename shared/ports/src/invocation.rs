@@ -108,6 +108,10 @@ pub struct PausedInvocation {
     /// Opaque data of the layer that called `invoke()`, given back to it on resume.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub carried: Map,
+    /// A digest of who began it with what, where that was told: only who asks for the same in the same name is told of
+    /// it when they name its id again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_digest: Option<String>,
     /// W3C trace context of the suspended turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
@@ -199,6 +203,7 @@ impl PausedInvocation {
             session_version: None,
             metadata: Map::new(),
             carried: Map::new(),
+            request_digest: None,
             trace_context: None,
             suspended_at: now,
             resolution: None,

@@ -439,18 +439,20 @@ pub enum InvocationWrite {
         cancellation: Cancellation,
     },
     /// It is canceled before anything of it is stored; the condition is that nothing is. Neither a pause nor an
-    /// [`Unstored`](Self::Unstored) end can be written from then on. The store may forget it with other ends.
+    /// [`Conclude`](Self::Conclude) can be written from then on. The store may forget it with other ends.
     Forestall {
         /// Whom.
         invocation_id: InvocationId,
         /// Why and when.
         cancellation: Cancellation,
     },
-    /// It ends without ever having slept, and nothing is stored of it: only the condition that nothing is, which it is
-    /// after it was canceled.
-    Unstored {
-        /// Who.
-        invocation_id: InvocationId,
+    /// It reached END without ever having slept, and is kept for as long as other ends, so that whoever asks for it again
+    /// is answered. The condition is that nothing is stored under its id, as it is after it was canceled or has ended.
+    Conclude {
+        /// Its generation 0: with the identity that it ran under, and no place in a graph.
+        paused: Box<PausedInvocation>,
+        /// The final state.
+        state: Map,
     },
     /// A deadline that does not end the pause has passed: it sleeps on, nobody has claimed it, and its pending row moves.
     Advance {
@@ -522,6 +524,7 @@ impl InvocationWrite {
             Self::Suspend { paused, .. }
             | Self::Accept { paused }
             | Self::Complete { paused, .. }
+            | Self::Conclude { paused, .. }
             | Self::Fail { paused, .. }
             | Self::Advance { paused, .. }
             | Self::Answer { paused, .. }
@@ -532,8 +535,7 @@ impl InvocationWrite {
             | Self::Keep { invocation_id, .. }
             | Self::Hold { invocation_id, .. }
             | Self::Deliver { invocation_id, .. }
-            | Self::Forestall { invocation_id, .. }
-            | Self::Unstored { invocation_id } => invocation_id,
+            | Self::Forestall { invocation_id, .. } => invocation_id,
         }
     }
 }

@@ -143,7 +143,7 @@ checks! {
         what_is_over_is_not_canceled,
         a_forestalled_invocation_can_neither_sleep_nor_end,
         what_is_stored_is_not_forestalled,
-        an_unstored_end_leaves_nothing_but_its_session,
+        an_end_without_a_pause_is_kept_once,
     ],
     attempts: [
         claims_are_counted_until_it_gets_further,

@@ -463,7 +463,7 @@ fn about_commit(commit: &Commit) -> String {
         InvocationWrite::Hold { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} is still claimed")
         }
-        InvocationWrite::Unstored { invocation_id } => format!("{invocation_id} ends without ever having slept"),
+        InvocationWrite::Conclude { paused, .. } => format!("{} ends without ever having slept", paused.invocation_id),
         InvocationWrite::Advance { paused, wake } => {
             format!("{}#{} waits for deadline {}", paused.invocation_id, paused.generation, wake.rung())
         }

@@ -224,7 +224,7 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }
-        | InvocationWrite::Unstored { .. }
+        | InvocationWrite::Conclude { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Deliver { .. }
@@ -296,11 +296,17 @@ fn sessions_grow(sight: &Sight<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// No client of the chat says the same twice, and none sends a message again that may have been taken in.
+/// No client of the chat says the same twice, and none sends a message again that may have been taken in, but by a key. No
+/// invocation has an entry twice.
 fn nothing_is_said_twice(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { after: Some(after), .. }) = &sight.session else { return Ok(()) };
     let said = list(&after.state, "messages").iter().filter(|message| message["role"] == "user");
     let mut known = BTreeSet::new();
+    let entries =
+        list(&after.state, "entries").iter().filter_map(Value::as_str).filter(|entry| entry.starts_with("i-"));
+    for entry in entries {
+        ensure(known.insert(entry), || format!("{entry:?} stands twice in session {}", after.session_id))?;
+    }
     for words in said.filter_map(|message| message["content"].as_str()).filter(|words| words.starts_with("m-")) {
         ensure(known.insert(words), || format!("{words:?} stands twice in session {}", after.session_id))?;
     }

@@ -48,7 +48,7 @@ impl Judge<'_> {
         }
         let fitting = match wish {
             Wish::Turn { graph, invocation, session, .. } => self.turn(graph, invocation, session.as_deref(), answer),
-            Wish::Message { session, text } => self.message(session, text, answer),
+            Wish::Message { session, text, .. } => self.message(session, text, answer),
             Wish::Callback { invocation, generation, fits, .. } => {
                 self.callback(invocation, *generation, *fits, answer)
             }
@@ -66,16 +66,8 @@ impl Judge<'_> {
 
     fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpResponse) -> bool {
         match (self.record(invocation), answer.status) {
-            (None, 200) => match session {
-                Some(session) => {
-                    self.clients.kept.push((session.to_owned(), invocation.to_owned()));
-                    true
-                }
-                None => false,
-            },
-            // It may be canceled for ever after it has ended without ever having slept.
             (Some(record), 200) => match (&record.status, session) {
-                (InvocationStatus::Canceled(_), Some(session)) if record.paused.generation == 0 => {
+                (InvocationStatus::Completed { .. }, Some(session)) if record.paused.generation == 0 => {
                     self.clients.kept.push((session.to_owned(), invocation.to_owned()));
                     true
                 }

@@ -20,8 +20,8 @@ pub(crate) const KEY: &str = "open-sesame-open-sesame";
 pub(crate) enum Wish {
     /// Begin an invocation.
     Turn { graph: &'static str, invocation: String, session: Option<String>, state: Value },
-    /// Say something in a chat; `text` is said by nobody else.
-    Message { session: String, text: String },
+    /// Say something in a chat; `text` is said by nobody else. With a key it may be said again until it is heard.
+    Message { session: String, text: String, keyed: bool },
     /// Answer one pause, by its address.
     Callback { invocation: String, generation: u64, address: String, payload: Map, fits: bool },
     /// Answer for one part of a pause, by its own address.
@@ -47,7 +47,9 @@ impl std::fmt::Display for Wish {
                 Some(session) => write!(f, "turn {invocation} of {graph} in {session}"),
                 None => write!(f, "turn {invocation} of {graph}"),
             },
-            Self::Message { session, text } => write!(f, "message {text:?} in {session}"),
+            Self::Message { session, text, keyed } => {
+                write!(f, "message {text:?} in {session}{}", if *keyed { ", by its key" } else { "" })
+            }
             Self::Callback { invocation, generation, payload, .. } => {
                 write!(f, "callback {invocation}#{generation} {}", Value::Object(payload.clone()))
             }
@@ -74,7 +76,7 @@ impl Wish {
     /// Whether asking twice is as good as asking once. Who asks for anything else asks again only where they are told
     /// that nothing can have been written.
     pub(crate) fn may_be_repeated(&self) -> bool {
-        !matches!(self, Self::Message { .. })
+        !matches!(self, Self::Message { keyed: false, .. })
     }
 
     /// The request that asks for it; `None` for what does not go over HTTP.
@@ -89,8 +91,13 @@ impl Wish {
                 }
                 post(format!("/graphs/{graph}/turns"), body)
             }
-            Self::Message { session, text } => {
-                post(format!("/chat/chat/sessions/{session}/messages"), json!({ "role": "user", "content": text }))
+            Self::Message { session, text, keyed } => {
+                let said = json!({ "role": "user", "content": text });
+                let mut request = post(format!("/chat/chat/sessions/{session}/messages"), said);
+                if *keyed {
+                    request.headers.push(("idempotency-key".to_owned(), text.clone()));
+                }
+                request
             }
             Self::Callback { address, payload: given, .. } | Self::Answer { address, payload: given, .. } => {
                 post(address.clone(), payload(given))
@@ -188,7 +195,11 @@ pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
                 for part in 0..chance.u8(1..=3) {
                     let asks = if chance.u8(..3) == 0 { " needs approval" } else { "" };
                     let (session, text) = (format!("chat-{}", chance.u8(1..=2)), format!("m-{story}-{part}{asks}"));
-                    plan.push((due + Duration::from_millis(chance.u64(0..3_000)), Wish::Message { session, text }));
+                    let keyed = chance.bool();
+                    plan.push((
+                        due + Duration::from_millis(chance.u64(0..3_000)),
+                        Wish::Message { session, text, keyed },
+                    ));
                 }
             }
         }

@@ -237,6 +237,8 @@ fn set_claim(encoder: &mut Encoder<'_>, item: &mut Item, claim: &Claim) -> Resul
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     Completed(&'a Map),
+    /// Without ever having slept.
+    Concluded(&'a Map),
     Errored(&'a FailureRecord),
     Canceled(&'a Cancellation),
     /// Before anything of it was stored.
@@ -247,7 +249,9 @@ impl End<'_> {
     /// The phase, and the attributes that say what it ended with.
     fn attributes(self, encoder: &mut Encoder<'_>, home: &str) -> Result<(&'static str, Item), StoreError> {
         Ok(match self {
-            Self::Completed(state) => (COMPLETED, encoder.state("the final state", FINAL_STATE, home, state)?),
+            Self::Completed(state) | Self::Concluded(state) => {
+                (COMPLETED, encoder.state("the final state", FINAL_STATE, home, state)?)
+            }
             Self::Errored(failure) => {
                 (ERRORED, Item::from([(FAILURE.to_owned(), encoder.body("the failure", failure)?)]))
             }
@@ -275,7 +279,7 @@ pub(super) fn end_write(
     encoder.pause(&mut item, &without_state(paused))?;
     let put = Write::put(&Key::invocation(&paused.invocation_id), item);
     Ok(match (end, owner) {
-        (End::Forestalled(_), _) => put.when(ABSENT),
+        (End::Forestalled(_) | End::Concluded(_), _) => put.when(ABSENT),
         (End::Canceled(_), _) => {
             let put = put.when("phase = :suspended OR phase = :resuming").with(":resuming", text_value(RESUMING));
             unmoved(put, paused)
@@ -288,11 +292,6 @@ pub(super) fn end_write(
 /// The condition that `owner` has claimed the invocation in that pause.
 pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> Write {
     claimed(Write::check(&Key::invocation(id)), owner, generation)
-}
-
-/// Demands that nothing is stored of an invocation.
-pub(super) fn absence(id: &InvocationId) -> Write {
-    Write::check(&Key::invocation(id)).when(ABSENT)
 }
 
 /// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: what changed

@@ -123,8 +123,10 @@ impl<'a> Plan<'a> {
                 let change = invocation::end_write(encoder, &never, None, end, id, finished_until)?;
                 self.change_invocation(invocation_id, change);
             }
-            InvocationWrite::Unstored { invocation_id } => {
-                self.parts.push((Part::Invocation, invocation::absence(invocation_id)));
+            InvocationWrite::Conclude { paused, state } => {
+                let end = End::Concluded(state);
+                let change = invocation::end_write(encoder, paused, None, end, id, finished_until)?;
+                self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::Hold { invocation_id, generation, owner } => {
                 self.parts.push((Part::Invocation, invocation::claim_check(invocation_id, *generation, owner)));

@@ -108,7 +108,8 @@ async fn walk(
         End::Completed(state) => complete(engine, run, paused, claim, state).await,
         End::Paused(next) => {
             let (carried, previous) = (paused.carried.clone(), Some(Box::new(paused.clone())));
-            let before = Before { carried, claim: Some(lease), previous };
+            let request_digest = paused.request_digest.clone();
+            let before = Before { carried, request_digest, claim: Some(lease), previous };
             pause::persist(engine, graph, run, &next, before).await.map(|s| Outcome::Suspended(Box::new(s)))
         }
     }

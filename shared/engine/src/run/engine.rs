@@ -77,8 +77,12 @@ pub struct Invocation {
     pub carry: Option<Carry>,
     /// With it, the session's lease is taken for the duration of the call.
     pub lease: Option<LeaseTerms>,
-    /// Whether others know the id already, so that they may cancel the invocation before it ever sleeps. Its end is
-    /// then conditional on that, for one request more, and 2 write units where a session is saved.
+    /// A digest of who asks for it with what; kept with its record ([`PausedInvocation::request_digest`]).
+    ///
+    /// [`PausedInvocation::request_digest`]: dormouse_ports::PausedInvocation::request_digest
+    pub request_digest: Option<String>,
+    /// Whether others know the id already, so that they may cancel the invocation before it ever sleeps, or ask for it
+    /// again. Its end is then conditional on that and kept, for one request more.
     pub cancelable: bool,
     /// Observers of this call only, told after those of the graphs.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
@@ -248,8 +252,13 @@ impl Engine {
             let result = match refused {
                 Some(error) => Err(error),
                 None => {
-                    let entry =
-                        Entry { given: call.state, carry: call.carry, lease: call.lease, cancelable: call.cancelable };
+                    let entry = Entry {
+                        given: call.state,
+                        carry: call.carry,
+                        request_digest: call.request_digest,
+                        lease: call.lease,
+                        cancelable: call.cancelable,
+                    };
                     run_fresh(self, graph, &run, entry).await
                 }
             };
@@ -372,6 +381,7 @@ pub(super) async fn opened(
 struct Entry {
     given: Map,
     carry: Option<Carry>,
+    request_digest: Option<String>,
     lease: Option<LeaseTerms>,
     cancelable: bool,
 }
@@ -382,7 +392,7 @@ async fn run_fresh(
     run: &Run,
     entry: Entry,
 ) -> Result<Outcome, EngineError> {
-    let Entry { given, carry, lease, cancelable } = entry;
+    let Entry { given, carry, request_digest, lease, cancelable } = entry;
     let mut carried = Map::new();
     let ended = match initial_state(graph, run, given) {
         Ok(state) => {
@@ -391,7 +401,8 @@ async fn run_fresh(
         }
         Err(error) => Err(error),
     };
-    finish::fresh(engine, graph, run, ended, Before { carried, claim: lease, previous: None }, cancelable).await
+    let before = Before { carried, request_digest, claim: lease, previous: None };
+    finish::fresh(engine, graph, run, ended, before, cancelable).await
 }
 
 pub(super) fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Map, Resolution, SessionWrite, StoreError,
+    Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, Resolution,
+    SessionWrite, StoreError,
 };
 
 use super::engine::{Completed, Engine, Outcome};
@@ -45,7 +46,7 @@ fn states(commit: &Commit) -> impl Iterator<Item = (&'static str, &Map)> {
     let saved = commit.session.iter().filter_map(|session| session.save.as_ref());
     let (paused, ended) = match &commit.invocation {
         Some(InvocationWrite::Suspend { paused, .. }) => (Some(paused), None),
-        Some(InvocationWrite::Complete { state, .. }) => (None, Some(state)),
+        Some(InvocationWrite::Complete { state, .. } | InvocationWrite::Conclude { state, .. }) => (None, Some(state)),
         Some(_) | None => (None, None),
     };
     let paused = paused.into_iter().flat_map(|paused| paused.parent_states.iter().chain([&paused.state]));
@@ -63,7 +64,9 @@ pub(super) async fn fresh(
 ) -> Result<Outcome, EngineError> {
     let ended = match ended {
         Ok(End::Completed(state)) => {
-            save_at_end(engine, run, &state, cancelable).await.map(|()| completed(run, state, before.carried, None))
+            let concluded = cancelable.then(|| concluded(engine, graph, run, &before));
+            let saved = save_at_end(engine, run, &state, concluded).await;
+            saved.map(|()| completed(run, state, before.carried, None))
         }
         Ok(End::Paused(pause)) => {
             pause::persist(engine, graph, run, &pause, before).await.map(|s| Outcome::Suspended(Box::new(s)))
@@ -86,15 +89,38 @@ fn settled(error: EngineError, released: bool) -> EngineError {
     error
 }
 
-/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where the invocation may
-/// have been canceled, on the condition that it was not.
-async fn save_at_end(engine: &Engine, run: &Run, state: &State, cancelable: bool) -> Result<(), EngineError> {
-    let unstored = || InvocationWrite::Unstored { invocation_id: run.identity.invocation_id.clone() };
-    let unstored = || cancelable.then(unstored);
+/// What is kept of an invocation that ends without ever having slept.
+fn concluded(engine: &Engine, graph: &CompiledGraph, run: &Run, before: &Before) -> PausedInvocation {
+    let identity = &run.identity;
+    PausedInvocation {
+        correlation_id: identity.correlation_id.clone(),
+        session_id: identity.session_id.clone(),
+        graph: graph.name().to_owned(),
+        graph_digest: graph.digest().to_owned(),
+        schema_version: graph.schema().version().to_owned(),
+        carried: before.carried.clone(),
+        request_digest: before.request_digest.clone(),
+        ..PausedInvocation::never(identity.invocation_id.clone(), engine.ports().clock.now())
+    }
+}
+
+/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where others know the id of
+/// the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has not
+/// ended before.
+async fn save_at_end(
+    engine: &Engine,
+    run: &Run,
+    state: &State,
+    concluded: Option<PausedInvocation>,
+) -> Result<(), EngineError> {
+    let conclude = || {
+        let paused = Box::new(concluded.clone()?);
+        Some(InvocationWrite::Conclude { paused, state: state.to_map() })
+    };
     let written = match &run.session {
-        Some(session) if session.auto_saves() => session.commit(Some(state), true, |_| unstored()).await.map(|_| ()),
-        Some(session) if session.holds_lease() => session.commit(None, true, |_| unstored()).await.map(|_| ()),
-        Some(_) | None if cancelable => engine.write(&engine.commit(None, unstored(), GrowingLists::default())).await,
+        Some(session) if session.auto_saves() => session.commit(Some(state), true, |_| conclude()).await.map(|_| ()),
+        Some(session) if session.holds_lease() => session.commit(None, true, |_| conclude()).await.map(|_| ()),
+        Some(_) | None if concluded.is_some() => engine.write(&engine.commit(None, conclude(), run.growing())).await,
         Some(_) | None => Ok(()),
     };
     match written {

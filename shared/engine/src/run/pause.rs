@@ -22,6 +22,8 @@ const DEFAULT_CLAIM: Duration = Duration::from_secs(30);
 /// What the invocation was before this pause.
 pub(super) struct Before {
     pub(super) carried: Map,
+    /// A digest of who began it with what.
+    pub(super) request_digest: Option<String>,
     /// Terms under which the caller would go on at once, if the signal is there already.
     pub(super) claim: Option<LeaseTerms>,
     /// The pause out of which it was resumed.
@@ -116,6 +118,7 @@ fn describe(
         session_version: None,
         metadata: run.view.identity().metadata.clone(),
         carried: before.carried.clone(),
+        request_digest: before.request_digest.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
         resolution: None,

@@ -82,7 +82,7 @@ impl Engine {
                 Some(error) => Err(error),
                 None => Walk::outermost(&run, graph).walk(start.outermost, start.from).await,
             };
-            let before = Before { carried, claim: call.lease, previous: None };
+            let before = Before { carried, request_digest: call.request_digest, claim: call.lease, previous: None };
             let result = finish::fresh(self, graph, &run, ended, before, call.cancelable).await;
             run.end(&result);
             result

@@ -97,6 +97,7 @@ async fn go_on(
         Ok(End::Paused(next)) => {
             let before = Before {
                 carried: paused.carried.clone(),
+                request_digest: paused.request_digest.clone(),
                 claim: Some(terms),
                 previous: Some(Box::new(paused.clone())),
             };

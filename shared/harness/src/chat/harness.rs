@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{Carry, CompiledGraph, EngineError, State};
-use dormouse_ports::{Category, Map, SessionId};
+use dormouse_ports::{Category, InvocationId, Map, SessionId};
 use serde_json::Value;
 
 use super::outcome::carried_length;
@@ -14,6 +14,17 @@ use crate::{DispatchPath, Harness, Mode, Transmission, TurnError, TurnOutcome};
 pub struct ChatHarness {
     harness: Harness,
     graph: String,
+}
+
+/// How a message is sent.
+#[derive(Clone, Debug, Default)]
+pub struct Sending {
+    /// The id that its turn shall have, which makes repeating it safe.
+    pub invocation_id: Option<InvocationId>,
+    /// A digest of who sends what ([`Transmission::request_digest`]).
+    pub request_digest: Option<String>,
+    /// How much time the worker has left.
+    pub time_left: Option<Duration>,
 }
 
 impl ChatHarness {
@@ -38,16 +49,16 @@ impl ChatHarness {
     /// Sends a message into a conversation and waits for what the turn comes to (§5). Sends to the same session run
     /// one after the other, on all machines together; sends to different sessions run side by side.
     pub async fn send(&self, session_id: &SessionId, message: ChatMessage) -> ChatTurnOutcome {
-        self.send_within(session_id, message, None).await.1
+        self.send_as(session_id, message, Sending::default()).await.1
     }
 
-    /// As [`send`](Self::send), for a worker that has only `time_left`; also tells which dispatch path the turn took
-    /// (§6), where one began.
-    pub async fn send_within(
+    /// As [`send`](Self::send), with what `sending` says; also tells which dispatch path the turn took (§6), where one
+    /// began.
+    pub async fn send_as(
         &self,
         session_id: &SessionId,
         message: ChatMessage,
-        time_left: Option<Duration>,
+        sending: Sending,
     ) -> (Option<DispatchPath>, ChatTurnOutcome) {
         if let Err(error) = check(session_id, &message) {
             return (None, ChatTurnOutcome::errored(&error));
@@ -55,7 +66,9 @@ impl ChatHarness {
         let state = Map::from_iter([(MESSAGES.to_owned(), Value::Array(vec![message.into_value()]))]);
         let transmission = Transmission {
             session_id: Some(session_id.clone()),
-            time_left,
+            invocation_id: sending.invocation_id,
+            request_digest: sending.request_digest,
+            time_left: sending.time_left,
             ..Transmission::start(self.graph.clone(), state)
         };
         let work = self.harness.start_carrying(transmission.clone(), Some(Arc::new(carry)));

@@ -1,12 +1,13 @@
 //! `POST /chat/{graph}/sessions/{session_id}/messages`
 
 use dormouse_harness::TurnError;
-use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome};
+use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Sending};
 use dormouse_ports::SessionId;
 use serde_json::{Value, json};
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
+use crate::repeat::{NOBODY, Repeatable, check_own_id};
 use crate::status::{retry_after, status_of};
 use crate::{App, HttpRequest, HttpResponse, body, telemetry};
 
@@ -18,10 +19,16 @@ impl App {
         request: &HttpRequest,
     ) -> Result<HttpResponse, Refusal> {
         let chat = ChatHarness::new(self.harness().clone(), graph)?;
-        body::check_id("session_id", session_id)?;
-        let message = ChatMessage::unchecked(Value::Object(body::object(request, self.limits().body)?));
-        let session_id = SessionId::from(session_id);
-        let (path, outcome) = chat.send_within(&session_id, message, request.time_left).await;
+        check_own_id("session_id", session_id)?;
+        let said = body::object(request, self.limits().body)?;
+        let repeatable = Repeatable::of(request, NOBODY, &said, None)?;
+        let (invocation_id, request_digest) = (repeatable.invocation_id.clone(), repeatable.request_digest.clone());
+        let sending = Sending { invocation_id, request_digest, time_left: request.time_left };
+        let (message, session_id) = (ChatMessage::unchecked(Value::Object(said)), SessionId::from(session_id));
+        let (path, mut outcome) = chat.send_as(&session_id, message, sending).await;
+        if let ChatTurnOutcome::Errored { error_category, .. } = &mut outcome {
+            *error_category = repeatable.refused(error_category.clone());
+        }
         telemetry::message(&session_id, path, &outcome);
         Ok(self.chat_answer(&session_id, outcome))
     }

@@ -67,6 +67,12 @@ impl Body {
     }
 }
 
+impl From<Map> for Body {
+    fn from(fields: Map) -> Self {
+        Self(fields)
+    }
+}
+
 /// `application/json`, or something that is written in it.
 fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

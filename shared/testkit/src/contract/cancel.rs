@@ -20,8 +20,9 @@ fn forestall(id: &str) -> InvocationWrite {
     InvocationWrite::Forestall { invocation_id: id.into(), cancellation: cancellation() }
 }
 
-fn unstored(id: &str) -> InvocationWrite {
-    InvocationWrite::Unstored { invocation_id: id.into() }
+fn conclude(id: &str) -> InvocationWrite {
+    let paused = PausedInvocation { graph: "g".to_owned(), ..PausedInvocation::never(id.into(), at(0)) };
+    InvocationWrite::Conclude { paused: Box::new(paused), state: map(serde_json::json!({ "n": 1 })) }
 }
 
 async fn done(store: &Store, id: &str, write: InvocationWrite) {
@@ -105,10 +106,10 @@ pub(super) async fn a_forestalled_invocation_can_neither_sleep_nor_end(store: St
     refused(&store, "sleep", fresh(&pause("i1", 1, "s1"))).await;
     assert_eq!(signal(&store, "s1").await, None);
     let write = save("session-1", map(serde_json::json!({ "n": 1 })), SessionExpectation::Any);
-    let ended = store.commit(&commit("end", Some(write), Some(unstored("i1")))).await;
+    let ended = store.commit(&commit("end", Some(write), Some(conclude("i1")))).await;
     assert!(matches!(ended, Err(CommitError::InvocationConflict)), "{ended:?}");
     assert_eq!(session(&store, "session-1").await, None);
-    refused(&store, "end-alone", unstored("i1")).await;
+    refused(&store, "end-alone", conclude("i1")).await;
     refused(&store, "twice", forestall("i1")).await;
     done(&store, "forestall", forestall("i1")).await;
 }
@@ -119,11 +120,21 @@ pub(super) async fn what_is_stored_is_not_forestalled(store: Store) {
     assert_eq!(invocation(&store, "i1").await.expect("it sleeps").status, InvocationStatus::Suspended);
 }
 
-pub(super) async fn an_unstored_end_leaves_nothing_but_its_session(store: Store) {
-    done(&store, "end-alone", unstored("i1")).await;
+pub(super) async fn an_end_without_a_pause_is_kept_once(store: Store) {
     let state = map(serde_json::json!({ "n": 1 }));
     let write = save("session-1", state.clone(), SessionExpectation::Any);
-    store.commit(&commit("end", Some(write), Some(unstored("i1")))).await.expect("it is written");
-    assert_eq!(session(&store, "session-1").await.map(|record| record.state), Some(state));
-    assert_eq!(invocation(&store, "i1").await, None);
+    let end = commit("end", Some(write.clone()), Some(conclude("i1")));
+    store.commit(&end).await.expect("it is written");
+    store.commit(&end).await.expect("the same commit again is known");
+    let kept = session(&store, "session-1").await.expect("a session");
+    assert_eq!((kept.state, kept.version), (state.clone(), 1));
+    let record = invocation(&store, "i1").await.expect("a record");
+    assert_eq!((record.status, record.paused.generation), (InvocationStatus::Completed { state }, 0));
+    let again = store.commit(&commit("again", Some(write), Some(conclude("i1")))).await;
+    assert!(matches!(again, Err(CommitError::InvocationConflict)), "{again:?}");
+    assert_eq!(session(&store, "session-1").await.map(|kept| kept.version), Some(1));
+    refused(&store, "forestall", forestall("i1")).await;
+    refused(&store, "sleep", fresh(&pause("i1", 1, "s1"))).await;
+    done(&store, "alone", conclude("i2")).await;
+    assert_eq!(all_pending(&store, None).await, []);
 }

@@ -47,10 +47,10 @@ impl Tables {
             }
             InvocationWrite::Answer { paused, .. } => self.check_answers(paused),
             InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
-            InvocationWrite::Forestall { invocation_id, .. } | InvocationWrite::Unstored { invocation_id } => {
-                self.check_absent(invocation_id)
+            InvocationWrite::Forestall { invocation_id, .. } => self.check_absent(invocation_id),
+            InvocationWrite::Accept { paused } | InvocationWrite::Conclude { paused, .. } => {
+                self.check_absent(&paused.invocation_id)
             }
-            InvocationWrite::Accept { paused } => self.check_absent(&paused.invocation_id),
             InvocationWrite::Deliver { invocation_id, generation, answered, .. } => {
                 self.check_pause(invocation_id, *generation, None)?;
                 self.check_answered(invocation_id, *answered)
@@ -174,7 +174,10 @@ impl Tables {
                 self.survived(invocation_id);
                 self.stand(invocation_id, InvocationStatus::Suspended);
             }
-            Some(InvocationWrite::Unstored { .. } | InvocationWrite::Hold { .. }) | None => {}
+            Some(InvocationWrite::Conclude { paused, state }) => {
+                self.put(stripped(paused), InvocationStatus::Completed { state: state.clone() });
+            }
+            Some(InvocationWrite::Hold { .. }) | None => {}
         }
         self.journal.apply(&commit.journal);
     }

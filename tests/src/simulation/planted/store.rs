@@ -185,7 +185,7 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
         | InvocationWrite::Forestall { .. }
-        | InvocationWrite::Unstored { .. }
+        | InvocationWrite::Conclude { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Answer { .. }
@@ -279,7 +279,7 @@ impl StoreLayer for LyingStore {
         let commit = self.loosened(commit).await;
         match &commit.invocation {
             Some(InvocationWrite::Cancel { .. }) if self.has(PlantedBug::LoseCancellation) => return Ok(()),
-            Some(InvocationWrite::Unstored { .. }) if self.has(PlantedBug::EndCanceled) => {
+            Some(InvocationWrite::Conclude { .. }) if self.has(PlantedBug::EndCanceled) => {
                 return self.inner.commit(&Commit { invocation: None, ..commit }).await;
             }
             _ => {}

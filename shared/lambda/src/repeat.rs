@@ -1,0 +1,85 @@
+//! Requests that may be repeated: by an id that they give their invocation, or by an idempotency key, which stands for
+//! one. What a repetition is told is what the record of the invocation says.
+
+use dormouse_ports::{Category, InvocationId, Map};
+use dormouse_protocol::operation::Method;
+use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, IdempotencyScope};
+use serde_json::json;
+
+use crate::refusal::Refusal;
+use crate::{HttpRequest, body};
+
+/// What ids of invocations begin with that an idempotency key stands for.
+const OF_KEYS: &str = "idempotent-";
+/// Who asks where nobody has to say so.
+pub(crate) const NOBODY: &str = "";
+/// What ids begin with that only the protocol gives.
+const OF_THE_PROTOCOL: [&str; 2] = ["task_", "session_"];
+
+/// By what a request may be repeated.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeatable {
+    /// The id that the invocation shall have.
+    pub(crate) invocation_id: Option<InvocationId>,
+    /// Who asks for what; only with an id.
+    pub(crate) request_digest: Option<String>,
+    by_key: bool,
+}
+
+impl Repeatable {
+    /// How `request` of `principal`, whose body says `said`, may be repeated: by the id that it names, or its key.
+    ///
+    /// # Errors
+    /// For an id or a key that may not be, and for both of them.
+    pub(crate) fn of(
+        request: &HttpRequest,
+        principal: &str,
+        said: &Map,
+        invocation_id: Option<&str>,
+    ) -> Result<Self, Refusal> {
+        let key = IdempotencyKey::read(request.header(&IDEMPOTENCY_HEADER.to_ascii_lowercase()));
+        let key = key.map_err(|error| Refusal::invalid(format!("{IDEMPOTENCY_HEADER}: {error}")))?;
+        let id = match (&key, invocation_id) {
+            (None, None) => return Ok(Self::default()),
+            (Some(_), Some(_)) => {
+                let message = format!("send `invocation_id` or {IDEMPOTENCY_HEADER}, not both");
+                return Err(Refusal::invalid(message));
+            }
+            (None, Some(id)) => {
+                check_own_id("invocation_id", id)?;
+                if id.starts_with(OF_KEYS) {
+                    return Err(Refusal::invalid(format!("`invocation_id` must not begin with `{OF_KEYS}`")));
+                }
+                id.to_owned()
+            }
+            (Some(key), None) => {
+                let (method, target) = (Method::Post, request.path.as_str());
+                let scope = IdempotencyScope { actor: principal, workspace_id: "", method, target, key };
+                format!("{OF_KEYS}{}", scope.id())
+            }
+        };
+        let asked = json!({ "principal": principal, "path": request.path, "body": said });
+        let digest = Body::from(asked.as_object().cloned().unwrap_or_default()).hash();
+        let digest = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        Ok(Self { invocation_id: Some(id.into()), request_digest: Some(digest), by_key: key.is_some() })
+    }
+
+    /// What is said of `category`, for who may not know of the ids that keys stand for.
+    pub(crate) fn refused(&self, category: Category) -> Category {
+        match category {
+            Category::InvocationIdInUse if self.by_key => Category::IdempotencyKeyReused,
+            other => other,
+        }
+    }
+}
+
+/// Checks an id that a caller of turns chose: those of the protocol are none of theirs.
+pub(crate) fn check_own_id(name: &str, id: &str) -> Result<(), Refusal> {
+    body::check_id(name, id)?;
+    match OF_THE_PROTOCOL.iter().find(|start| id.starts_with(**start)) {
+        Some(start) => {
+            Err(Refusal::invalid(format!("`{name}` must not begin with `{start}`: those ids belong to /v1")))
+        }
+        None => Ok(()),
+    }
+}
