@@ -22,6 +22,8 @@ pub struct Sending(Arc<Sent>);
 struct Sent {
     under_way: AtomicUsize,
     wrote: AtomicBool,
+    /// Commits of which nobody knows whether they were written.
+    doubts: AtomicUsize,
     around: Option<Sending>,
 }
 
@@ -45,7 +47,15 @@ impl Sending {
     /// Whether something may have been written that lasts: a session, an invocation or a document, and not only a right
     /// that was given back.
     pub fn may_have_written(&self) -> bool {
-        self.0.wrote.load(Ordering::SeqCst)
+        self.0.wrote.load(Ordering::SeqCst) || self.0.doubts.load(Ordering::SeqCst) > 0
+    }
+
+    /// It was found out that the last commit of which nobody knew was not written, and cannot be any more.
+    pub(crate) fn resolve_doubt() {
+        CURRENT.with_borrow(Clone::clone).iter().flat_map(Self::all).for_each(|one| {
+            // Below zero there is nothing to resolve.
+            let _ = one.0.doubts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |doubts| doubts.checked_sub(1));
+        });
     }
 
     fn is_under_way(&self) -> bool {
@@ -139,6 +149,16 @@ impl UnderWay {
     }
 }
 
+impl UnderWay {
+    fn doubt(&self) {
+        if self.lasts {
+            self.told.iter().flat_map(Sending::all).for_each(|one| {
+                one.0.doubts.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    }
+}
+
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if !self.answered {
@@ -186,8 +206,18 @@ impl StoreLayer for Told {
         let mut under_way = UnderWay::of(commit);
         let written = self.0.commit(commit).await;
         under_way.answered = true;
-        if written.is_ok() {
-            under_way.wrote();
+        match &written {
+            Ok(()) => under_way.wrote(),
+            Err(CommitError::Unknown(_)) => under_way.doubt(),
+            Err(
+                CommitError::SessionConflict
+                | CommitError::LeaseLost
+                | CommitError::InvocationConflict
+                | CommitError::SignalBuffered(_)
+                | CommitError::SignalTaken(_)
+                | CommitError::Journal(_)
+                | CommitError::Store(_),
+            ) => {}
         }
         written
     }

@@ -42,7 +42,7 @@ impl Judge<'_> {
             return self.judge_ask(ask, answer);
         }
         match (answer.status, &answer.body["error"]["retry_safe"], wish.may_be_repeated()) {
-            (503, Value::Bool(true), _) | (504, Value::Bool(false), true) => return Ok(Verdict::Again),
+            (429 | 503, Value::Bool(true), _) | (504, Value::Bool(false), true) => return Ok(Verdict::Again),
             (504, Value::Bool(false), false) => return Ok(Verdict::Done),
             _ => {}
         }
@@ -82,7 +82,12 @@ impl Judge<'_> {
     fn message(&mut self, session: &str, said: &str, answer: &HttpResponse) -> bool {
         if ![200, 202].contains(&answer.status) {
             // A chat whose message may be saved or not is not to be asked again (harness-chat §10.1).
-            return answer.body["error"]["category"] == "session_save_failed";
+            // What is said again by its key may have ended badly.
+            let of_session =
+                |record: &&InvocationRecord| record.paused.session_id.as_ref().is_some_and(|id| id.as_str() == session);
+            let mut known = self.witness.invocations.values().filter(of_session);
+            return answer.body["error"]["category"] == "session_save_failed"
+                || known.any(|record| ended_with(record, &answer.body));
         }
         self.clients.kept.push((session.to_owned(), said.to_owned()));
         answer.status == 200 || self.suspended("chat", &answer.body)

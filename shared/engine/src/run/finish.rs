@@ -12,6 +12,7 @@ use super::pause::{self, Before};
 use super::record::Run;
 use super::session::save_failed;
 use super::walk::End;
+use crate::sending::Sending;
 use crate::size::json_size;
 use crate::{CompiledGraph, EngineError, State};
 
@@ -83,6 +84,7 @@ pub(super) async fn fresh(
 /// it has not been written, and cannot be any more.
 fn settled(error: EngineError, released: bool) -> EngineError {
     if *error.category() == Category::OutcomeUnknown && released {
+        Sending::resolve_doubt();
         return EngineError::new(Category::SessionSaveFailed, "the store did not answer; nothing was written")
             .transient_if(true);
     }
