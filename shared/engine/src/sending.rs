@@ -174,9 +174,7 @@ impl Drop for UnderWay {
 fn lasts(commit: &Commit) -> bool {
     let saves = commit.session.as_ref().is_some_and(|write| write.save.is_some());
     let moves = commit.invocation.as_ref().is_some_and(|write| match write {
-        InvocationWrite::Release { .. }
-        | InvocationWrite::Keep { .. }
-        | InvocationWrite::Hold { .. } => false,
+        InvocationWrite::Release { .. } | InvocationWrite::Keep { .. } | InvocationWrite::Hold { .. } => false,
         InvocationWrite::Suspend { .. }
         | InvocationWrite::PutAside { .. }
         | InvocationWrite::Retry { .. }
