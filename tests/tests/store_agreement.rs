@@ -254,7 +254,7 @@ impl History {
         let number = self.dice.roll(12);
         let paused = Box::new(self.pause(number, generation));
         let owner = self.owner();
-        match self.dice.roll(15) {
+        match self.dice.roll(18) {
             0 | 1 => {
                 let paused = Box::new(self.pause(number, 1));
                 let claim = self.dice.one_in(3).then(|| self.born_claim());
@@ -290,6 +290,12 @@ impl History {
                 InvocationWrite::Deliver { invocation_id, generation: generation.max(1), answered, payload }
             }
             13 => InvocationWrite::Hold { invocation_id: paused.invocation_id, generation, owner },
+            14 => InvocationWrite::Keep { invocation_id: paused.invocation_id, generation, owner },
+            15 => {
+                let failure = FailureRecord { category: Category::AttemptsExhausted, message: "they died".to_owned() };
+                InvocationWrite::PutAside { paused, owner, failure }
+            }
+            16 => InvocationWrite::Retry { paused },
             _ => InvocationWrite::Release { invocation_id: paused.invocation_id, generation, owner },
         }
     }
@@ -324,7 +330,8 @@ impl History {
     }
 
     fn born_claim(&mut self) -> Claim {
-        Claim { owner: self.owner(), until: self.now + SignedDuration::from_secs(30), payload: self.payload() }
+        let until = self.now + SignedDuration::from_secs(30);
+        Claim { owner: self.owner(), until, payload: self.payload(), attempts: 1 }
     }
 
     /// What has not begun falls due at once and waits for no signal. Signal and due time follow from invocation and

@@ -99,12 +99,13 @@ impl DynamoDbStateStore {
     async fn status(&self, item: &Item) -> Result<InvocationStatus, StoreError> {
         match text(item, PHASE)? {
             SUSPENDED => Ok(InvocationStatus::Suspended),
-            RESUMING => Ok(InvocationStatus::Resuming(Claim {
-                owner: Owner::from(text(item, CLAIM_OWNER)?),
-                until: time(item, CLAIM_UNTIL)?,
-                payload: self.body(item, CLAIM_PAYLOAD).await?,
-                attempts: count(item, ATTEMPTS)?,
-            })),
+            RESUMING => {
+                let owner = Owner::from(text(item, CLAIM_OWNER)?);
+                let (until, payload) = (time(item, CLAIM_UNTIL)?, self.body(item, CLAIM_PAYLOAD).await?);
+                let claim = Claim { owner, until, payload, attempts: count(item, ATTEMPTS)? };
+                // What nobody has claimed is no attempt, whoever tried before.
+                Ok(InvocationStatus::Resuming(if claim.is_unowned() { Claim::unowned(claim.payload) } else { claim }))
+            }
             COMPLETED => Ok(InvocationStatus::Completed { state: self.body(item, FINAL_STATE).await? }),
             ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
             CANCELED => Ok(InvocationStatus::Canceled(self.body(item, CANCELLATION).await?)),
