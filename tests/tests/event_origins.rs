@@ -178,3 +178,22 @@ async fn the_doctor_says_with_what_a_parked_signal_came() {
     let parked = worker.parked_signals().await.unwrap();
     assert_eq!((parked[0].signal_id.as_str(), &parked[0].event_shape), ("s", &Some(shape_of("bank"))));
 }
+
+/// Whoever sent the event believes that it was taken.
+#[tokio::test]
+async fn the_doctor_names_the_pause_whose_event_did_not_fit() {
+    for (payload, reason) in
+        [(json!({ "answer": 1 }), "field `answer`"), (json!({ "answer": "y".repeat(300_000) }), "the limit is")]
+    {
+        let stage = Stage::default();
+        let worker = worker(&stage);
+        begins(&worker, "payment").await;
+        let misfit = Transmission { signal_payload: Some(map(payload)), ..event(Some("bank"), "bank") };
+        let TurnOutcome::Errored(error) = worker.turn(misfit).await.outcome else { panic!("it fits") };
+        assert!(error.is_unfit() && error.invocation_id == Some("i".into()), "{error:?}");
+        let diagnosis = diagnose(&worker, "i").await.unwrap();
+        let told = diagnosis.remarks.iter().find(|remark| remark.finding == Finding::EventUnfit).expect("it is told");
+        assert!(diagnosis.is_trouble() && told.sentence.contains(reason), "{}", told.sentence);
+        assert_eq!(answered(&worker.turn(event(Some("bank"), "bank")).await.outcome), "bank");
+    }
+}

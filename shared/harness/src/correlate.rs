@@ -5,13 +5,26 @@
 //! for an event of that shape, and nobody else: it is looked up, and parked, as
 //! [a signal of its own](SignalId::of_event).
 
-use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, ShapeId, SignalId, SignalState};
+use std::time::Duration;
+
+use dormouse_ports::{
+    BufferOutcome, BufferedSignal, Category, InvocationId, InvocationRecord, Map, ShapeId, SignalId, SignalState,
+    Upkeep,
+};
 
 use crate::answer::Addressee;
 use crate::harness::Budget;
 use crate::signal::{Delivery, store_failed};
 use crate::transmission::EventOrigin;
 use crate::{Bucket, Harness, Trigger, TurnError, TurnOutcome};
+
+/// For how long it is remembered that an event did not fit.
+const NOTED: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// Under which name it is noted that an event for a pause did not fit.
+pub(crate) fn unfit(id: &InvocationId, generation: u64) -> String {
+    format!("unfit/{id}/{generation}")
+}
 
 /// What is known of a signal.
 enum Known {
@@ -71,6 +84,26 @@ impl Harness {
             if let Some(kept) = self.keep(&stored, &signal_id, &payload, budget).await? {
                 return Ok(kept);
             }
+        }
+    }
+
+    /// Notes for the doctor that an event came and did not fit, where somebody waits for it; names that invocation.
+    pub(crate) async fn unfit_event(&self, signal_id: &SignalId, event: &EventOrigin, error: TurnError) -> TurnError {
+        let stored = event.shape.as_ref().map_or_else(|| signal_id.clone(), |shape| signal_id.of_event(shape));
+        let waiting = match self.known_state(&stored).await {
+            Ok(Some(SignalState::Waiting { invocation_id, generation })) => (invocation_id, generation),
+            Ok(Some(SignalState::Buffered(_) | SignalState::Delivered { .. }) | None) | Err(_) => return error,
+        };
+        self.note_unfit(&waiting.0, waiting.1, &error).await;
+        error.of(&waiting.0)
+    }
+
+    /// Notes for the doctor that something came for a pause and did not fit.
+    pub(crate) async fn note_unfit(&self, id: &InvocationId, generation: u64, error: &TurnError) {
+        let note = format!("{}: {}", self.now(), error.message);
+        let note = Upkeep::Note { name: unfit(id, generation), note, until: self.now() + NOTED };
+        if let Err(failed) = self.engine().ports().store.upkeep(&note).await {
+            tracing::warn!(%failed, invocation_id = %id, "the doctor will not know that an event did not fit");
         }
     }
 

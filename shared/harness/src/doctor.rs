@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::aside::is_aside;
+use crate::correlate::unfit;
 use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
 use crate::sweep::since;
@@ -57,6 +58,8 @@ pub enum Finding {
     SignalTaken,
     /// The event bus has no enabled rule that would carry the event it waits for.
     RuleMissing,
+    /// An event came for it, and what it carried did not fit.
+    EventUnfit,
     /// There is such a rule, and it stands since later than the pause: an event that came before reached nobody.
     RuleLate,
     /// Whether there is such a rule cannot be seen.
@@ -106,6 +109,7 @@ impl Finding {
             | Self::SignalParked
             | Self::SignalTaken
             | Self::RuleMissing
+            | Self::EventUnfit
             | Self::LeaseStuck
             | Self::GraphUnknown
             | Self::GraphPinned
@@ -132,6 +136,7 @@ impl Finding {
             | Self::ClaimHeld
             | Self::SignalTaken
             | Self::RuleLate
+            | Self::EventUnfit
             | Self::RuleUnseen
             | Self::SignalsAstray
             | Self::AcceptsEverything
@@ -224,6 +229,7 @@ impl Harness {
                 self.look_at_indexes(&record.paused, &mut remarks).await?;
                 self.look_at_signal(&record.paused, &mut remarks).await?;
                 remarks.extend(rules.remark_on(&record.paused));
+                self.look_at_unfit(&record.paused, &mut remarks).await?;
                 self.look_at_lease(&record.paused, &mut remarks).await?;
                 remarks.extend(look_at_answer(&record.paused));
                 if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
@@ -381,6 +387,23 @@ impl Harness {
         })
     }
 
+    /// An event that did not fit lies in the queue of what failed; whoever sent it believes that it was taken.
+    async fn look_at_unfit(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
+        if paused.wake.event.is_none() {
+            return Ok(());
+        }
+        let name = unfit(&paused.invocation_id, paused.generation);
+        let noted = self.engine().ports().store.sweep_position(&name).await.map_err(store_failed)?;
+        remarks.extend(noted.map(|noted| {
+            let sentence = format!(
+                "an event came for it that did not fit, and lies with what failed ({noted}); have it sent again as the pause \
+                 accepts it"
+            );
+            remark(Finding::EventUnfit, sentence)
+        }));
+        Ok(())
+    }
+
     /// Does what helps against `finding`. The sentence says what came of it; `None` where there is no remedy.
     ///
     /// # Errors
@@ -418,6 +441,7 @@ impl Harness {
             | Finding::ClaimHeld
             | Finding::SignalTaken
             | Finding::RuleLate
+            | Finding::EventUnfit
             | Finding::RuleUnseen
             | Finding::SignalsAstray
             | Finding::AcceptsEverything

@@ -143,6 +143,17 @@ impl TurnError {
         Self { retry_after: u32::try_from(seconds).ok(), ..Self::new(category, message) }
     }
 
+    /// Whether what was sent was refused as it is, and changed nothing: whoever carried it for somebody else has to say so.
+    pub fn is_unfit(&self) -> bool {
+        let refused = [
+            Category::SuspensionResumePayloadInvalid,
+            Category::RequestInvalid,
+            Category::RequestTooLarge,
+            Category::HarnessSignalCorrelationFailed,
+        ];
+        !self.repeated && refused.contains(&self.category)
+    }
+
     /// The failure with which an invocation ended, for those who ask again. Whatever the category, trying the same
     /// again is no use any more.
     pub(crate) fn ended(failure: FailureRecord, invocation_id: &InvocationId) -> Self {

@@ -33,7 +33,13 @@ impl Harness {
     pub(crate) async fn resume(&self, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
         let budget = self.budget(&transmission);
         let mut payload = transmission.signal_payload.unwrap_or_default();
-        self.check_size(&payload)?;
+        let size = self.check_size(&payload);
+        if let (Err(error), Some(signal_id), SignalOrigin::Event(event)) =
+            (&size, &transmission.signal_id, &transmission.origin)
+        {
+            return Err(self.unfit_event(signal_id, event, error.clone()).await);
+        }
+        size?;
         // A signal cannot say that time decided.
         payload.shift_remove(RESOLUTION);
         match (transmission.trigger, transmission.invocation_id, transmission.signal_id) {
@@ -47,7 +53,12 @@ impl Harness {
             }
             (_, None, Some(signal_id)) => match transmission.origin {
                 SignalOrigin::Sent => self.correlate(signal_id, payload, budget).await,
-                SignalOrigin::Event(event) => self.correlate_event(signal_id, event, payload, budget).await,
+                SignalOrigin::Event(event) => {
+                    match self.correlate_event(signal_id.clone(), event.clone(), payload, budget).await {
+                        Err(error) if error.is_unfit() => Err(self.unfit_event(&signal_id, &event, error).await),
+                        turn => turn,
+                    }
+                }
             },
             (_, None, None) => {
                 let message = "a signal must name an invocation_id or a signal_id";
@@ -177,6 +188,7 @@ impl Harness {
                     outcome = match self.resume_once(graph, record.clone(), budget, Accepted::Before).await {
                         Err(error) if error.category == Category::SuspensionResumePayloadInvalid => {
                             tracing::warn!(reason = %error.message, "an early signal does not fit and was dropped");
+                            self.note_unfit(&record.paused.invocation_id, record.paused.generation, &error).await;
                             return self.arrange(SuspendedTurn { repeated: false, ..sleeping(record.paused) }).await;
                         }
                         outcome => outcome?,

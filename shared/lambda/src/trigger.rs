@@ -3,7 +3,8 @@
 //! | the turn | the service is told | because |
 //! |---|---|---|
 //! | completed, suspended, buffered, stale | success | it is done, or was done before |
-//! | failed, user-correctable | success, and a warning in the log | delivering the same again cannot help |
+//! | failed, because what an event carries does not fit | failure | nobody else would hear of it: it ends up in the queue of what failed, with the reason |
+//! | failed otherwise, user-correctable | success, and a warning in the log | delivering the same again cannot help |
 //! | failed before, and this is a duplicate | success, and a warning in the log | the same |
 //! | failed because the pause ended by its deadline | success, and a warning in the log | it was ordered to |
 //! | failed, retryable | failure | the service delivers it again, and at last puts it aside |
@@ -179,7 +180,8 @@ impl App {
         tracing::info!(signal_id, event_id = signal.event_id, "signal");
         let origin = if signal.is_own { SignalOrigin::Sent } else { signal.origin.origin()? };
         let transmission = Transmission { time_left: left, origin, ..Transmission::signal(signal_id, signal.payload) };
-        self.triggered(transmission).await
+        let turn = self.harness().turn(transmission);
+        self.told_of(left, turn, |error| error.is_unfit() || is_to_be_raised(error)).await
     }
 
     pub(crate) async fn woken(&self, wakeup: Wakeup, left: Option<Duration>) -> Result<Value, TriggerError> {
@@ -193,7 +195,7 @@ impl App {
                     return Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id"));
                 }
                 let id = invocation_id.into();
-                self.told_of(left, self.harness().take_up(&id, left)).await
+                self.told_of(left, self.harness().take_up(&id, left), is_to_be_raised).await
             }
             Wakeup::Sweep(scope) => {
                 let scope = match scope {
@@ -207,20 +209,21 @@ impl App {
     }
 
     async fn triggered(&self, transmission: Transmission) -> Result<Value, TriggerError> {
-        self.told_of(transmission.time_left, self.harness().turn(transmission)).await
+        self.told_of(transmission.time_left, self.harness().turn(transmission), is_to_be_raised).await
     }
 
     async fn told_of(
         &self,
         left: Option<Duration>,
         turn: impl Future<Output = Turn> + Send,
+        is_raised: impl Fn(&TurnError) -> bool + Send,
     ) -> Result<Value, TriggerError> {
         let clock = &self.engine().ports().clock;
         let began = clock.monotonic();
         let turn = self.within(left, turn).await;
         let told = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
             telemetry::turn(&turn);
-            told(turn)
+            told(turn, is_raised)
         });
         telemetry::triggered(told.is_ok(), clock.monotonic().saturating_sub(began));
         told
@@ -228,7 +231,7 @@ impl App {
 }
 
 /// What the service is told of a turn, by the table of this module.
-fn told(turn: Turn) -> Result<Value, TriggerError> {
+fn told(turn: Turn, is_raised: impl Fn(&TurnError) -> bool) -> Result<Value, TriggerError> {
     match turn.outcome {
         TurnOutcome::Completed(done) => {
             Ok(json!({ "status": "completed", "invocation_id": done.invocation_id, "repeated": done.repeated }))
@@ -238,7 +241,7 @@ fn told(turn: Turn) -> Result<Value, TriggerError> {
         }
         TurnOutcome::Buffered { signal_id, .. } => Ok(json!({ "status": "buffered", "signal_id": signal_id })),
         TurnOutcome::Stale { invocation_id } => Ok(json!({ "status": "stale", "invocation_id": invocation_id })),
-        TurnOutcome::Errored(error) if is_to_be_raised(&error) => Err(TriggerError::Turn(error)),
+        TurnOutcome::Errored(error) if is_raised(&error) => Err(TriggerError::Turn(error)),
         TurnOutcome::Errored(error) => Ok(json!({ "status": "errored", "error": Refusal::body(&error) })),
     }
 }

@@ -135,7 +135,7 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
 
-    /// Where the sweep called `lane` goes on; `None` at the beginning.
+    /// Where the sweep called `lane` goes on; `None` at the beginning. Or what was [noted](Upkeep::Note) under that name.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -281,6 +281,15 @@ pub enum Upkeep {
     },
     /// Nobody relies on the rule of this entry any more: the entry goes away, unless it was touched since it was read.
     RuleUnneeded(RuleEntry),
+    /// Something is noted under `name` for whoever [asks](StateStore::sweep_position) for it, until then at least.
+    Note {
+        /// Under which name; none that a sweep has.
+        name: String,
+        /// What.
+        note: String,
+        /// When it may be forgotten.
+        until: Timestamp,
+    },
     /// The sweep called `lane` goes on at `position`, or at the beginning.
     Position {
         /// Which sweep.

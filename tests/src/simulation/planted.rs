@@ -101,6 +101,8 @@ pub enum PlantedBug {
     ForgetNeed,
     /// A rule goes as soon as a sweep finds that nobody needs it.
     RemoveAtOnce,
+    /// An event that does not fit counts as delivered.
+    AcknowledgeMisfit,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
     /// Of a transaction only the first half of its items is written.
@@ -117,7 +119,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -161,6 +163,7 @@ impl PlantedBug {
         Self::OverlookRefusal,
         Self::ForgetNeed,
         Self::RemoveAtOnce,
+        Self::AcknowledgeMisfit,
         Self::AcknowledgeFailure,
         Self::TearTransaction,
         Self::ForgetOwners,

@@ -42,6 +42,8 @@ pub(crate) struct Carried {
     parcel: Option<u64>,
     /// Whether a function has taken it.
     pub(crate) delivered: bool,
+    /// Whether it was put aside, because it does not fit.
+    pub(crate) put_aside: bool,
 }
 
 /// The services and what they hold.
@@ -165,12 +167,19 @@ impl Services {
         let missed = self.awaited.iter().find(is_awaited).and_then(stored).filter(|id| !routed.contains(id));
         // Whoever asked for an export waits for its end, or is about to.
         let job = event.detail.get("job_id").and_then(Value::as_str).filter(|job| job.starts_with("export-"));
+        let job = job.filter(|_| event.source == "exporter");
         let missed = missed.or_else(|| job.filter(|_| routed.is_empty()).map(SignalId::from));
         for id in routed {
             self.carry_event(id, &event);
         }
         let payload = event.detail;
-        self.carried.extend(missed.map(|signal_id| Carried { signal_id, payload, parcel: None, delivered: false }));
+        self.carried.extend(missed.map(|signal_id| Carried {
+            signal_id,
+            payload,
+            parcel: None,
+            delivered: false,
+            put_aside: false,
+        }));
     }
 
     /// Takes a signal of our own to the signal function.
@@ -190,7 +199,7 @@ impl Services {
 
     fn carry(&mut self, signal_id: SignalId, payload: Map, input: Value) {
         let parcel = Some(self.keep(Function::Signal, input, Duration::ZERO));
-        self.carried.push(Carried { signal_id, payload, parcel, delivered: false });
+        self.carried.push(Carried { signal_id, payload, parcel, delivered: false, put_aside: false });
     }
 
     /// Keeps something for a function until it takes it.
@@ -206,6 +215,14 @@ impl Services {
         for carried in self.carried.iter_mut().filter(|carried| carried.parcel == Some(parcel)) {
             carried.delivered = true;
         }
+    }
+
+    /// A function says that what the parcel carries does not fit: it is put aside.
+    pub(crate) fn put_aside(&mut self, parcel: u64) {
+        for carried in self.carried.iter_mut().filter(|carried| carried.parcel == Some(parcel)) {
+            carried.put_aside = true;
+        }
+        self.settle(parcel);
     }
 
     /// Turns schedules that fell due into parcels, as many of each as `times` says: none of one that is lost.

@@ -283,7 +283,10 @@ fn foreign_event(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocat
         _ => ("Told", "id", signal_of(invocation)),
     };
     let source = if graph == EXPENSE_APPROVAL { "exporter" } else { ["answers", "rumours"][chance.usize(..2)] };
-    let mut detail = answer(graph, &format!("heard-{invocation}"));
+    let mut detail = match chance.u8(..4) {
+        0 => misfit(graph, chance),
+        _ => answer(graph, &format!("heard-{invocation}")),
+    };
     detail.insert(field.to_owned(), id.into());
     let event = Event { source: source.to_owned(), detail_type: kind.to_owned(), detail };
     let at = due + Duration::from_millis(chance.u64(0..20_000));

@@ -43,12 +43,18 @@ async fn an_event_of_our_own_is_kept_until_somebody_waits() {
 }
 
 #[tokio::test]
-async fn what_the_sender_got_wrong_is_acknowledged_and_what_may_pass_is_raised() {
+async fn what_does_not_fit_is_put_aside_and_what_may_pass_is_raised() {
     let world = World::new();
     world.asleep("o1").await;
     let misfit = world.app.event(signal("approval-o1", &json!({ "decision": 1 })), None).await;
-    let told = misfit.expect("acknowledged");
-    assert_eq!(told["error"]["category"], Category::SuspensionResumePayloadInvalid.as_str());
+    let raised = misfit.expect_err("it goes to the queue of what failed");
+    assert!(
+        matches!(&raised, TriggerError::Turn(error) if error.category == Category::SuspensionResumePayloadInvalid),
+        "{raised}"
+    );
+    let large = world.app.event(signal("approval-o1", &json!({ "decision": "y".repeat(300_000) })), None).await;
+    let raised = large.expect_err("it goes there too");
+    assert!(matches!(&raised, TriggerError::Turn(error) if error.category == Category::RequestTooLarge), "{raised}");
     world.broken.store(true, Ordering::SeqCst);
     let event = signal("approval-o1", &json!({ "decision": "yes" }));
     let raised = world.app.event(event.clone(), None).await.expect_err("raised");

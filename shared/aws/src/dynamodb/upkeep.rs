@@ -41,6 +41,10 @@ impl DynamoDbStateStore {
             Upkeep::RuleIdle { entry, since } => rules::idle_write(entry, *since),
             Upkeep::RuleStands { entry, since } => rules::stands_write(entry, *since),
             Upkeep::RuleUnneeded(entry) => rules::removal(entry),
+            Upkeep::Note { name, note, until } => {
+                let note = [(POSITION.to_owned(), text_value(note)), (TTL.to_owned(), ttl_value(*until))];
+                Write::put(&Key::position(name), Item::from(note))
+            }
             Upkeep::Position { lane, position: Some(position) } => {
                 Write::put(&Key::position(lane), Item::from([(POSITION.to_owned(), text_value(position))]))
             }

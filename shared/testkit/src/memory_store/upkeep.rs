@@ -130,6 +130,9 @@ impl Tables {
                     self.rules.remove(&entry.shape);
                 }
             }
+            Upkeep::Note { name, note, .. } => {
+                self.positions.insert(name.clone(), note.clone());
+            }
             Upkeep::Position { lane, position: Some(position) } => {
                 self.positions.insert(lane.clone(), position.clone());
             }

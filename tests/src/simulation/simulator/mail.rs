@@ -154,6 +154,12 @@ impl Simulator {
                     Some(Reply::Trigger(Err(_))) if self.planted == Some(PlantedBug::AcknowledgeFailure) => {
                         self.outside.services.settle(number);
                     }
+                    Some(Reply::Trigger(Err(TriggerError::Turn(error)))) if error.is_unfit() => {
+                        match self.planted == Some(PlantedBug::AcknowledgeMisfit) {
+                            true => self.outside.services.settle(number),
+                            false => self.outside.services.put_aside(number),
+                        }
+                    }
                     Some(Reply::Trigger(Err(TriggerError::Unreadable(how)))) => {
                         return Err(Violation { invariant: "functions read what services send", how });
                     }
