@@ -2,12 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, suspend};
 use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
-use dormouse_ports::{Category, InvocationStatus, SignalDescriptor, StateStore, limits};
+use dormouse_ports::{
+    Category, ClaimOutcome, ClaimRequest, InvocationStatus, SignalDescriptor, StateStore, StoreError, StoreLayer,
+    limits,
+};
 use dormouse_tests::{Stage, diagnose, map};
 use serde_json::json;
 
@@ -97,4 +102,33 @@ async fn what_is_not_put_aside_is_not_tried_again() {
     let harness = asleep(&stage).await;
     assert_eq!(harness.retry(&"i1".into()).await.unwrap_err().category, Category::SuspensionRecordInvalid);
     assert_eq!(harness.retry(&"i2".into()).await.unwrap_err().category, Category::NotFound);
+}
+
+/// Notes how long claims are asked for.
+struct Asked(Arc<dyn StateStore>, Mutex<Vec<Duration>>);
+
+#[async_trait]
+impl StoreLayer for Asked {
+    fn below(&self) -> &dyn StateStore {
+        &*self.0
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        let asked = Duration::try_from(request.until.duration_since(request.now)).unwrap();
+        self.1.lock().unwrap().push(asked);
+        self.0.claim(request).await
+    }
+}
+
+#[tokio::test]
+async fn a_claim_outlives_its_turn_by_a_margin_for_clocks() {
+    let stage = Stage::default();
+    asleep(&stage).await;
+    let asked = Arc::new(Asked(stage.store.clone(), Mutex::default()));
+    let harness = stage.harness_on(asked.clone(), Mode::Stateless, [asking()]);
+    let config = harness.config();
+    assert!(config.lease_margin >= Duration::from_secs(1), "two clocks agree that well, not better");
+    let answer = Transmission::signal("s1", map(json!({ "answer": "yes" })));
+    assert!(matches!(harness.turn(answer).await.outcome, TurnOutcome::Completed(_)));
+    assert_eq!(*asked.1.lock().unwrap(), [config.turn_budget + config.lease_margin]);
 }

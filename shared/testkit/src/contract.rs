@@ -202,6 +202,7 @@ checks! {
         a_pause_is_pending_until_it_ends,
         a_new_pause_replaces_the_row_of_the_old,
         rows_are_listed_page_by_page,
+        more_rows_than_the_shards_have_pages_for_are_all_listed,
         only_due_rows_are_listed,
         rows_may_end_while_they_are_listed,
         a_foreign_pending_cursor_is_refused,

@@ -52,6 +52,17 @@ async fn sleep_ten(store: &Store) {
     }
 }
 
+pub(super) async fn more_rows_than_the_shards_have_pages_for_are_all_listed(store: Store) {
+    // With small pages the rows of some shard do not fit into one.
+    for number in 0..60 {
+        sleep(&store, &pause(&format!("i{number:02}"), 1, &format!("s{number}"))).await;
+    }
+    let rows = sorted(all_pending(&store, None).await);
+    let ids: Vec<&str> = rows.iter().map(|row| row.invocation_id.as_str()).collect();
+    let all: Vec<String> = (0..60).map(|number| format!("i{number:02}")).collect();
+    assert_eq!(ids, all);
+}
+
 pub(super) async fn rows_are_listed_page_by_page(store: Store) {
     sleep_ten(&store).await;
     let rows = sorted(all_pending(&store, None).await);
