@@ -305,3 +305,33 @@ async fn a_listing_asks_a_busy_table_again() {
         assert_eq!(bench.faults.left(), 0);
     }
 }
+
+/// Feeds tell when a commit was sent, not when its making began: a turn may take long.
+#[tokio::test]
+async fn an_append_stands_in_its_feed_at_the_time_at_which_it_was_sent() {
+    let bench = bench(3).await;
+    let clock = std::sync::Arc::new(dormouse_testkit::ManualClock::default());
+    let store = bench.store.clone().timed_by(clock.clone());
+    let append =
+        |first| Append { stream: "stream".to_owned(), first, entries: vec![Map::new()], fed: vec!["feed".to_owned()] };
+    let tell = |first| {
+        let journal = Journal { documents: Vec::new(), appends: vec![append(first)] };
+        Commit { id: format!("tell-{first}"), invocation: None, journal, ..suspend("i") }
+    };
+    let sent = async || {
+        let rows = store.feed("feed", None, 10).await.expect("an answer");
+        rows.into_iter().map(|row| row.at).collect::<Vec<_>>()
+    };
+    store.commit(&tell(1)).await.expect("it is written");
+    let began = dormouse_ports::Clock::now(&*clock);
+    assert_eq!(sent().await, [began]);
+    clock.advance(std::time::Duration::from_secs(60));
+    store.commit(&tell(2)).await.expect("it is written");
+    let later = dormouse_ports::Clock::now(&*clock);
+    assert_eq!(sent().await, [began, later], "whenever the commit was made");
+    // By another clock, which is behind: what stands later in the stream stands later in the feed.
+    let behind = bench.store.timed_by(std::sync::Arc::new(dormouse_testkit::ManualClock::default()));
+    behind.commit(&tell(3)).await.expect("it is written");
+    assert_eq!(sent().await[2], later + jiff::SignedDuration::from_nanos(1));
+    assert_eq!(store.append_of("stream", 3).await.expect("an answer").map(|row| row.first), Some(3));
+}

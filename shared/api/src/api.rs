@@ -102,7 +102,7 @@ impl Api {
         &*self.0.records
     }
 
-    /// Serves one call. The operations of level Core work, but for the streams and public ones, which the front serves;
+    /// Serves one call. The operations of level Core work, but for the streams and public ones, which the front serves: of a stream of all events it serves each look;
     /// of the others it says that they are not offered.
     ///
     /// # Errors
@@ -124,7 +124,9 @@ impl Api {
             Operation::GetBranch => self.get_branch(&call).await,
             Operation::ListSessionEvents => self.list_session_events(&call).await,
             Operation::ListTaskEvents => self.list_task_events(&call).await,
-            Operation::ListEvents => self.list_events(&call).await,
+            Operation::ListEvents => self.list_events(&call, true).await,
+            // A look of a stream, which comes again.
+            Operation::StreamEvents => self.list_events(&call, false).await,
             Operation::GetEvent => self.get_event(&call).await,
             Operation::ListArtifacts => self.list_artifacts(&call).await,
             Operation::GetArtifact => self.get_artifact(&call).await,

@@ -134,7 +134,7 @@ fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journ
     let by = by(call);
     let event =
         draft.by(by.actor, by.key.as_deref()).at(Place { stream: id.as_str(), position: 1, sequence: 1, at: call.now });
-    let fed = vec![feed::place(&call.actor.tenant, call.now, id.as_str(), 1)];
+    let fed = feed::names(&call.actor.tenant, artifact.kept.workspace.as_ref());
     let append = Append { stream: id.to_string(), first: 1, entries: vec![entry(&event)?], fed };
     Ok(Journal { documents: vec![artifact.write()?], appends: vec![append] })
 }

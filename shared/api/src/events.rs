@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::api::{Api, found};
 use crate::refusal::store;
-use crate::transcript::event_of;
+use crate::transcript::{event_of, readable};
 use crate::{Answer, Call, feed};
 
 /// How many events are looked at for one range.
@@ -59,8 +59,8 @@ impl Api {
                     break;
                 }
                 position = entry.position;
-                if wanted(&entry.entry) {
-                    events.push(event_of(entry.entry)?);
+                if entry.entry.is_empty() || wanted(&entry.entry) {
+                    events.extend(readable(&EventId::at(stream, position), entry.entry));
                 }
             }
         }
@@ -80,8 +80,9 @@ impl Api {
         if exists { Ok(position) } else { Err(expired()) }
     }
 
-    /// All events that the caller may see; those of one session or task are read from their own stream.
-    pub(crate) async fn list_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    /// All events that the caller may see; those of one session or task are read from their own stream. Who `waits` is told
+    /// of all that was written before he asked, as soon as nothing can come to stand before it.
+    pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<Answer, ProtocolError> {
         let (query, filters) = (RangeQuery::read(&call.query)?, Filters::read(&call.query));
         if let Some(stream) = self.stream_of(call, &filters).await? {
             let wanted = |entry: &Map| {
@@ -94,23 +95,33 @@ impl Api {
             };
             return self.range(call, stream.as_str(), 0, wanted).await;
         }
+        if filters.session_id.is_some() || filters.task_id.is_some() {
+            return found(&page_of(Vec::new(), query.limit, None));
+        }
         let expired = || ProtocolError::cursor_expired("after_event_id");
         if let Some(after) = &query.after
             && !self.may_see_stream_of(call, after).await?
         {
             return Err(expired());
         }
+        let (records, clock) = (self.records(), &self.parts().harness.engine().ports().clock);
+        let (feeds, asked_at) = (feed::seen_by(&call.actor), clock.now());
         let (mut after, mut events, mut looked_at, mut more) = (query.after.clone(), Vec::new(), 0, true);
         while more && events.len() <= query.limit && looked_at < LOOKED_AT {
-            let stretch = feed::read(self.records(), &call.actor.tenant, after.as_ref()).await.map_err(store)?;
+            let until = records.settled(clock.now());
+            let stretch = feed::read(records, &feeds, after.as_ref(), until).await.map_err(store)?;
             let stretch = stretch.ok_or_else(expired)?;
             (more, looked_at) = (stretch.more, looked_at + stretch.events.len());
-            for entry in stretch.events {
-                let event = event_of(entry)?;
-                after = Some(event.envelope.id.clone());
-                if call.actor.reaches(event.workspace_id.as_ref()) && passes(&filters, &event) {
-                    events.push(event);
-                }
+            for (id, entry) in stretch.events {
+                let event = readable(&id, entry);
+                after = Some(id);
+                let wanted = |event: &Event| call.actor.reaches(event.workspace_id.as_ref()) && passes(&filters, event);
+                events.extend(event.filter(wanted));
+            }
+            if stretch.fresh && waits && until < asked_at && events.len() <= query.limit {
+                let rest = asked_at.duration_since(until);
+                clock.sleep(rest.try_into().unwrap_or_default()).await;
+                more = true;
             }
         }
         let upto = after.filter(|_| more);

@@ -1,77 +1,105 @@
 //! The order of all events of a tenant: what `/v1/events` reads, over many streams.
 //!
-//! Each append stands in the feed of its tenant once, at the time of its commit. Clocks of workers differ by a little,
-//! so an append can come to stand before one that was told already: the order of one stream is exact, that of all of
-//! them best effort, as the narrative allows.
+//! Each append stands in two feeds, at the instant at which it was sent: in that of its tenant, and in that of its
+//! workspace, for keys that are bound to some: what happens elsewhere neither costs them anything nor shows in their
+//! cursors. What belongs to no workspace has a feed of its own, which every key of the tenant reads.
+//!
+//! Appends take effect a little after they were sent, and not in that order. So nobody is told of what came last before
+//! the store says that the feed is [complete](Records::settled) so far: then nothing can come to stand before what was
+//! told, and whoever reads on behind his cursor misses nothing. The order of one stream is exact, whatever clocks say.
 
-use dormouse_ports::{Listed, Map, Records, StoreError};
-use dormouse_protocol::id::EventId;
+use dormouse_ports::{FeedRow, Map, Records, StoreError};
+use dormouse_protocol::id::{EventId, WorkspaceId};
+use futures::future::try_join_all;
 use jiff::Timestamp;
-use serde_json::Value;
 
-/// The most entries that one append can have, as far as the feed is concerned.
-const MOST_OF_AN_APPEND: usize = 100;
+use crate::Actor;
 
-/// How many rows of the feed are read at once.
+/// How many rows of a feed are read at once.
 const ROWS: usize = 25;
 
-/// The name of the feed of `tenant`.
-pub(crate) fn name(tenant: &str) -> String {
+/// The feeds that tell of what belongs to `tenant` and is in `workspace`.
+pub(crate) fn names(tenant: &str, workspace: Option<&WorkspaceId>) -> Vec<String> {
+    vec![whole(tenant), part(tenant, workspace)]
+}
+
+/// The feeds that tell of all that `actor` sees, each append once.
+pub(crate) fn seen_by(actor: &Actor) -> Vec<String> {
+    let tenant = &actor.tenant;
+    match &actor.workspaces {
+        None => vec![whole(tenant)],
+        Some(mine) => mine.iter().map(Some).chain([None]).map(|workspace| part(tenant, workspace)).collect(),
+    }
+}
+
+fn whole(tenant: &str) -> String {
     format!("{tenant}/event")
 }
 
-/// The place in the feed of what is appended to `stream` at `at`, from position `first` on.
-pub(crate) fn place(tenant: &str, at: Timestamp, stream: &str, first: u64) -> Listed {
-    Listed { list: name(tenant), order: order(at, stream, first) }
+fn part(tenant: &str, workspace: Option<&WorkspaceId>) -> String {
+    format!("{tenant}/event/{}", workspace.map_or("-", WorkspaceId::as_str))
 }
 
-fn order(at: Timestamp, stream: &str, first: u64) -> String {
-    format!("{:020}-{stream}-{first:016x}", at.as_nanosecond().max(0))
-}
-
-/// A stretch of the feed.
+/// A stretch of feeds.
 #[derive(Debug, Default)]
 pub(crate) struct Stretch {
     /// The events, as they are stored.
-    pub(crate) events: Vec<Map>,
-    /// Whether the feed goes on behind them.
+    pub(crate) events: Vec<(EventId, Map)>,
+    /// Whether the feeds go on behind them, as far as they are complete.
     pub(crate) more: bool,
+    /// Whether they go on behind that.
+    pub(crate) fresh: bool,
 }
 
-/// The events of `tenant` behind `after`, in order: at least one if there is any, and all of each append that was
-/// looked at. `None`: there is no event `after`.
+/// The events of `feeds` behind `after` that were sent by `until`, in order: at least one if there is any, and all of each
+/// append that was looked at. `None`: there is no event `after`.
 ///
 /// # Errors
 /// When the store did not answer.
 pub(crate) async fn read(
     records: &dyn Records,
-    tenant: &str,
+    feeds: &[String],
     after: Option<&EventId>,
+    until: Timestamp,
 ) -> Result<Option<Stretch>, StoreError> {
     let (mut events, mut behind) = (Vec::new(), None);
     if let Some((stream, position)) = after.and_then(EventId::place) {
-        let found = records.entries(stream, position.saturating_sub(1), MOST_OF_AN_APPEND).await?;
-        let Some(cursor) = found.first().filter(|first| first.position == position) else { return Ok(None) };
-        let Some(at) = time_of(&cursor.entry) else { return Ok(None) };
-        let rest = found.iter().skip(1).take_while(|one| time_of(&one.entry) == Some(at));
-        let rest: Vec<_> = rest.collect();
-        let last = rest.last().map_or(position, |one| one.position);
-        behind = Some(order(at, stream, last));
-        events.extend(rest.into_iter().map(|one| one.entry.clone()));
+        let Some(row) = records.append_of(stream, position).await? else { return Ok(None) };
+        let rest = FeedRow { first: position + 1, count: row.first + row.count - position - 1, ..row.clone() };
+        events.extend(entries(records, &rest).await?);
+        behind = Some(row.order());
     }
-    let rows = records.feed(&name(tenant), behind.as_deref(), ROWS).await?;
-    let more = rows.len() == ROWS;
-    let reads = rows.iter().map(|row| {
-        let count = usize::try_from(row.count).unwrap_or(usize::MAX);
-        records.entries(&row.stream, row.first.saturating_sub(1), count)
-    });
-    for entries in futures::future::try_join_all(reads).await? {
-        events.extend(entries.into_iter().map(|one| one.entry));
+    let (mut rows, more) = merged(records, feeds, behind.as_deref()).await?;
+    let fresh = rows.iter().any(|row| row.at > until);
+    rows.retain(|row| row.at <= until);
+    for told in try_join_all(rows.iter().map(|row| entries(records, row))).await? {
+        events.extend(told);
     }
-    Ok(Some(Stretch { events, more }))
+    Ok(Some(Stretch { events, more: more && !fresh, fresh }))
 }
 
-/// When the stored event happened.
-fn time_of(event: &Map) -> Option<Timestamp> {
-    event.get("created_at").and_then(Value::as_str).and_then(|at| at.parse().ok())
+/// The next rows of `feeds` behind the place `after`, in one order, and whether there are more.
+async fn merged(
+    records: &dyn Records,
+    feeds: &[String],
+    after: Option<&str>,
+) -> Result<(Vec<FeedRow>, bool), StoreError> {
+    let pages = try_join_all(feeds.iter().map(|feed| records.feed(feed, after, ROWS))).await?;
+    // Behind the end of a full page may come what stands before the rows of another one.
+    let full = pages.iter().filter(|page| page.len() == ROWS);
+    let upto = full.filter_map(|page| page.last()).map(FeedRow::order).min();
+    let placed = pages.into_iter().flatten().map(|row| (row.order(), row));
+    let mut rows: Vec<_> = placed.filter(|(order, _)| upto.as_ref().is_none_or(|upto| order <= upto)).collect();
+    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok((rows.into_iter().map(|(_, row)| row).collect(), upto.is_some()))
+}
+
+/// The events of `row`, by their ids.
+async fn entries(records: &dyn Records, row: &FeedRow) -> Result<Vec<(EventId, Map)>, StoreError> {
+    let count = usize::try_from(row.count).unwrap_or(usize::MAX);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let found = records.entries(&row.stream, row.first.saturating_sub(1), count).await?;
+    Ok(found.into_iter().map(|one| (EventId::at(&row.stream, one.position), one.entry)).collect())
 }

@@ -42,7 +42,7 @@ const LONGEST_REQUEST_ID: usize = 200;
 /// Serves calls that have passed the front.
 #[async_trait]
 pub trait Operations: Send + Sync {
-    /// Serves `call`. Streams never come here.
+    /// Serves `call`. Of streams only that of all events comes here: a look at what there is behind its cursor.
     ///
     /// # Errors
     /// What the caller is told instead of an answer.

@@ -179,7 +179,7 @@ impl Ledger {
         let stream = self.stream().to_owned();
         if !self.events.is_empty() {
             let entries = self.events.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
-            let fed = vec![feed::place(self.tenant(), self.now, &stream, self.first)];
+            let fed = feed::names(self.tenant(), self.session.kept.workspace.as_ref());
             self.journal.appends.push(Append { stream, first: self.first, entries, fed });
         }
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;

@@ -41,7 +41,13 @@ impl Api {
                 ListRequest { list: list.clone(), after, limit: query.limit + 1, newest_first: true, now: call.now };
             let page = self.records().documents(&request).await.map_err(store)?;
             for document in page.items {
-                let one: Stored<R> = Stored::read(document).map_err(store)?;
+                let one: Stored<R> = match Stored::read(document) {
+                    Ok(one) => one,
+                    Err(error) => {
+                        tracing::error!(%error, "a list passes over a document that cannot be read");
+                        continue;
+                    }
+                };
                 if one.is_seen_by(&call.actor) && wanted(&one.kept.resource) {
                     kept.push(one.kept.resource);
                 }

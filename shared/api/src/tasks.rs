@@ -5,7 +5,7 @@
 //! message and its first events. It is answered as `WORKING` already; whoever hears of the work takes it up.
 
 use dormouse_harness::Transmission;
-use dormouse_ports::{Cancellation, InvocationId, InvocationWrite, Subscription};
+use dormouse_ports::{Cancellation, InvocationId, InvocationWrite, StoreError, Subscription};
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{SessionId, TaskId};
 use dormouse_protocol::request::Filters;
@@ -133,8 +133,15 @@ impl Api {
             TaskStatus::Submitted | TaskStatus::Working | TaskStatus::InputRequired | TaskStatus::AuthRequired => {}
         }
         let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
-        let record = self.parts().harness.engine().ports().store.load_invocation(&id).await.map_err(store)?;
-        let paused = record.ok_or_else(|| internal(&"a task without an invocation"))?.paused;
+        let harness = &self.parts().harness;
+        let paused = match harness.engine().ports().store.load_invocation(&id).await {
+            Err(StoreError::Corrupt(reason)) => {
+                tracing::warn!(%id, reason, "a task is canceled whose invocation cannot be read");
+                harness.remains(&id).await.map_err(|error| internal(&error.message))?
+            }
+            record => record.map_err(store)?.map(|record| record.paused),
+        };
+        let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
         let session = self.session_of(&task, call).await?;
         let mut ledger = Ledger::open(session, by(call), call.now);
         let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());

@@ -6,7 +6,7 @@
 
 use dormouse_ports::{Map, Records, StreamEntry};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::id::MessageId;
+use dormouse_protocol::id::{EventId, MessageId};
 use dormouse_protocol::resource::{Message, Part, Role};
 use dormouse_protocol::{Envelope, Event, ProtocolError};
 use serde::Deserialize;
@@ -45,6 +45,17 @@ pub(crate) fn message_of(event: &Event) -> Option<Message> {
 /// `internal_error` when it is none.
 pub(crate) fn event_of(entry: Map) -> Result<Event, ProtocolError> {
     serde_json::from_value(Value::Object(entry)).map_err(|error| internal(&error))
+}
+
+/// Reads the stored event `id`; who reads many passes over one that cannot be read.
+pub(crate) fn readable(id: &EventId, entry: Map) -> Option<Event> {
+    match serde_json::from_value(Value::Object(entry)) {
+        Ok(event) => Some(event),
+        Err(error) => {
+            tracing::error!(%id, %error, "an event cannot be read and is passed over");
+            None
+        }
+    }
 }
 
 /// Whether the stored event holds a message, without reading it.
@@ -105,7 +116,8 @@ pub(crate) async fn read(
                     continue;
                 }
                 let spot = (segment.stream.clone(), at);
-                reading.messages.extend(message_of(&event_of(entry)?).map(|message| (spot.clone(), message)));
+                let event = readable(&EventId::at(&segment.stream, at), entry);
+                reading.messages.extend(event.as_ref().and_then(message_of).map(|message| (spot.clone(), message)));
                 if reading.messages.len() == limit {
                     return Ok(Reading { upto: Some(spot), ..reading });
                 }

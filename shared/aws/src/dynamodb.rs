@@ -35,6 +35,8 @@ mod table;
 mod upkeep;
 mod write;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -42,12 +44,14 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest, LoadedSession,
-    Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId, SessionSummary,
-    ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Upkeep, limits,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
+    Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest,
+    LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId,
+    SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Upkeep, limits,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::SystemClock;
 
 pub use checkpoint::DynamoDbCheckpointer;
 pub use retry::RetryPolicy;
@@ -84,6 +88,9 @@ pub struct StoreConfig {
     pub retry: RetryPolicy,
     /// How long one attempt may take before it counts as lost.
     pub attempt_timeout: Duration,
+    /// How long after it was sent a commit may still take effect: the time of an attempt, what the table takes to drop
+    /// a request that nobody waits for any more, and by how much clocks differ. Feeds are told of that much later.
+    pub under_way: Duration,
 }
 
 impl Default for StoreConfig {
@@ -99,16 +106,28 @@ impl Default for StoreConfig {
             checkpoint_kept: 30 * DAY,
             retry: RetryPolicy::default(),
             attempt_timeout: Duration::from_secs(3),
+            under_way: Duration::from_secs(5),
         }
     }
 }
 
 /// The [`StateStore`] on DynamoDB, and the [`Records`] of its journals. Cloning is cheap and shares the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DynamoDbStateStore {
     client: Client,
     table: String,
     config: StoreConfig,
+    /// Says when a commit is sent.
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for DynamoDbStateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoDbStateStore")
+            .field("table", &self.table)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 impl DynamoDbStateStore {
@@ -122,7 +141,14 @@ impl DynamoDbStateStore {
             None => timeouts,
         };
         let own = client.config().to_builder().retry_config(RetryConfig::disabled()).timeout_config(timeouts.build());
-        Self { client: Client::from_conf(own.build()), table: table_name.into(), config }
+        let clock = Arc::new(SystemClock::default());
+        Self { client: Client::from_conf(own.build()), table: table_name.into(), config, clock }
+    }
+
+    /// The same by another clock than that of the machine.
+    #[must_use]
+    pub fn timed_by(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 }
 
@@ -238,7 +264,16 @@ impl Records for DynamoDbStateStore {
         self.read_last_position(stream).await
     }
 
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.read_append(stream, position).await
+    }
+
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
         self.read_feed(list, after, limit).await
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        let under_way = SignedDuration::try_from(self.config.under_way).unwrap_or(SignedDuration::MAX);
+        now.saturating_sub(under_way).unwrap_or(Timestamp::MIN)
     }
 }

@@ -1,7 +1,8 @@
 //! Canceling an invocation, whatever it is doing.
 
 use dormouse_ports::{
-    Cancellation, Category, CommitError, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
+    Cancellation, Category, CommitError, Due, DueAction, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationWrite, PausedInvocation, Standing, StoreError, WakePlan, limits,
 };
 
 use crate::signal::{store_failed, subscription_of};
@@ -51,7 +52,12 @@ impl Harness {
         let budget = self.budget(&Transmission::default());
         let cancellation = Cancellation { reason, at: self.now() };
         loop {
-            let record = self.load_invocation(id).await?;
+            let record = match self.engine().ports().store.load_invocation(id).await {
+                Err(StoreError::Corrupt(reason)) => {
+                    return self.cancel_unreadable(id, generation, cancellation, &reason).await;
+                }
+                record => record.map_err(store_failed)?.map(Box::new),
+            };
             if let Some(over) = record.as_deref().and_then(|record| over(record, generation)) {
                 return over.map_err(|error| error.of(id));
             }
@@ -68,6 +74,52 @@ impl Harness {
                 Err(error) => return Err(TurnError::new(Category::ResumeInProgress, error.to_string()).of(id)),
             }
         }
+    }
+
+    /// Ends an invocation whose record nobody can read any more. Its signals and wake-ups stay until a sweep or an event
+    /// finds nothing to do.
+    async fn cancel_unreadable(
+        &self,
+        id: &InvocationId,
+        generation: Option<u64>,
+        cancellation: Cancellation,
+        reason: &str,
+    ) -> Result<CanceledTurn, TurnError> {
+        tracing::warn!(%id, reason, "an invocation is canceled that cannot be read");
+        let refuse = |message: &str| Err(TurnError::new(Category::SuspensionRecordInvalid, message).of(id));
+        let Some(paused) = self.remains(id).await.map_err(|error| error.of(id))? else {
+            return refuse("the invocation has ended, and its record cannot be read; there is nothing to cancel");
+        };
+        if generation.is_some_and(|meant| meant != paused.generation) {
+            return refuse("the invocation is past the pause for which this address was given");
+        }
+        // How far it is on its ladder of deadlines, nobody can read either.
+        for rung in 0..=u32::try_from(limits::RUNGS).unwrap_or_default() {
+            let due = Due { rung, ..Due::first(paused.suspended_at, DueAction::Fail) };
+            let wake = WakePlan { due: (rung > 0).then_some(due), ..WakePlan::default() };
+            let paused = Box::new(PausedInvocation { wake, ..paused.clone() });
+            let write = InvocationWrite::Cancel { paused, cancellation: cancellation.clone() };
+            match self.engine().ports().store.commit(&self.write_of(write)).await {
+                Ok(()) => return Ok(CanceledTurn { invocation_id: id.clone(), cancellation, repeated: false }),
+                Err(CommitError::InvocationConflict) => {}
+                Err(CommitError::Store(error)) => return Err(store_failed(error).of(id)),
+                Err(error) => return Err(TurnError::new(Category::ResumeInProgress, error.to_string()).of(id)),
+            }
+        }
+        Err(TurnError::new(Category::ResumeInProgress, "the invocation changed meanwhile").of(id))
+    }
+
+    /// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn remains(&self, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
+        let glances = self.engine().ports().store.glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
+        let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != Standing::Ended);
+        Ok(glance.map(|glance| PausedInvocation {
+            generation: glance.generation,
+            ..PausedInvocation::never(id.clone(), self.now())
+        }))
     }
 
     async fn take_back(&self, record: &InvocationRecord) {

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use dormouse_ports::{
-    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, Standing,
+    Category, Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, Standing,
     SubscriptionError, Upkeep, WakePlan, limits,
 };
 use jiff::Timestamp;
@@ -229,7 +229,9 @@ impl Harness {
             }
             let due = Transmission::due(row.invocation_id.clone(), row.generation, row.due_at);
             let swept = match self.turn(Transmission { time_left: left, ..due }).await.outcome {
-                TurnOutcome::Errored(error) if error.bucket == Bucket::RetryableTransient => Err(*error),
+                TurnOutcome::Errored(error) if error.bucket == Bucket::RetryableTransient || is_unread(&error) => {
+                    Err(*error)
+                }
                 TurnOutcome::Stale { .. } => self.forget_orphan(row, summary).await.map(|()| false),
                 TurnOutcome::Completed(_)
                 | TurnOutcome::Suspended(_)
@@ -373,6 +375,11 @@ fn need_of(row: &PendingRow, loaded: &Result<Option<Box<InvocationRecord>>, Turn
         Ok(_) => RuleNeed::Nothing,
         Err(_) => RuleNeed::Unknown,
     }
+}
+
+/// Whether the store was the reason: the record cannot be read, or must not be.
+fn is_unread(error: &TurnError) -> bool {
+    error.category == Category::SuspensionPersistenceFailed
 }
 
 /// Whether the pause of `row` is over. Rows are written together with their invocation, so that none is early.

@@ -149,9 +149,13 @@ async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<End
     loop {
         let page = store.list_pending(filter.due_by, cursor.as_deref()).await?;
         for row in page.items {
-            if let Some(record) = store.load_invocation(&row.invocation_id).await?.filter(|record| filter.takes(record))
-            {
-                rows.push(pending_row(&row, &record));
+            match store.load_invocation(&row.invocation_id).await {
+                Ok(record) => {
+                    rows.extend(record.filter(|record| filter.takes(record)).map(|record| pending_row(&row, &record)));
+                }
+                // It may be the one that is looked for.
+                Err(StoreError::Corrupt(reason)) => rows.push(unreadable_row(&row, &reason, now)),
+                Err(error) => return Err(error.into()),
             }
         }
         cursor = page.next;
@@ -181,6 +185,17 @@ fn pending_row(row: &PendingRow, record: &InvocationRecord) -> Row {
         status: print::status(record),
         since: record.paused.suspended_at,
         waits_for: print::waits_for(&record.paused),
+        due_at: row.due_at,
+    }
+}
+
+fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
+    Row {
+        invocation_id: row.invocation_id.to_string(),
+        graph: String::new(),
+        status: "unreadable",
+        since: row.since.unwrap_or(now),
+        waits_for: format!("nobody knows: its record cannot be read ({reason}); it can be canceled"),
         due_at: row.due_at,
     }
 }

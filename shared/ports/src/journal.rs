@@ -73,8 +73,9 @@ pub struct Append {
     pub first: u64,
     /// One or more.
     pub entries: Vec<Map>,
-    /// Where the append is told of beside the stream itself: a feed of several streams, in the order of `order`.
-    pub fed: Vec<Listed>,
+    /// The feeds that tell of the append beside the stream itself. A feed is of several streams, in the order of the
+    /// instants at which their appends were sent, each attempt anew.
+    pub fed: Vec<String>,
 }
 
 /// What a commit writes of documents and streams.
@@ -104,7 +105,7 @@ impl Journal {
             if !keys.insert(&write.key) {
                 return invalid(format!("one commit writes {} twice", write.key));
             }
-            if let Some(place) = write.places().iter().find(|place| !places.insert((false, *place))) {
+            if let Some(place) = write.places().iter().find(|place| !places.insert(*place)) {
                 return invalid(format!("one commit writes place {:?} of list {:?} twice", place.order, place.list));
             }
         }
@@ -115,8 +116,9 @@ impl Journal {
             if !streams.insert(&append.stream) {
                 return invalid(format!("one commit appends to stream {:?} twice", append.stream));
             }
-            if let Some(place) = append.fed.iter().find(|place| !places.insert((true, *place))) {
-                return invalid(format!("one commit writes place {:?} of feed {:?} twice", place.order, place.list));
+            let mut feeds = HashSet::new();
+            if let Some(feed) = append.fed.iter().find(|feed| !feeds.insert(*feed)) {
+                return invalid(format!("feed {feed:?} would tell of an append to stream {:?} twice", append.stream));
             }
         }
         Ok(())
@@ -167,14 +169,31 @@ pub struct StreamEntry {
 /// An append that a feed tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRow {
-    /// Its place in the feed.
-    pub order: String,
+    /// When it was sent; later than the append before it in the same stream.
+    pub at: Timestamp,
     /// The stream that grew.
     pub stream: String,
     /// The position of the first entry of the append.
     pub first: u64,
     /// How many entries it has.
     pub count: u64,
+}
+
+impl FeedRow {
+    /// Its place in a feed: rows are ordered by it as texts are.
+    pub fn order(&self) -> String {
+        format!("{}-{}-{:016x}", Self::since(self.at), self.stream, self.first)
+    }
+
+    /// What sorts before the places of all that was sent at `at` or later, and behind all others.
+    pub fn since(at: Timestamp) -> String {
+        format!("{:020}", at.as_nanosecond().max(0))
+    }
+
+    /// When what has this place was sent.
+    pub fn time_of(order: &str) -> Option<Timestamp> {
+        Timestamp::from_nanosecond(order.split('-').next()?.parse().ok()?).ok()
+    }
 }
 
 /// Reads what [`Journal`]s wrote. Every read is strongly consistent.
@@ -188,13 +207,14 @@ pub trait Records: Send + Sync {
 
     /// A page of at most `limit` documents of `list`, in order or, with `newest_first`, against it; `after` is the
     /// `order` of the last one before. `next` is the `order` to go on behind. Documents that have gone or expired by
-    /// `now` are left out.
+    /// `now`, or cannot be read, are left out.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError>;
 
-    /// The entries of `stream` behind position `after`, at most `limit`, in order; fewer only at its end.
+    /// The entries of `stream` behind position `after`, at most `limit`, in order; fewer only at its end. For what cannot
+    /// be read stands an entry without fields.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -206,11 +226,21 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError>;
 
-    /// The appends that the feed `list` tells of, behind `after`, at most `limit`, in order.
+    /// The append that wrote the entry of `stream` at `position`, if there is one, as feeds tell of it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError>;
+
+    /// The appends that the feed `list` tells of, behind the place `after`, at most `limit`, in order.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError>;
+
+    /// Up to when, at `now`, feeds are complete: whatever was sent by then is written, or never will be. Who reads on
+    /// behind what he has read goes no further, or misses what is still under way.
+    fn settled(&self, now: Timestamp) -> Timestamp;
 }
 
 /// Asks for a page of a list of documents.

@@ -189,6 +189,15 @@ impl Records for MemoryStore {
         Ok(lock(&self.tables).journal.last_position(stream))
     }
 
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        Ok(lock(&self.tables).journal.append_of(stream, position))
+    }
+
+    /// Everything: a commit is never under way.
+    fn settled(&self, _now: Timestamp) -> Timestamp {
+        Timestamp::MAX
+    }
+
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
         Ok(lock(&self.tables).journal.feed(list, after, limit))
     }

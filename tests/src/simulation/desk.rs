@@ -13,7 +13,7 @@ use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
-use super::dynamodb::{Body, Said, throttled};
+use super::dynamodb::{Body, DROPPED, Said, dropped, throttled};
 use super::intent::{Intent, Within};
 use super::outside::{Outside, at_once};
 use super::ticket::{Call, Phase, REFUSED, Ticket};
@@ -89,6 +89,15 @@ impl Desk {
         }
     }
 
+    /// When a commit is sent that is sent now.
+    pub(crate) fn sent_at(&self) -> Timestamp {
+        let intent = self.world.lock().intent.clone();
+        match intent.as_deref() {
+            Some(Intent::Commit { commit }) if self.planted == Some(PlantedBug::StampEarly) => commit.now,
+            _ => self.now(),
+        }
+    }
+
     /// Does `work`, whose requests are for `intent`.
     pub(crate) fn within<F: Future>(&self, intent: Intent, work: F) -> Within<F> {
         Within::new(self.world.clone(), intent, work)
@@ -107,7 +116,15 @@ impl Desk {
         let intent = self.world.lock().intent.clone();
         let about = intent.as_deref().map(about_intent).unwrap_or_default();
         let refusal = throttled(operation, &body);
-        let effect = move |outside: &mut Outside| Ok(outside.ask_dynamodb(operation, &body, intent.as_deref()));
+        let (world, asked) = (self.world.clone(), self.monotonic());
+        let effect = move |outside: &mut Outside| {
+            let (now, waited) = (world.now(), world.lock().elapsed.saturating_sub(asked));
+            if operation == "TransactWriteItems" && waited > DROPPED {
+                return Ok(dropped());
+            }
+            outside.witness.published.now = now;
+            Ok(outside.ask_dynamodb(operation, &body, intent.as_deref()))
+        };
         let lost = move |why| if why == REFUSED { Ok(refusal.clone()) } else { Err(why) };
         self.call(operation, about, effect, lost).await
     }
@@ -187,6 +204,17 @@ impl Records for Desk {
         let (about, stream) = (stream.to_owned(), stream.to_owned());
         let effect = move |outside: &mut Outside| at_once(outside.store.last_position(&stream));
         self.call("last_position", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        let (about, stream) = (stream.to_owned(), stream.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.append_of(&stream, position));
+        self.call("append_of", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    /// Everything: what a commit does in memory, it does at once.
+    fn settled(&self, _now: Timestamp) -> Timestamp {
+        Timestamp::MAX
     }
 
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{
     AsyncSleep, BehaviorVersion, HttpClient, IdentityCache, Region, RuntimeComponents, Sleep,
@@ -17,7 +18,9 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
+use dormouse_ports::Clock;
 use dynoxide::{Database, DynoxideError};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -25,6 +28,7 @@ use serde_json::{Value, json};
 use super::desk::Desk;
 use super::outside::at_once;
 use super::planted::{self, PlantedBug};
+use super::world::START;
 
 /// The name of the table.
 pub(crate) const TABLE: &str = "dormouse";
@@ -61,7 +65,8 @@ impl Engine {
 
     /// The store as it is, past all that happens to requests.
     pub(crate) fn truth(&self) -> DynamoDbStateStore {
-        DynamoDbStateStore::new(&client(self.clone()), TABLE, StoreConfig { page_size: 1000, ..config() })
+        let config = StoreConfig { page_size: 1000, ..config() };
+        DynamoDbStateStore::new(&client(self.clone()), TABLE, config).timed_by(Arc::new(Dawn))
     }
 
     /// Does what `operation` says, as far as no bug is in the way.
@@ -104,13 +109,60 @@ fn answer<Q: DeserializeOwned, A: Serialize>(
 /// States of a few words are blobs, lists are in pieces, and listings have several pages.
 fn config() -> StoreConfig {
     let retry = RetryPolicy { attempts: 3, base: Duration::ZERO, cap: Duration::ZERO };
-    StoreConfig { inline_limit: 96, whole_limit: 64, page_size: 3, retry, ..StoreConfig::default() }
+    StoreConfig {
+        inline_limit: 96,
+        whole_limit: 64,
+        page_size: 3,
+        retry,
+        under_way: UNDER_WAY,
+        ..StoreConfig::default()
+    }
 }
+
+/// How long after it was sent a commit may take effect, by the clocks of processes.
+const UNDER_WAY: Duration = Duration::from_secs(12);
+
+/// After which time a transaction is dropped that has not begun.
+pub(crate) const DROPPED: Duration = Duration::from_secs(7);
 
 /// The store as a process has it.
 pub(crate) fn store(desk: &Arc<Desk>) -> DynamoDbStateStore {
     let client = builder().sleep_impl(Naps(desk.clone())).http_client(Line(desk.clone()));
-    DynamoDbStateStore::new(&Client::from_conf(client.build()), TABLE, config())
+    DynamoDbStateStore::new(&Client::from_conf(client.build()), TABLE, config()).timed_by(Arc::new(Sent(desk.clone())))
+}
+
+/// The clock by which commits are sent.
+struct Sent(Arc<Desk>);
+
+#[async_trait]
+impl Clock for Sent {
+    fn now(&self) -> Timestamp {
+        self.0.sent_at()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration).await;
+    }
+}
+
+/// The clock of what was there before the run.
+struct Dawn;
+
+#[async_trait]
+impl Clock for Dawn {
+    fn now(&self) -> Timestamp {
+        START
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn sleep(&self, _: Duration) {}
 }
 
 fn client(engine: Engine) -> Client {
@@ -190,6 +242,12 @@ const OPERATIONS: [&str; 13] = [
     "UpdateTable",
     "UpdateTimeToLive",
 ];
+
+/// What the table says to a transaction that came too late.
+pub(crate) fn dropped() -> (u16, Body) {
+    let refusal = json!({ "__type": "com.amazonaws.dynamodb.v20120810#InternalServerError", "message": "too late" });
+    (500, refusal.to_string().into_bytes())
+}
 
 /// What a busy table says to `operation`.
 pub(crate) fn throttled(operation: &str, body: &[u8]) -> (u16, Body) {

@@ -19,7 +19,7 @@ use super::witness::{Call, Changed, Sight, has_ended};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 28] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 29] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -39,6 +39,7 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 28] = [
     ("a stream has no gap", published::streams_are_whole),
     ("a change is told once", published::changes_are_told_once),
     ("the feed tells of everything", published::feeds_are_whole),
+    ("nothing is fed behind readers", published::feeds_are_complete),
     ("a session knows its stream and its tasks", published::sessions_know),
     ("a task goes step by step", published::steps_are_allowed),
     ("the end of a task is told last", published::ends_are_told_last),

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::dynamodb::{Body, Engine};
 use super::intent::Intent;
 
-use super::planted::{self, LyingStore};
+use super::planted::{self, LyingStore, PlantedBug};
 use super::services::Services;
 use super::witness::{Call, Witness};
 use super::{Options, Store};
@@ -53,7 +53,8 @@ impl Outside {
             None => store.clone(),
         };
         let services = Services::new(options.planted);
-        let witness = Witness::new(database.is_some());
+        let mut witness = Witness::new(database.is_some());
+        witness.published.hasty = options.planted == Some(PlantedBug::ReadUnsettled);
         Self { store, database, truth, done: BTreeSet::new(), services, witness }
     }
 

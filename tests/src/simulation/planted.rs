@@ -105,6 +105,10 @@ pub enum PlantedBug {
     AcknowledgeMisfit,
     /// An event that failed counts as delivered.
     AcknowledgeFailure,
+    /// What is told of a commit stands in the feed at the time at which its making began.
+    StampEarly,
+    /// Who reads a feed goes on behind the last that is there, and not where the feed is complete.
+    ReadUnsettled,
     /// Of a transaction only the first half of its items is written.
     TearTransaction,
     /// Whoever collects what nothing refers to does not see who refers to it.
@@ -119,7 +123,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 52] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -165,6 +169,8 @@ impl PlantedBug {
         Self::RemoveAtOnce,
         Self::AcknowledgeMisfit,
         Self::AcknowledgeFailure,
+        Self::StampEarly,
+        Self::ReadUnsettled,
         Self::TearTransaction,
         Self::ForgetOwners,
         Self::KeepOrphans,
@@ -174,7 +180,8 @@ impl PlantedBug {
 
     /// Where it can be put in.
     pub fn store(self) -> Store {
-        let of_dynamodb = [Self::TearTransaction, Self::ForgetOwners, Self::KeepOrphans];
+        let of_dynamodb =
+            [Self::StampEarly, Self::ReadUnsettled, Self::TearTransaction, Self::ForgetOwners, Self::KeepOrphans];
         if of_dynamodb.contains(&self) { Store::DynamoDb } else { Store::Memory }
     }
 }

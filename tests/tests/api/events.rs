@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_ports::Clock;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use crate::world::{World, actor, ada, ids, says, text};
+use crate::late::Meanwhile;
+use crate::world::{World, actor, ada, body, ids, says, text};
 
 /// Many at once in one session: every event is there, in a row, with its number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -118,4 +121,60 @@ async fn the_events_of_a_tenant_are_its_own() {
     let mine = ids(&world.get("/v1/events").await);
     let target = format!("/v1/events/{}", mine[0]);
     assert_eq!(world.refusal(eve, "GET", &target, Value::Null).await.status(), 404);
+}
+
+/// What others do costs a key that is bound to a workspace nothing, and shows in no cursor of it.
+#[tokio::test]
+async fn a_bound_key_reads_the_feed_of_its_workspaces() {
+    let world = World::new();
+    let (mine, other, theirs) = (world.workspace().await, world.workspace().await, world.workspace().await);
+    let bob = actor("bob", "acme", Some(&[&mine, &other]));
+    let mut wanted = Vec::new();
+    for n in 0..60 {
+        let workspace = [&mine, &theirs, &theirs, &other, &theirs][n % 5];
+        world.clock.advance(std::time::Duration::from_millis(1));
+        let made = world.post("/v1/sessions", json!({"workspace_id": workspace})).await;
+        if *workspace != theirs {
+            wanted.push(text(&made["last_event_id"]).to_owned());
+        }
+        if n % 20 == 0 {
+            let artifact = json!({"kind": "file", "mime_type": "text/plain", "uri": "data:,a", "visibility": "public"});
+            let made = world.post("/v1/artifacts", artifact).await;
+            wanted.push(format!("event_{}_0000000000000001", text(&made["id"])));
+        }
+    }
+    for limit in [1, 7, 100] {
+        let (mut read, mut after) = (Vec::new(), String::new());
+        loop {
+            let target = format!("/v1/events?limit={limit}{after}");
+            let page = body(world.call(bob.clone(), "GET", &target, &Value::Null, None).await.unwrap());
+            read.extend(ids(&page));
+            let Some(cursor) = page["page"]["next_cursor"].as_str() else { break };
+            assert!(read.iter().any(|id| id == cursor), "{cursor} is none of his events");
+            after = format!("&after_event_id={cursor}");
+        }
+        assert_eq!(read, wanted, "in pages of {limit}");
+    }
+}
+
+/// A commit takes effect a while after it was sent: until then nobody is told of what came behind it.
+#[tokio::test]
+async fn nobody_is_told_of_what_may_be_overtaken() {
+    let under_way = SignedDuration::from_secs(5);
+    let store = Meanwhile { under_way: Some(under_way), ..Meanwhile::default() };
+    let memory = store.store.clone();
+    let world = World::on(Arc::new(store), Some(memory));
+    let session = world.session().await;
+    let own = world.get(&format!("{session}/events")).await;
+    assert_eq!(ids(&own).len(), 1, "its own stream is exact");
+    let look = async || {
+        let looked = world.call(ada(), "GET", "/v1/events/stream", &Value::Null, None).await;
+        body(looked.unwrap())
+    };
+    assert_eq!((ids(&look().await).len(), &look().await["page"]["has_more"]), (0, &json!(false)));
+    let asked_at = world.clock.now();
+    let told = world.while_time_passes(world.get("/v1/events")).await;
+    assert_eq!(ids(&told), ids(&own), "who asks once waits for what was there when he asked");
+    assert!(world.clock.now().duration_since(asked_at) >= under_way);
+    assert_eq!(ids(&look().await), ids(&own));
 }

@@ -14,7 +14,7 @@ use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::world::{World, ada, text};
@@ -99,9 +99,11 @@ async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_
 
 /// A store in which something happens before a session is read.
 #[derive(Default)]
-struct Meanwhile {
-    store: Arc<MemoryStore>,
-    happens: Mutex<Option<BoxFuture<'static, Value>>>,
+pub(crate) struct Meanwhile {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) happens: Mutex<Option<BoxFuture<'static, Value>>>,
+    /// How long a commit may be under way.
+    pub(crate) under_way: Option<SignedDuration>,
 }
 
 impl StoreLayer for Meanwhile {
@@ -130,6 +132,14 @@ impl Records for Meanwhile {
 
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError> {
         self.store.last_position(stream).await
+    }
+
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.store.append_of(stream, position).await
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        self.under_way.map_or_else(|| self.store.settled(now), |under_way| now - under_way)
     }
 
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {

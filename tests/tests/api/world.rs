@@ -251,6 +251,8 @@ fn validate(operation: Operation, answer: &Answer) {
     let spec = operation.spec();
     let (Answer::Json(status, body) | Answer::Repeated(status, body)) = answer else { return };
     assert_eq!(*status, spec.output.status(), "{}", spec.id);
-    let errors = SCHEMAS[spec.id].iter_errors(body).map(|error| error.to_string()).collect::<Vec<_>>();
+    // The look of a stream.
+    let Some(schema) = SCHEMAS.get(spec.id) else { return };
+    let errors = schema.iter_errors(body).map(|error| error.to_string()).collect::<Vec<_>>();
     assert!(errors.is_empty(), "{}: {errors:?}\n{body:#}", spec.id);
 }

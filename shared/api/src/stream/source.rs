@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use dormouse_ports::{Map, Records, StoreError};
+use dormouse_ports::{Records, StoreError};
 use dormouse_protocol::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::operation::{Operation, Params};
 use dormouse_protocol::request::{Body, Filters, Query};
@@ -9,6 +9,7 @@ use dormouse_protocol::{ErrorCode, Event, EventKind, List, ProtocolError};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::transcript::readable;
 use crate::{Answer, Call, Operations};
 
 /// Where the events of a stream come from, and how far they have been read.
@@ -65,7 +66,7 @@ impl Source {
                 (text(&session, "id")?, false)
             }
             (None, None) => {
-                let call = Box::new(Call { operation: Operation::ListEvents, ..call });
+                let call = Box::new(call);
                 let after = after.map(|id| id.as_str().to_owned());
                 return Ok(Ok(Self::All { operations: operations.clone(), call, filters, after }));
             }
@@ -104,9 +105,10 @@ impl Source {
                 let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
                 let more = entries.len() >= limit;
                 *seen = entries.last().map_or(*seen, |entry| entry.position);
-                let events = entries.into_iter().map(|entry| event(entry.entry)).collect::<Result<Vec<_>, _>>()?;
+                let place = |position| EventId::at(session_id, position);
+                let events = entries.into_iter().filter_map(|entry| readable(&place(entry.position), entry.entry));
                 let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
-                Ok(Glance { events: events.into_iter().filter(concerns).collect(), more })
+                Ok(Glance { events: events.filter(concerns).collect(), more })
             }
             Self::All { operations, call, filters, after } => {
                 let call = Call { query: range(filters, after.as_deref(), limit)?, ..(**call).clone() };
@@ -178,10 +180,6 @@ fn range(filters: &Filters, after: Option<&str>, limit: usize) -> Result<Query, 
         query.push_str(&format!("&workspace_id={workspace}"));
     }
     Query::parse(&query)
-}
-
-fn event(entry: Map) -> Result<Event, ProtocolError> {
-    serde_json::from_value(Value::Object(entry)).map_err(|_| broken())
 }
 
 fn decode<T: serde::de::DeserializeOwned>(answer: Answer) -> Result<T, ProtocolError> {

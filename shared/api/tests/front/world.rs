@@ -91,6 +91,14 @@ impl Records for Shelf {
         Ok(self.streams.lock().unwrap().get(stream).map_or(0, Vec::len) as u64)
     }
 
+    async fn append_of(&self, _stream: &str, _position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.up().map(|()| None)
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        now
+    }
+
     async fn feed(&self, _list: &str, _after: Option<&str>, _limit: usize) -> Result<Vec<FeedRow>, StoreError> {
         self.up().map(|()| Vec::new())
     }
@@ -117,7 +125,7 @@ impl Operations for Desk {
                 let status = if task == OVER { "COMPLETED" } else { "WORKING" };
                 Ok(Answer::Json(200, json!({"id": task, "session_id": SESSION, "status": status})))
             }
-            Operation::ListTaskEvents | Operation::ListEvents => {
+            Operation::ListTaskEvents | Operation::StreamEvents => {
                 let RangeQuery { limit, after } = RangeQuery::read(&call.query)?;
                 let after = after.and_then(|id| id.place().map(|(_, position)| position)).unwrap_or_default();
                 let all = (0..).map_while(|place| self.shelf.event(place, SESSION)).skip(after as usize);

@@ -4,6 +4,10 @@
 //! same request within ten minutes gets the same answer. And every session, invocation, document and stream keeps the id of the
 //! commit that wrote it last: a condition that fails on an item with our own id fails on our own success. Only a plain
 //! update whose answer was lost, and whose item was changed again before the repetition, is reported as a conflict.
+//!
+//! What is appended to streams is told in feeds with the instant at which it was sent: no attempt takes effect long after
+//! it says to have been sent, so that readers know how far a feed is complete. Each attempt is another request then, and
+//! the first way is closed; but the entries of an append, which nobody writes again, keep the id of their commit for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +15,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use dormouse_ports::{Commit, CommitError, JournalConflict, StoreError};
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
@@ -21,6 +26,9 @@ use super::keys::{COMMIT_ID, Key};
 use super::plan::{Part, Plan};
 use super::session;
 use super::write::{Write, Written};
+
+/// How often what appends to streams is sent once more because what stands before it was sent later, by another clock.
+const MOST_EARLY: usize = 8;
 
 /// How the items of a commit answered.
 #[derive(Debug)]
@@ -42,16 +50,49 @@ impl DynamoDbStateStore {
         let pieces = std::mem::take(&mut plan.encoder.pieces).into_iter();
         self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
         let in_doubt = AtomicBool::new(false);
-        let verdict = match self.write_plan(commit, &plan, &in_doubt).await {
-            Ok(verdict) => verdict,
-            Err(error) => return self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
+        let verdict = if plan.sendings.is_empty() {
+            self.write_plan(commit, &plan, &in_doubt).await
+        } else {
+            self.send(commit, &plan, &in_doubt).await
         };
         match verdict {
-            Verdict::Happened => Ok(()),
-            Verdict::Refused(index, found) => {
-                Err(self.refusal(plan.parts.get(index).map(|(part, _)| *part), found.as_ref()).await)
+            Ok(Verdict::Happened) => Ok(()),
+            Ok(Verdict::Refused(index, found)) => Err(self.refusal(plan.part(index), found.as_ref()).await),
+            Err(error) => self.settle(commit, plan.witness.as_ref(), (error, in_doubt.into_inner())).await,
+        }
+    }
+
+    /// Sends what appends to streams, each attempt with its own instant; notes in `in_doubt` as
+    /// [`write_plan`](Self::write_plan) does.
+    async fn send(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
+        let mut earliest = Timestamp::MIN;
+        for _ in 0..MOST_EARLY {
+            let attempt = || {
+                let at = self.clock.now().max(earliest);
+                async move {
+                    let parts = plan.sent_at(commit, at);
+                    let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
+                    let items = items.collect::<Result<_, _>>().map_err(Fault::Lasting)?;
+                    let sent = self.transact(commit, items, &format!("{} {at}", commit.id)).await;
+                    sent.inspect_err(|fault| {
+                        in_doubt.fetch_or(matches!(fault, Fault::Passing(_)), Ordering::Relaxed);
+                    })
+                }
+            };
+            let Verdict::Refused(index, found) = self.config.retry.run(attempt).await? else {
+                return Ok(Verdict::Happened);
+            };
+            if let Some(key) = &plan.witness
+                && is_ours(commit, self.get_item(key.clone()).await?.as_ref())
+            {
+                return Ok(Verdict::Happened);
+            }
+            match plan.too_early(plan.part(index), found.as_ref()) {
+                Some(at) if at > earliest => earliest = at,
+                Some(_) | None => return Ok(Verdict::Refused(index, found)),
             }
         }
+        Err(StoreError::Unavailable("others append to the same stream all the time".to_owned()))
     }
 
     /// Notes in `in_doubt` that an attempt may have happened although it was not answered so.
@@ -76,7 +117,7 @@ impl DynamoDbStateStore {
                 let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
                 let items: Vec<TransactWriteItem> = items.collect::<Result<_, _>>()?;
                 let attempt = async || {
-                    self.transact(commit, items.clone()).await.inspect_err(|fault| {
+                    self.transact(commit, items.clone(), &commit.id).await.inspect_err(|fault| {
                         doubt(fault);
                     })
                 };
@@ -85,9 +126,10 @@ impl DynamoDbStateStore {
         }
     }
 
-    async fn transact(&self, commit: &Commit, items: Vec<TransactWriteItem>) -> Result<Verdict, Fault> {
+    /// Sends one transaction; the same `name` names the same request.
+    async fn transact(&self, commit: &Commit, items: Vec<TransactWriteItem>, name: &str) -> Result<Verdict, Fault> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
-        let error = match request.client_request_token(token(&commit.id)).send().await {
+        let error = match request.client_request_token(token(name)).send().await {
             Ok(_) => return Ok(Verdict::Happened),
             Err(error) => error,
         };

@@ -15,15 +15,15 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, ListRequest, Map, Page, StoreError, StreamEntry,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::DynamoDbStateStore;
 use super::batch::Range;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_time, text, text_value, time_value, ttl_value};
 use super::keys::{
-    self, BODY, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FIRST_POSITION, KIND, Key, LAST_POSITION, RECORD_ID, SK,
-    STREAM, TTL, VERSION,
+    self, BODY, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, Key, LAST_POSITION,
+    RECORD_ID, SK, STREAM, TTL, VERSION,
 };
 use super::write::Write;
 
@@ -73,37 +73,76 @@ pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write>
     })
 }
 
-/// Moves the head of a stream, on the condition that it is where `append` begins.
-pub(super) fn head_write(append: &Append, commit_id: AttributeValue) -> Write {
-    let update = Write::update(&Key::stream_head(&append.stream), "SET last_position = :last, commit_id = :commit")
-        .with(":last", number_value(last_of(append)))
-        .with(":commit", commit_id);
-    match append.first {
-        1 => update.when("attribute_not_exists(pk)"),
-        first => update.when("last_position = :before").with(":before", number_value(first - 1)),
-    }
+/// An append as far as it is the same whenever it is sent.
+#[derive(Debug)]
+pub(super) struct Sending<'a> {
+    append: &'a Append,
+    batch: Write,
 }
 
-/// The entries of `append`, as one item.
-pub(super) fn batch_write(encoder: &mut Encoder<'_>, append: &Append) -> Result<Write, StoreError> {
-    let key = Key::batch(&append.stream, last_of(append));
-    let item = Item::from([
-        (FIRST_POSITION.to_owned(), number_value(append.first)),
-        (ENTRIES.to_owned(), encoder.entries(&key, &append.entries)?),
-    ]);
-    Ok(Write::put(&key, item))
-}
-
-/// The rows of the feeds that tell of `append`.
-pub(super) fn feed_writes(append: &Append) -> impl Iterator<Item = Write> {
-    append.fed.iter().map(|place| {
+impl<'a> Sending<'a> {
+    pub(super) fn of(
+        encoder: &mut Encoder<'_>,
+        append: &'a Append,
+        commit_id: AttributeValue,
+    ) -> Result<Self, StoreError> {
+        let key = Key::batch(&append.stream, last_of(append));
         let item = Item::from([
-            (STREAM.to_owned(), text_value(&append.stream)),
             (FIRST_POSITION.to_owned(), number_value(append.first)),
-            (ENTRY_COUNT.to_owned(), number_value(append.entries.len() as u64)),
+            (ENTRIES.to_owned(), encoder.entries(&key, &append.entries)?),
+            (COMMIT_ID.to_owned(), commit_id),
         ]);
-        Write::put(&Key::feed_row(place), item)
-    })
+        Ok(Self { append, batch: Write::put(&key, item) })
+    }
+
+    pub(super) fn stream(&self) -> &'a str {
+        &self.append.stream
+    }
+
+    /// The item that holds the entries: nobody writes it again, so that it says for ever whose they are.
+    pub(super) fn witness(&self) -> Key {
+        Key::batch(&self.append.stream, last_of(self.append))
+    }
+
+    /// Moves the head of the stream, on the conditions that it is where the append begins, and that what is before it was
+    /// sent before `at`.
+    pub(super) fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
+        let change = "SET last_position = :last, commit_id = :commit, fed_at = :at";
+        let update = Write::update(&Key::stream_head(&self.append.stream), change)
+            .with(":last", number_value(last_of(self.append)))
+            .with(":commit", commit_id)
+            .with(":at", time_value(at));
+        match self.append.first {
+            1 => update.when("attribute_not_exists(pk)"),
+            first => update
+                .when("last_position = :before AND (attribute_not_exists(fed_at) OR fed_at < :at)")
+                .with(":before", number_value(first - 1)),
+        }
+    }
+
+    /// When it may be sent at the earliest, if `found` is the head that refused it for nothing but that it came too early.
+    pub(super) fn too_early(&self, found: Option<&Item>) -> Option<Timestamp> {
+        let head = found?;
+        let stands = number(head, LAST_POSITION).is_ok_and(|last| last + 1 == self.append.first);
+        let before = optional_time(head, FED_AT).ok().flatten().filter(|_| stands)?;
+        before.checked_add(SignedDuration::from_nanos(1)).ok()
+    }
+
+    /// The entries, as one item, and the rows of the feeds that tell of them.
+    pub(super) fn rows(&self, at: Timestamp) -> impl Iterator<Item = Write> {
+        let append = self.append;
+        let row =
+            FeedRow { at, stream: append.stream.clone(), first: append.first, count: append.entries.len() as u64 };
+        let fed = append.fed.iter().map(move |feed| {
+            let item = Item::from([
+                (STREAM.to_owned(), text_value(&row.stream)),
+                (FIRST_POSITION.to_owned(), number_value(row.first)),
+                (ENTRY_COUNT.to_owned(), number_value(row.count)),
+            ]);
+            Write::put(&Key::feed_row(feed, &row), item)
+        });
+        [self.batch.clone().having(FED_AT, time_value(at))].into_iter().chain(fed)
+    }
 }
 
 fn last_of(append: &Append) -> u64 {
@@ -149,7 +188,14 @@ impl DynamoDbStateStore {
         let found = self.get_items(&keys, None).await?;
         let mut documents = Vec::new();
         for item in keys.iter().filter_map(|key| found.get(key)).filter(|item| is_there(item, now)) {
-            documents.push(self.document_of(item).await?);
+            match self.document_of(item).await {
+                Ok(document) => documents.push(document),
+                Err(StoreError::Corrupt(reason)) => {
+                    let name = DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?);
+                    tracing::error!(%name, reason, "a list passes over a document that cannot be read");
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(documents)
     }
@@ -178,7 +224,14 @@ impl DynamoDbStateStore {
                 break;
             }
             let first = number(&batch, FIRST_POSITION)?;
-            let bodies: Vec<Map> = self.body(&batch, ENTRIES).await?;
+            let bodies = match self.body::<Vec<Map>>(&batch, ENTRIES).await {
+                Ok(bodies) => bodies,
+                Err(StoreError::Corrupt(reason)) => {
+                    tracing::error!(stream, first, reason, "entries of a stream cannot be read");
+                    unreadable(&batch, first)?
+                }
+                Err(error) => return Err(error),
+            };
             let numbered = (first..).zip(bodies).map(|(position, entry)| StreamEntry { position, entry });
             entries.extend(numbered.filter(|entry| entry.position > after));
         }
@@ -191,6 +244,21 @@ impl DynamoDbStateStore {
         head.map_or(Ok(0), |head| number(&head, LAST_POSITION))
     }
 
+    pub(super) async fn read_append(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        let Some(before) = position.checked_sub(1) else { return Ok(None) };
+        let after = Some(keys::batch_order(before));
+        let range = Range { pk: keys::stream_partition(stream), after, backwards: false };
+        let found = self.query_range(&range, 1).await?;
+        let Some(batch) = found.first() else { return Ok(None) };
+        let (first, last) = (number(batch, FIRST_POSITION)?, keys::last_of(text(batch, SK)?).unwrap_or_default());
+        let at = match optional_time(batch, FED_AT)? {
+            Some(at) => Some(at),
+            // Those of the first versions stand in the feed at the time that their entries say.
+            None => self.body::<Vec<Map>>(batch, ENTRIES).await?.first().and_then(created_at),
+        };
+        Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count: (last + 1).saturating_sub(first) }))
+    }
+
     pub(super) async fn read_feed(
         &self,
         list: &str,
@@ -199,8 +267,10 @@ impl DynamoDbStateStore {
     ) -> Result<Vec<FeedRow>, StoreError> {
         let range = Range { pk: keys::feed_partition(list), after: after.map(keys::row_order), backwards: false };
         let row = |item: &Item| {
+            let order = order(item)?;
+            let at = FeedRow::time_of(&order);
             Ok(FeedRow {
-                order: order(item)?,
+                at: at.ok_or_else(|| StoreError::Corrupt(format!("{order:?} is no place in a feed")))?,
                 stream: text(item, STREAM)?.to_owned(),
                 first: number(item, FIRST_POSITION)?,
                 count: number(item, ENTRY_COUNT)?,
@@ -208,6 +278,19 @@ impl DynamoDbStateStore {
         };
         self.query_range(&range, limit).await?.iter().map(row).collect()
     }
+}
+
+/// What stands for the entries of `batch`, the first of which has position `first`: positions have no gaps, whatever
+/// becomes of what stood there.
+fn unreadable(batch: &Item, first: u64) -> Result<Vec<Map>, StoreError> {
+    let last =
+        keys::last_of(text(batch, SK)?).ok_or_else(|| StoreError::Corrupt("a batch without a place".to_owned()))?;
+    let count = usize::try_from((last + 1).saturating_sub(first)).unwrap_or_default();
+    Ok(vec![Map::new(); count])
+}
+
+fn created_at(entry: &Map) -> Option<Timestamp> {
+    entry.get("created_at")?.as_str()?.parse().ok()
 }
 
 /// Whether the document of `item` has not expired.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dormouse_ports::{DocumentKey, InvocationId, Listed, PausedInvocation, SessionId, ShapeId, SignalId};
+use dormouse_ports::{DocumentKey, FeedRow, InvocationId, Listed, PausedInvocation, SessionId, ShapeId, SignalId};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -69,6 +69,7 @@ pub(super) const ENTRIES: &str = "entries";
 pub(super) const ENTRY_COUNT: &str = "entry_count";
 pub(super) const FIRST_POSITION: &str = "first_position";
 pub(super) const LAST_POSITION: &str = "last_position";
+pub(super) const FED_AT: &str = "fed_at";
 pub(super) const OWNERS: &str = "owners";
 pub(super) const WRITTEN_AT: &str = "written_at";
 
@@ -142,9 +143,9 @@ impl Key {
         Self { pk: list_partition(&place.list), sk: row_order(&place.order) }
     }
 
-    /// A row of a feed.
-    pub(super) fn feed_row(place: &Listed) -> Self {
-        Self { pk: feed_partition(&place.list), sk: row_order(&place.order) }
+    /// The place of `row` in `feed`.
+    pub(super) fn feed_row(feed: &str, row: &FeedRow) -> Self {
+        Self { pk: feed_partition(feed), sk: row_order(&row.order()) }
     }
 
     /// The item that knows how long a stream is. Sorts before its batches.
@@ -256,6 +257,11 @@ pub(super) fn stream_partition(stream: &str) -> String {
 /// The sort key of the batch that ends at position `last`, in as many digits as the largest needs.
 pub(super) fn batch_order(last: u64) -> String {
     format!("{last:020}")
+}
+
+/// The position at which the batch of this sort key ends.
+pub(super) fn last_of(sk: &str) -> Option<u64> {
+    sk.parse().ok()
 }
 
 /// The sort key of a row of a list or a feed; an order may be empty, a sort key may not.

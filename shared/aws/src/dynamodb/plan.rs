@@ -9,6 +9,7 @@ use super::blobs::Origin;
 use super::encode::Encoder;
 use super::invocation::{self, End};
 use super::item::{Item, text_value};
+use super::journal::Sending;
 use super::keys::{CHUNK, Key};
 use super::write::Write;
 use super::{journal, pending, session, signal};
@@ -34,6 +35,8 @@ pub(super) enum Part<'a> {
 pub(super) struct Plan<'a> {
     pub(super) encoder: Encoder<'a>,
     pub(super) parts: Vec<(Part<'a>, Write)>,
+    /// What it appends to streams: sent behind the parts, with the instant at which it is.
+    pub(super) sendings: Vec<Sending<'a>>,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
 }
@@ -41,7 +44,7 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub(super) fn of(commit: &'a Commit, config: &StoreConfig) -> Result<Self, StoreError> {
         let encoder = Encoder::knowing(config, &commit.growing, origin(commit));
-        let mut plan = Self { encoder, parts: Vec::new(), witness: None };
+        let mut plan = Self { encoder, parts: Vec::new(), sendings: Vec::new(), witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -50,8 +53,27 @@ impl<'a> Plan<'a> {
         }
         plan.journal(commit)?;
         plan.take_pieces_along(config.inline_limit);
-        plan.check_size()?;
+        plan.check_size(commit)?;
         Ok(plan)
+    }
+
+    /// Everything that changes, where it is sent at `at`.
+    pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(Part<'a>, Write)> {
+        let heads = self.sendings.iter().map(|one| (Part::Stream(one.stream()), one.head(at, id_of(commit))));
+        let rows = self.sendings.iter().flat_map(|one| one.rows(at)).map(unconditional);
+        self.parts.iter().cloned().chain(heads).chain(rows).collect()
+    }
+
+    /// When it may be sent at the earliest, if `part` refused it, being `found`, for nothing but that it came too early.
+    pub(super) fn too_early(&self, part: Option<Part<'_>>, found: Option<&Item>) -> Option<Timestamp> {
+        let Some(Part::Stream(stream)) = part else { return None };
+        self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found)
+    }
+
+    /// What the change `index` of those [sent](Self::sent_at) is about.
+    pub(super) fn part(&self, index: usize) -> Option<Part<'a>> {
+        let heads = self.sendings.iter().map(|one| Part::Stream(one.stream()));
+        self.parts.iter().map(|(part, _)| *part).chain(heads).nth(index)
     }
 
     /// A few new items of a list travel inside the transaction, which costs a unit more for each KB but no round trip.
@@ -175,24 +197,22 @@ impl<'a> Plan<'a> {
             }
         }
         for append in &commit.journal.appends {
-            self.parts.push((Part::Stream(&append.stream), journal::head_write(append, id_of(commit))));
-            self.witness.get_or_insert_with(|| Key::stream_head(&append.stream));
-        }
-        for append in &commit.journal.appends {
-            let batch = journal::batch_write(&mut self.encoder, append)?;
-            self.parts.extend([batch].into_iter().chain(journal::feed_writes(append)).map(unconditional));
+            let sending = Sending::of(&mut self.encoder, append, id_of(commit))?;
+            self.witness = Some(sending.witness());
+            self.sendings.push(sending);
         }
         self.parts.extend(commit.journal.documents.iter().flat_map(journal::place_writes).map(unconditional));
         Ok(())
     }
 
     /// Whether one transaction can hold it, which DynamoDB would say less clearly.
-    fn check_size(&self) -> Result<(), StoreError> {
-        if self.parts.len() > MOST_CHANGES {
-            let message = format!("one commit changes {} items; a transaction holds {MOST_CHANGES}", self.parts.len());
+    fn check_size(&self, commit: &Commit) -> Result<(), StoreError> {
+        let parts = self.sent_at(commit, commit.now);
+        if parts.len() > MOST_CHANGES {
+            let message = format!("one commit changes {} items; a transaction holds {MOST_CHANGES}", parts.len());
             return Err(StoreError::Invalid(message));
         }
-        let size = self.parts.iter().map(|(_, write)| write.size()).sum();
+        let size = parts.iter().map(|(_, write)| write.size()).sum();
         if size > MOST_BYTES {
             return Err(StoreError::TooLarge { what: "one commit", size, limit: MOST_BYTES });
         }

@@ -106,6 +106,14 @@ impl Write {
         self
     }
 
+    /// Sets one attribute more of a put.
+    pub(super) fn having(mut self, name: &str, value: AttributeValue) -> Self {
+        if let Change::Put(item) = &mut self.change {
+            item.insert(name.to_owned(), value);
+        }
+        self
+    }
+
     /// A put that goes alone answers with the item that it replaced.
     pub(super) fn telling_what_was(self) -> Self {
         Self { tells_what_was: true, ..self }

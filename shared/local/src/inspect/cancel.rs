@@ -13,7 +13,7 @@ pub(super) async fn cancel(
     (ahead, json): (bool, bool),
 ) -> Result<Ending, InspectError> {
     let printer = Printer::new(json);
-    if !ahead && opened.store().load_invocation(&id).await?.is_none() {
+    if !ahead && opened.store().glance(std::slice::from_ref(&id)).await?.iter().all(Option::is_none) {
         return not_found(&printer, &id);
     }
     let turn = opened.harness.cancel(&id, None, reason).await?;

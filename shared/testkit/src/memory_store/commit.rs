@@ -179,7 +179,7 @@ impl Tables {
             }
             Some(InvocationWrite::Hold { .. }) | None => {}
         }
-        self.journal.apply(&commit.journal);
+        self.journal.apply(&commit.journal, commit.now);
     }
 
     /// The pause stays as it is, with the payload that counts.

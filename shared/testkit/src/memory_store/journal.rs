@@ -7,7 +7,7 @@ use dormouse_ports::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, Page,
     StreamEntry,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// What journals wrote.
 #[derive(Debug, Default)]
@@ -18,6 +18,10 @@ pub(super) struct JournalTables {
     streams: BTreeMap<String, Vec<Map>>,
     /// By feed and order.
     feeds: BTreeMap<(String, String), FeedRow>,
+    /// The appends of each stream.
+    appends: BTreeMap<String, Vec<FeedRow>>,
+    /// When the last append was sent: one after the other, as nothing is under way here.
+    sent: Option<Timestamp>,
 }
 
 impl JournalTables {
@@ -37,9 +41,9 @@ impl JournalTables {
     }
 
     /// Does what [`check`](Self::check) allowed.
-    pub(super) fn apply(&mut self, journal: &Journal) {
+    pub(super) fn apply(&mut self, journal: &Journal, now: Timestamp) {
         journal.documents.iter().for_each(|write| self.write(write));
-        journal.appends.iter().for_each(|append| self.append(append));
+        journal.appends.iter().for_each(|append| self.append(append, now));
     }
 
     fn write(&mut self, write: &DocumentWrite) {
@@ -58,17 +62,19 @@ impl JournalTables {
         self.documents.insert(key, document);
     }
 
-    fn append(&mut self, append: &Append) {
+    fn append(&mut self, append: &Append, now: Timestamp) {
         self.streams.entry(append.stream.clone()).or_default().extend(append.entries.iter().cloned());
-        for place in &append.fed {
-            let row = FeedRow {
-                order: place.order.clone(),
-                stream: append.stream.clone(),
-                first: append.first,
-                count: append.entries.len() as u64,
-            };
-            self.feeds.insert(key_of(place), row);
-        }
+        let at = self.sent.map_or(now, |sent| now.max(sent + SignedDuration::from_nanos(1)));
+        self.sent = Some(at);
+        let (stream, count) = (append.stream.clone(), append.entries.len() as u64);
+        let row = FeedRow { at, stream, first: append.first, count };
+        self.feeds.extend(append.fed.iter().map(|feed| ((feed.clone(), row.order()), row.clone())));
+        self.appends.entry(append.stream.clone()).or_default().push(row);
+    }
+
+    pub(super) fn append_of(&self, stream: &str, position: u64) -> Option<FeedRow> {
+        let holds = |row: &&FeedRow| (row.first..row.first + row.count).contains(&position);
+        self.appends.get(stream)?.iter().find(holds).cloned()
     }
 
     pub(super) fn document(&self, key: &DocumentKey, now: Timestamp) -> Option<&Document> {

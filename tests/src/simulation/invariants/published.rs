@@ -43,13 +43,14 @@ pub(super) fn changes_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
     ensure(told == wanted, || format!("streams grew by {told} entries, and {wanted} of {brought} were to be told"))
 }
 
-/// Every event of every stream stands in the feed, once.
+/// Every event of every stream stands in the feed of its tenant, once.
 pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
     if sight.grown == 0 {
         return Ok(());
     }
     let (mut fed, mut repeated) = (BTreeSet::new(), None);
-    for row in sight.witness.published.feeds.values().flatten() {
+    let whole = sight.witness.published.feeds.iter().filter(|(name, _)| name.ends_with("/event"));
+    for row in whole.flat_map(|(_, rows)| rows) {
         for position in row.first..row.first + row.count {
             if !fed.insert((row.stream.as_str(), position)) {
                 repeated = Some(row);
@@ -62,6 +63,12 @@ pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
     let missing = told.find(|place| !fed.remove(place));
     ensure(missing.is_none(), || format!("the feed does not tell of {missing:?}"))?;
     ensure(fed.is_empty(), || format!("the feed tells of {fed:?}, which is not there"))
+}
+
+/// Whoever reads a feed all the time, as far as it is complete, has read everything: nothing comes to stand behind him.
+pub(super) fn feeds_are_complete(sight: &Sight<'_>) -> Result<(), String> {
+    let missed = sight.witness.published.missed.as_ref();
+    ensure(missed.is_none(), || format!("readers had passed when {missed:?} was written"))
 }
 
 /// A session knows where its stream ends and what its tasks do.

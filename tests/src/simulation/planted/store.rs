@@ -211,6 +211,14 @@ impl Records for LyingStore {
         self.inner.last_position(stream).await
     }
 
+    async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
+        self.inner.append_of(stream, position).await
+    }
+
+    fn settled(&self, now: Timestamp) -> Timestamp {
+        self.inner.settled(now)
+    }
+
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
         self.inner.feed(list, after, limit).await
     }

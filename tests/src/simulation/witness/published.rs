@@ -5,7 +5,7 @@ use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
 use dormouse_protocol::resource::{Outcome, Session, Task};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -24,9 +24,20 @@ pub(crate) struct Published {
     pub(crate) receipts: BTreeMap<String, Vec<(Option<Timestamp>, Value)>>,
     /// The version of each document that was seen last, and until when it is kept: one that comes anew begins at 1 again.
     versions: BTreeMap<DocumentKey, (u64, Option<Timestamp>)>,
+    /// The true present instant, where the store is one in which commits are under way for a while.
+    pub(crate) now: Timestamp,
+    /// How far those have read who read feeds all the time.
+    passed: Timestamp,
+    /// Whether they go on behind the last that is there.
+    pub(crate) hasty: bool,
+    /// An append that came to stand behind readers.
+    pub(crate) missed: Option<FeedRow>,
     /// Something that cannot be read.
     pub(crate) unreadable: Option<String>,
 }
+
+/// By how much the clock of a process is wrong at most.
+const SKEW: SignedDuration = SignedDuration::from_secs(2);
 
 /// A session, and what its server knows of it.
 #[derive(Clone, Debug)]
@@ -74,10 +85,18 @@ impl Published {
                 }
                 Err(error) => self.unreadable = Some(format!("stream {}: {error}", append.stream)),
             }
-            for place in &append.fed {
-                let rows = at_once(store.feed(&place.list, None, usize::MAX)).unwrap_or_default();
-                self.feeds.insert(place.list.clone(), rows);
+            for feed in &append.fed {
+                let rows = at_once(store.feed(feed, None, usize::MAX)).unwrap_or_default();
+                let known = self.feeds.insert(feed.clone(), rows.clone()).unwrap_or_default();
+                let new = rows.into_iter().filter(|row| !known.contains(row));
+                self.missed = self.missed.take().or_else(|| new.into_iter().find(|row| row.at <= self.passed));
             }
+        }
+        // Readers have clocks of their own.
+        let now = self.now + SKEW;
+        let upto = if self.hasty { now } else { store.settled(now) };
+        if self.now > Timestamp::UNIX_EPOCH {
+            self.passed = self.passed.max(upto);
         }
         grown
     }

@@ -1,0 +1,112 @@
+//! What cannot be read any more, of a record that is damaged or was written by something else, stops nobody: lists and
+//! feeds pass over it, and it can be ended.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use dormouse_app::REMINDER;
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_harness::{Fate, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{
+    Append, Category, Commit, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Journal, ListRequest, Listed,
+    Map, Records, StateStore, StoreError,
+};
+use dormouse_tests::{Stage, map};
+use jiff::Timestamp;
+use serde_json::json;
+
+const TABLE: &str = "dormouse";
+
+async fn store() -> (EmbeddedDynamoDb, Arc<DynamoDbStateStore>) {
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    ensure_table(&embedded.client(), TABLE).await.unwrap();
+    let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
+    (embedded, store)
+}
+
+/// Writes JSON of 200 levels over `attribute` of the item at `pk` and `sk`.
+async fn damage(embedded: &EmbeddedDynamoDb, pk: &str, sk: &str, attribute: &str) {
+    let deep = [b"\0".as_slice(), "[".repeat(200).as_bytes(), "]".repeat(200).as_bytes()].concat();
+    let update = embedded.client().update_item().table_name(TABLE);
+    let update = update.key("pk", AttributeValue::S(pk.to_owned())).key("sk", AttributeValue::S(sk.to_owned()));
+    let update =
+        update.update_expression(format!("SET {attribute} = :deep")).condition_expression("attribute_exists(pk)");
+    update.expression_attribute_values(":deep", AttributeValue::B(Blob::new(deep))).send().await.unwrap();
+}
+
+fn tell(id: &str, journal: Journal) -> Commit {
+    let now = Timestamp::UNIX_EPOCH;
+    Commit { id: id.to_owned(), now, session: None, invocation: None, journal, growing: GrowingLists::default() }
+}
+
+#[tokio::test]
+async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
+    let (embedded, store) = store().await;
+    let stage = Stage::default();
+    let worker = stage.shipped_on(store.clone(), Mode::Stateless).unwrap();
+    for id in ["damaged", "sound"] {
+        let start = Transmission::start(REMINDER, map(json!({ "text": "tea", "after": "PT1H" })));
+        let turn = worker.turn(Transmission { invocation_id: Some(id.into()), ..start }).await;
+        assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
+    }
+    damage(&embedded, "INVOCATION#damaged", "PAUSED", "pause").await;
+    let unreadable = store.load_invocation(&"damaged".into()).await;
+    assert!(matches!(unreadable, Err(StoreError::Corrupt(_))), "{unreadable:?}");
+    // The report names it beside the others.
+    let (mut named, mut cursor) = (Vec::new(), None);
+    loop {
+        let report = worker.migration_report(cursor.as_deref()).await.unwrap();
+        named.extend(report.pauses.into_iter().map(|pause| pause.fate));
+        cursor = report.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!((named.len(), named.contains(&Fate::Unreadable)), (2, true), "{named:?}");
+    // Time passes; who sleeps beside it is woken, and the sweep says of whom it could not.
+    stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
+    let swept = worker.sweep(SweepScope::Due).await.unwrap();
+    assert_eq!((swept.woken, swept.failed), (1, 1), "{swept:?}");
+    let wrong_pause = worker.cancel(&"damaged".into(), Some(7), None).await.unwrap_err();
+    assert_eq!(wrong_pause.category, Category::SuspensionRecordInvalid);
+    let canceled = worker.cancel(&"damaged".into(), None, Some("damaged".to_owned())).await.unwrap();
+    assert!(!canceled.repeated);
+    let record = store.load_invocation(&"damaged".into()).await.unwrap().unwrap();
+    assert!(matches!(record.status, InvocationStatus::Canceled(_)), "{record:?}");
+    assert!(worker.cancel(&"damaged".into(), None, None).await.unwrap().repeated);
+    let swept = worker.sweep(SweepScope::Everything).await.unwrap();
+    assert_eq!(swept.failed, 0, "{swept:?}");
+    assert_eq!(store.list_pending(None, None).await.unwrap().items, [], "its row is gone");
+    embedded.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn lists_and_streams_pass_over_what_cannot_be_read() {
+    let (embedded, store) = store().await;
+    for n in 1..=3_u64 {
+        let listed = vec![Listed { list: "all".to_owned(), order: n.to_string() }];
+        let key = DocumentKey::new("note", n.to_string());
+        let write = DocumentWrite { key, expect: 0, body: Some(map(json!({ "n": n }))), listed, expires_at: None };
+        let entries = vec![map(json!({ "n": n })); 2];
+        let append = Append { stream: "s".to_owned(), first: 2 * n - 1, entries, fed: vec!["feed".to_owned()] };
+        store.commit(&tell(&n.to_string(), Journal { documents: vec![write], appends: vec![append] })).await.unwrap();
+    }
+    damage(&embedded, "DOCUMENT#note#2", "DOCUMENT", "body").await;
+    damage(&embedded, "STREAM#s", "00000000000000000004", "entries").await;
+    let now = Timestamp::UNIX_EPOCH;
+    let list = ListRequest { list: "all".to_owned(), after: None, limit: 10, newest_first: false, now };
+    let page = store.documents(&list).await.unwrap();
+    assert_eq!(page.items.iter().map(|one| one.key.id.as_str()).collect::<Vec<_>>(), ["1", "3"]);
+    let alone = store.document(&DocumentKey::new("note", "2"), now).await;
+    assert!(matches!(alone, Err(StoreError::Corrupt(_))), "who asks for that one is told: {alone:?}");
+    let entries = store.entries("s", 0, 10).await.unwrap();
+    let told: Vec<_> = entries.iter().map(|one| (one.position, one.entry.is_empty())).collect();
+    assert_eq!(told, [(1, false), (2, false), (3, true), (4, true), (5, false), (6, false)], "no gap looks like none");
+    assert_eq!(entries[2].entry, Map::new());
+    assert_eq!(store.feed("feed", None, 10).await.unwrap().len(), 3);
+    embedded.stop().await.unwrap();
+}
