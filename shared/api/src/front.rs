@@ -120,6 +120,7 @@ impl Front {
             .header("x-request-id", request_id)
             .header("cache-control", "no-store")
             .header("x-content-type-options", "nosniff")
+            .header("referrer-policy", "no-referrer")
             .header(&request::VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION)
     }
 

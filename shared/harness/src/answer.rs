@@ -57,8 +57,14 @@ impl Harness {
             // They were enough before, and whoever went on with them gave the pause back.
             return Ok(Gathered::Claims(Bid { payload: fan_in.payload(), answered: Some(fan_in.answers.len()) }));
         }
-        if fan_in.has_answered(&part) {
-            return Ok(Gathered::Told(accepted(paused, part, true)));
+        if let Some(earlier) = fan_in.answers.iter().find(|answer| answer.part == part) {
+            return match admit_answer(&paused, delivery.payload.clone())? == earlier.payload {
+                true => Ok(Gathered::Told(accepted(paused, part, true))),
+                false => {
+                    let message = "this part was answered before, and otherwise; that answer stands";
+                    Err(TurnError::new(Category::SuspensionRecordInvalid, message))
+                }
+            };
         }
         let known = fan_in.answers.len();
         let payload = admit_answer(&paused, delivery.payload.clone())?;

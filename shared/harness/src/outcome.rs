@@ -1,6 +1,7 @@
 use dormouse_engine::EngineError;
 use dormouse_ports::{
-    Category, FailureRecord, FanIn, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
+    Answered, Category, FailureRecord, FanIn, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId,
+    WakePlan,
 };
 use jiff::Timestamp;
 
@@ -53,6 +54,8 @@ pub struct CompletedTurn {
     pub carried: Map,
     /// By what its last pause ended; `None` when it never slept, or ended before this was kept.
     pub resolution: Option<Resolution>,
+    /// What ended its last pause, where somebody answered it; told to later deliveries only.
+    pub answered: Option<Answered>,
     /// Whether this answer was given before, to another delivery.
     pub repeated: bool,
 }

@@ -309,6 +309,7 @@ impl Harness {
                 state,
                 carried: paused.carried,
                 resolution: paused.resolution,
+                answered: paused.answered,
                 repeated: true,
             })),
             InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),

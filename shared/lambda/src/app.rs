@@ -156,6 +156,8 @@ impl App {
             None => answer.await,
         };
         let answer = answer.header("content-type", "application/json").header("cache-control", "no-store");
+        // Addresses hold tokens: nobody is told from where one came.
+        let answer = answer.header("referrer-policy", "no-referrer").header("x-content-type-options", "nosniff");
         answer.header("x-request-id", request_id)
     }
 

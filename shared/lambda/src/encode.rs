@@ -12,7 +12,10 @@ use crate::{App, HttpResponse, percent, telemetry};
 pub(crate) enum Holder {
     /// Somebody who may begin turns or send signals at all.
     Operator,
-    /// Somebody who was given the address of one pause and may wake that one only.
+    /// Who was given the address at which to look, because they began it: they see all of it, and how to answer it.
+    Reader,
+    /// Somebody who was given the address of one pause and may wake that one only. They see what it shows, and nothing of
+    /// the state.
     Token {
         /// What they presented.
         token: String,
@@ -23,11 +26,24 @@ pub(crate) enum Holder {
     },
 }
 
+/// In the place of a pause, of which the first is 1: a token that is for looking at the invocation.
+pub(crate) const STATUS: u64 = 0;
+/// In the place of a part, whose names are visible: a token that is for canceling a pause.
+pub(crate) const CANCEL: &str = "\0cancel";
+
 impl Holder {
+    /// Whether they may know the state.
+    pub(crate) fn sees_all(&self) -> bool {
+        match self {
+            Self::Operator | Self::Reader => true,
+            Self::Token { .. } => false,
+        }
+    }
+
     /// The one pause that they may wake.
     pub(crate) fn generation(&self) -> Option<u64> {
         match self {
-            Self::Operator => None,
+            Self::Operator | Self::Reader => None,
             Self::Token { generation, .. } => Some(*generation),
         }
     }
@@ -35,7 +51,7 @@ impl Holder {
     /// The one part of it that they may answer for.
     pub(crate) fn part(&self) -> Option<String> {
         match self {
-            Self::Operator => None,
+            Self::Operator | Self::Reader => None,
             Self::Token { part, .. } => part.clone(),
         }
     }
@@ -46,6 +62,8 @@ impl Holder {
 pub(crate) struct Links {
     /// Where to look.
     pub(crate) status: String,
+    /// Where to end it, for those who may.
+    cancel: Option<String>,
     /// Where to wake it, for those who may.
     pub(crate) callback: Option<String>,
     /// Where to answer for each part, when it expects several signals.
@@ -60,6 +78,9 @@ impl Links {
         if !self.parts.is_empty() {
             answer["callback_urls"] = self.parts.clone().into();
         }
+        if let Some(cancel) = &self.cancel {
+            answer["cancel_url"] = cancel.as_str().into();
+        }
         answer["status_url"] = self.status.as_str().into();
     }
 }
@@ -69,7 +90,7 @@ impl App {
     pub(crate) fn answer(&self, turn: &Turn, holder: &Holder) -> HttpResponse {
         telemetry::turn(turn);
         match &turn.outcome {
-            TurnOutcome::Completed(done) => HttpResponse::new(200, completed(done)),
+            TurnOutcome::Completed(done) => HttpResponse::new(200, completed(done, holder)),
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, holder),
             TurnOutcome::Errored(error) => Refusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => HttpResponse::new(
@@ -85,8 +106,12 @@ impl App {
     /// Shows what an invocation has come to. That it ended with an error is a fact about it, and no failure of the
     /// request.
     pub(crate) fn present(&self, outcome: &TurnOutcome, holder: &Holder) -> HttpResponse {
+        let shown = |pause: &SuspendedTurn| holder.generation().is_none_or(|of| of == pause.generation);
         match outcome {
-            TurnOutcome::Completed(done) => HttpResponse::new(200, completed(done)),
+            _ if !holder.sees_all() && !matches!(outcome, TurnOutcome::Suspended(pause) if shown(pause)) => {
+                Refusal::pause_over().into()
+            }
+            TurnOutcome::Completed(done) => HttpResponse::new(200, completed(done, holder)),
             TurnOutcome::Suspended(pause) => HttpResponse::new(200, self.acknowledge(pause, holder).body),
             TurnOutcome::Errored(error) => HttpResponse::new(
                 200,
@@ -111,9 +136,11 @@ impl App {
             "waiting_for": pause.descriptor,
             "wake": pause.wake,
             "suspending_node": pause.suspending_node,
-            "state": pause.state,
             "repeated": pause.repeated,
         });
+        if holder.sees_all() {
+            answer["state"] = pause.state.clone().into();
+        }
         if let Some(tally) = &pause.tally {
             answer["accepted"] = tally.accepted.clone().into();
             answer["answered"] = tally.answered.clone().into();
@@ -137,33 +164,44 @@ impl App {
         let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
             status: address("invocations", token, part),
             callback: may_wake.then(|| address("callback", token, part)),
+            cancel: None,
             parts: Map::new(),
         };
         match holder {
             Holder::Token { token, generation: of, part } => {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
+                if *of + 1 == generation && part.is_none() && tally.is_none() {
+                    // Whose answer led to the next pause may answer that one too.
+                    return own(&self.callbacks().token(id, generation, None), None, true);
+                }
                 own(token, part.as_deref(), may_wake)
             }
-            Holder::Operator => {
+            Holder::Operator | Holder::Reader => {
                 let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
                 let link =
                     |part: &str| address("callback", &self.callbacks().token(id, generation, Some(part)), Some(part));
                 let parts = parts.map(|part| (part.clone(), link(part).into())).collect();
                 let token = self.callbacks().token(id, generation, None);
-                Links { parts, ..own(&token, None, tally.is_none()) }
+                let status = address("invocations", &self.callbacks().token(id, STATUS, None), None);
+                let cancel = self.callbacks().token(id, generation, Some(CANCEL));
+                let cancel = address("invocations", &cancel, None).replacen("?token=", "/cancel?token=", 1);
+                Links { status, cancel: Some(cancel), parts, ..own(&token, None, tally.is_none()) }
             }
         }
     }
 }
 
-fn completed(done: &CompletedTurn) -> Value {
-    json!({
+fn completed(done: &CompletedTurn, holder: &Holder) -> Value {
+    let mut answer = json!({
         "status": "completed",
         "invocation_id": done.invocation_id,
         "session_id": done.session_id,
         "graph": done.graph,
-        "state": done.state,
         "resolution": done.resolution,
         "repeated": done.repeated,
-    })
+    });
+    if holder.sees_all() {
+        answer["state"] = done.state.clone().into();
+    }
+    answer
 }

@@ -1,6 +1,6 @@
 use dormouse_engine::EngineError;
 use dormouse_harness::TurnError;
-use dormouse_ports::{Category, Map};
+use dormouse_ports::{Category, InvocationId, Map};
 use serde_json::{Value, json};
 
 use crate::HttpResponse;
@@ -15,6 +15,7 @@ pub(crate) struct Refusal {
     error: TurnError,
     status: u16,
     headers: Vec<(&'static str, String)>,
+    decided: Option<Value>,
 }
 
 impl Refusal {
@@ -31,6 +32,19 @@ impl Refusal {
     /// The one answer for what does not exist and for what the caller may not know of.
     pub(crate) fn no_invocation() -> Self {
         Self::new(Category::NotFound, "there is no such invocation, or the token is not for it")
+    }
+
+    /// The pause that an address was for has ended.
+    pub(crate) fn pause_over() -> Self {
+        let message = "the pause that this address is for is over";
+        Self::new(Category::SuspensionRecordInvalid, message).status(410)
+    }
+
+    /// The pause was answered, and otherwise than by who asks; `decided` is what counts, where it is known.
+    pub(crate) fn decided_otherwise(invocation_id: &InvocationId, decided: Option<Map>) -> Self {
+        let message = "the pause was answered before, and otherwise; that answer stands";
+        let error = TurnError::new(Category::SuspensionRecordInvalid, message).of(invocation_id);
+        Self { decided: decided.map(Value::Object), ..error.into() }
     }
 
     /// Replaces the status, where HTTP has a more precise one than the category.
@@ -58,7 +72,7 @@ impl Refusal {
 impl From<TurnError> for Refusal {
     fn from(error: TurnError) -> Self {
         let wait = retry_after(&error).map(|seconds| ("retry-after", seconds.to_string()));
-        Self { status: status_of(&error), headers: wait.into_iter().collect(), error }
+        Self { status: status_of(&error), headers: wait.into_iter().collect(), error, decided: None }
     }
 }
 
@@ -70,7 +84,11 @@ impl From<EngineError> for Refusal {
 
 impl From<Refusal> for HttpResponse {
     fn from(refusal: Refusal) -> Self {
-        let answer = Self::new(refusal.status, json!({ "error": Refusal::body(&refusal.error) }));
+        let mut body = json!({ "error": Refusal::body(&refusal.error) });
+        if let Some(decided) = refusal.decided {
+            body["error"]["decided"] = decided;
+        }
+        let answer = Self::new(refusal.status, body);
         refusal.headers.into_iter().fold(answer, |answer, (name, value)| answer.header(name, value))
     }
 }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::{Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
 
@@ -117,6 +118,9 @@ pub struct PausedInvocation {
     pub trace_context: Option<String>,
     /// When it went to sleep.
     pub suspended_at: Timestamp,
+    /// What ended the pause, where it was one answer that somebody gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Answered>,
     /// By what the pause ended; unknown while it sleeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
@@ -170,6 +174,33 @@ impl Resolution {
     }
 }
 
+/// An answer that ended a pause, to compare later ones with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answered {
+    /// SHA-256 of the answer, in hexadecimal digits; the order of fields does not matter.
+    pub digest: String,
+    /// The answer itself, where it is small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Map>,
+}
+
+impl Answered {
+    /// The most bytes of JSON of an answer that is kept.
+    const MOST: usize = 2048;
+
+    /// What is kept of `payload`, without what only the harness says in it.
+    pub fn with(payload: &Map) -> Self {
+        let mut payload = payload.clone();
+        payload.shift_remove(RESOLUTION);
+        payload.sort_keys();
+        payload.values_mut().for_each(serde_json::Value::sort_all_objects);
+        // A map of JSON can be written.
+        let bytes = serde_json::to_vec(&payload).unwrap_or_default();
+        let digest = Sha256::digest(&bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        Self { digest, payload: (bytes.len() <= Self::MOST).then_some(payload) }
+    }
+}
+
 impl PausedInvocation {
     /// Which events it waits for; `None` when it waits for none, or for one that no rule can carry.
     pub fn event_shape(&self) -> Option<EventShape> {
@@ -206,6 +237,7 @@ impl PausedInvocation {
             request_digest: None,
             trace_context: None,
             suspended_at: now,
+            answered: None,
             resolution: None,
         }
     }

@@ -61,8 +61,8 @@ pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Cancellation, Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation, RESOLUTION,
-    Resolution, SignalDescriptor,
+    Answered, Cancellation, Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation,
+    RESOLUTION, Resolution, SignalDescriptor,
 };
 pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,

@@ -59,6 +59,7 @@ pub(crate) struct Told<'a> {
     /// The address of each part, when it expects several signals.
     pub(crate) parts: Vec<(&'a str, &'a str)>,
     pub(crate) status: &'a str,
+    pub(crate) cancel: &'a str,
 }
 
 impl Clients {
@@ -106,7 +107,7 @@ impl Clients {
             self.wish(later(chance), Wish::Status { invocation, address });
         }
         if chance.u8(..12) == 0 {
-            let (invocation, address) = (told.invocation.to_owned(), told.status.replace("?token=", "/cancel?token="));
+            let (invocation, address) = (told.invocation.to_owned(), told.cancel.to_owned());
             self.wish(later(chance), Wish::Cancel { invocation, pause: Some((told.generation, address)) });
         }
         if told.graph == JURY {

@@ -105,6 +105,7 @@ impl Judge<'_> {
                 over
             }
             422 if !fits => true,
+            409 | 410 if is_over_message(&answer.body) => over,
             _ => ended_with(&record, &answer.body),
         }
     }
@@ -116,6 +117,7 @@ impl Judge<'_> {
         match answer.status {
             202 if answer.body["accepted"] == part => over || has_answered(&record, part),
             200 | 202 => over,
+            409 | 410 if is_over_message(&answer.body) => over || has_answered(&record, part),
             _ => ended_with(&record, &answer.body),
         }
     }
@@ -135,6 +137,10 @@ impl Judge<'_> {
                 let other = |carried: &Carried| carried.signal_id.as_str() == signal_id && carried.payload != *payload;
                 let in_an_event = self.carried.iter().any(other);
                 in_an_event || self.clients.compete_for(signal_id)
+            }
+            409 if is_over_message(&answer.body) => {
+                let id = text(&answer.body["error"], "invocation_id");
+                self.record(id).is_some_and(|record| has_ended(&record) || record.paused.fan_in.is_some())
             }
             _ => {
                 let waited = |pause: &Pause| pause.awaits(&signal_id.into());
@@ -170,6 +176,7 @@ impl Judge<'_> {
             callback: text(body, "callback_url"),
             parts: parts(body),
             status: text(body, "status_url"),
+            cancel: text(body, "cancel_url"),
         };
         let stored = self.record(told.invocation).is_some_and(|record| record.paused.generation >= generation);
         self.clients.react(&told, self.now, self.chance);
@@ -196,6 +203,11 @@ impl Judge<'_> {
 fn parts(body: &Value) -> Vec<(&str, &str)> {
     let addresses = body.get("callback_urls").and_then(Value::as_object).into_iter().flatten();
     addresses.filter_map(|(part, address)| Some((part.as_str(), address.as_str()?))).collect()
+}
+
+/// Whether `body` says that the pause is over, or was answered otherwise.
+fn is_over_message(body: &Value) -> bool {
+    body["error"]["category"] == "suspension_record_invalid"
 }
 
 fn has_answered(record: &InvocationRecord, part: &str) -> bool {

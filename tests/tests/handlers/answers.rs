@@ -85,7 +85,9 @@ async fn an_event_carries_more_than_is_taken() {
     let waiting = world.post("/graphs/export-job/turns", &body).await;
     let payload = json!({ "status": "succeeded", "url": "s3://bucket/key", "dataset": "others" });
     let done = world.post(&path_of(&waiting.body["callback_url"]), &payload).await;
-    assert_eq!(done.body["state"]["result"], "orders is exported: s3://bucket/key");
+    assert_eq!((done.status, done.body.get("state")), (200, None), "{}", done.body);
+    let seen = world.get(&path_of(&waiting.body["status_url"])).await;
+    assert_eq!(seen.body["state"]["result"], "orders is exported: s3://bucket/key");
 }
 
 #[tokio::test]

@@ -12,18 +12,56 @@ async fn a_callback_goes_on_and_its_duplicates_get_the_same_answer() {
     let world = World::new();
     let callback = world.asleep("o1").await;
     let decision = json!({ "decision": "yes" });
+    let status = path_of(&world.begun("o1").await["status_url"]);
     let first = world.post(&callback, &decision).await;
-    assert_eq!((first.status, first.body["state"]["result"].as_str()), (200, Some("yes 7")), "{}", first.body);
-    assert_eq!(first.body["repeated"], false);
-    for late in [world.post(&callback, &decision).await, world.post(&callback, &json!({ "decision": "no" })).await] {
-        assert_eq!((late.status, &late.body["state"]), (200, &first.body["state"]));
-        assert_eq!(late.body["repeated"], true);
-    }
+    assert_eq!((first.status, first.body["status"].as_str()), (200, Some("completed")), "{}", first.body);
+    assert_eq!(
+        (&first.body["repeated"], first.body.get("state")),
+        (&json!(false), None),
+        "who answers is not shown it"
+    );
+    let late = world.post(&callback, &decision).await;
+    assert_eq!((late.status, &late.body["repeated"]), (200, &json!(true)));
     let signal = world.signal("approval-o1", &decision).await;
-    assert_eq!((signal.status, &signal.body["state"]), (200, &first.body["state"]));
-    let status = world.get(&callback.replace("/callback/", "/invocations/")).await;
+    assert_eq!((signal.status, signal.body["state"]["result"].as_str()), (200, Some("yes 7")));
+    let status = world.get(&status).await;
     assert_eq!((status.status, status.body["status"].as_str()), (200, Some("completed")));
+    assert_eq!(status.body["state"]["result"], "yes 7");
     assert_eq!(world.continuations(), 1);
+}
+
+#[tokio::test]
+async fn another_answer_is_told_what_was_decided_and_never_that_it_was() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    assert_eq!(world.post(&callback, &json!({ "decision": "yes" })).await.status, 200);
+    let no = json!({ "decision": "no" });
+    for late in [world.post(&callback, &no).await, world.signal("approval-o1", &no).await] {
+        refused(&late, 409, &Category::SuspensionRecordInvalid);
+        assert_eq!(late.body["error"]["decided"], json!({ "decision": "yes" }));
+    }
+    assert_eq!(world.continuations(), 1);
+}
+
+#[tokio::test]
+async fn a_token_may_come_in_a_header_and_opens_what_it_is_for() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let (path, token) = callback.split_once("?token=").expect("a token");
+    let with = |method: &str, path: &str| {
+        let mut request = request(method, path, b"{\"decision\":\"yes\"}");
+        request.headers.push(("authorization".to_owned(), format!("Bearer {token}")));
+        world.app.http(request)
+    };
+    let seen = with("GET", &path.replace("/callback/", "/invocations/")).await;
+    assert_eq!((seen.status, &seen.body["waiting_for"]["signal_id"]), (200, &json!("approval-o1")));
+    assert_eq!(seen.body.get("state"), None, "{}", seen.body);
+    assert_eq!(header(&seen, "referrer-policy"), Some("no-referrer"));
+    assert_eq!(header(&seen, "x-content-type-options"), Some("nosniff"));
+    assert_eq!(with("POST", path).await.status, 200);
+    let over = with("GET", &path.replace("/callback/", "/invocations/")).await;
+    refused(&over, 410, &Category::SuspensionRecordInvalid);
+    refused(&with("POST", &path.replace("o1", "o2")).await, 404, &Category::NotFound);
 }
 
 #[tokio::test]
@@ -33,7 +71,7 @@ async fn fifty_callbacks_at_once_give_one_continuation() {
     let body = json!({ "decision": "yes" });
     let all = futures::future::join_all((0..50).map(|_| world.post(&callback, &body)));
     let answers = world.while_time_passes(all).await;
-    assert!(answers.iter().all(|answer| answer.status == 200 && answer.body["state"]["result"] == "yes 7"));
+    assert!(answers.iter().all(|answer| answer.status == 200 && answer.body["status"] == "completed"));
     assert_eq!(answers.iter().filter(|answer| answer.body["repeated"] == false).count(), 1);
     assert_eq!(world.continuations(), 1);
 }
@@ -42,9 +80,11 @@ async fn fifty_callbacks_at_once_give_one_continuation() {
 async fn an_empty_callback_is_an_empty_payload() {
     let world = World::new();
     let callback = world.asleep("o1").await;
+    let status = path_of(&world.begun("o1").await["status_url"]);
     let mut bare = request("POST", &callback, b"");
     bare.headers.clear();
-    let answer = world.app.http(bare).await;
+    assert_eq!(world.app.http(bare).await.status, 200);
+    let answer = world.get(&status).await;
     assert_eq!((answer.status, answer.body["state"]["result"].as_str()), (200, Some(" 7")), "{}", answer.body);
 }
 
@@ -122,21 +162,22 @@ async fn a_registration_that_the_deployment_may_not_make_is_for_the_deployment_t
 }
 
 #[tokio::test]
-async fn a_token_is_not_traded_for_the_one_of_the_next_pause() {
+async fn the_answer_that_leads_to_the_next_pause_has_its_address_and_the_old_one_is_refused() {
     let world = World::new();
     let begin = json!({ "state": { "order": "o1" }, "invocation_id": "o1" });
     let first = world.post("/graphs/two-questions/turns", &begin).await;
-    let callback = path_of(&first.body["callback_url"]);
-    let status = callback.replace("/callback/", "/invocations/");
+    let (callback, status) = (path_of(&first.body["callback_url"]), path_of(&first.body["status_url"]));
     assert_eq!(world.get(&status).await.body["callback_url"], first.body["callback_url"]);
     let second = world.post(&callback, &json!({})).await;
     assert_eq!((second.status, &second.body["generation"]), (202, &json!(2)), "{}", second.body);
-    for answer in [second, world.post(&callback, &json!({})).await, world.get(&status).await] {
-        assert_eq!((&answer.body["status"], &answer.body["generation"]), (&json!("suspended"), &json!(2)));
-        assert!(answer.body.get("callback_url").is_none(), "{}", answer.body);
+    let next = path_of(&second.body["callback_url"]);
+    assert_ne!(next, callback);
+    assert_eq!(path_of(&world.get(&status).await.body["callback_url"]), next, "whoever began it is told, too");
+    for over in
+        [world.post(&callback, &json!({})).await, world.get(&callback.replace("/callback/", "/invocations/")).await]
+    {
+        refused(&over, 410, &Category::SuspensionRecordInvalid);
+        assert!(over.body.get("callback_url").is_none(), "{}", over.body);
     }
-    // Whoever may begin turns is told the new address, and an operator can send the signal.
-    let again = world.post("/graphs/two-questions/turns", &begin).await;
-    assert_ne!(path_of(&again.body["callback_url"]), callback);
-    assert_eq!(world.signal("o1-2", &json!({})).await.status, 200);
+    assert_eq!(world.post(&next, &json!({})).await.status, 200);
 }

@@ -67,6 +67,8 @@ async fn a_message_is_replied_to_or_waits() {
     assert_eq!(wait.body["pending_messages"].as_array().map(Vec::len), Some(1));
     let done = world.post(&path_of(&wait.body["callback_url"]), &json!({ "allowed": true })).await;
     assert_eq!((done.status, done.body["status"].as_str()), (200, Some("completed")), "{}", done.body);
+    let done = world.get(&path_of(&wait.body["status_url"])).await;
+    assert_eq!((done.status, done.body["status"].as_str()), (200, Some("completed")), "{}", done.body);
     assert_eq!(done.body["session_id"], "team/7");
     assert_eq!(done.body["state"]["messages"].as_array().map(Vec::len), Some(5));
 }
@@ -88,4 +90,79 @@ async fn the_request_is_known_by_the_id_of_its_gateway() {
     request.headers.push(("x-request-id".to_owned(), "JKJaXmPLvHcESHA=".to_owned()));
     assert_eq!(header(&world.app.http(request).await, "x-request-id"), Some("JKJaXmPLvHcESHA="));
     assert!(header(&world.get("/").await, "x-request-id").is_some());
+}
+
+/// A request with an idempotency key.
+fn keyed(path: &str, key: &str, body: &serde_json::Value) -> dormouse_lambda::HttpRequest {
+    let mut request = crate::world::request("POST", path, body.to_string().as_bytes());
+    request.headers.push(("idempotency-key".to_owned(), key.to_owned()));
+    request
+}
+
+#[tokio::test]
+async fn a_message_with_a_key_is_taken_in_once() {
+    let world = World::new();
+    let messages = "/chat/chat/sessions/s1/messages";
+    let hi = json!({ "role": "user", "content": "hi" });
+    let first = world.app.http(keyed(messages, "k1", &hi)).await;
+    let again = world.app.http(keyed(messages, "k1", &hi)).await;
+    assert_eq!((first.status, again.status), (200, 200), "{}", again.body);
+    assert_eq!(
+        (&again.body["replies"], &again.body["final_state"]),
+        (&first.body["replies"], &first.body["final_state"])
+    );
+    let other = world.app.http(keyed(messages, "k1", &json!({ "role": "user", "content": "bye" }))).await;
+    crate::world::refused(&other, 409, &dormouse_ports::Category::IdempotencyKeyReused);
+    let next = world.app.http(keyed(messages, "k2", &hi)).await;
+    assert_eq!(next.body["final_state"]["messages"].as_array().map(Vec::len), Some(4), "{}", next.body);
+}
+
+#[tokio::test]
+async fn a_turn_that_never_slept_is_answered_again_by_its_id_or_its_key() {
+    let world = World::new();
+    let turns = "/graphs/expense-approval/turns";
+    let small = json!({ "employee": "Ada", "amount_cents": 900, "purpose": "tea" });
+    let named = json!({ "state": small, "invocation_id": "e1" });
+    for request in [
+        || crate::world::request("POST", "/graphs/expense-approval/turns", b""),
+        || keyed("/graphs/expense-approval/turns", "k1", &json!({})),
+    ]
+    .map(|request| request())
+    {
+        let by_key = request.header("idempotency-key").is_some();
+        let body = if by_key { json!({ "state": small }) } else { named.clone() };
+        let request = dormouse_lambda::HttpRequest { body: body.to_string().into_bytes(), ..request };
+        let first = world.app.http(request.clone()).await;
+        assert_eq!((first.status, &first.body["repeated"]), (200, &json!(false)), "{}", first.body);
+        let again = world.app.http(request).await;
+        assert_eq!((again.status, &again.body["repeated"]), (200, &json!(true)), "{}", again.body);
+        assert_eq!(again.body["state"], first.body["state"]);
+    }
+    let both = keyed(turns, "k2", &named);
+    crate::world::refused(&world.app.http(both).await, 400, &dormouse_ports::Category::RequestInvalid);
+}
+
+#[tokio::test]
+async fn an_id_is_told_of_only_to_who_began_it() {
+    let world = World::new();
+    world.asleep("o1").await;
+    let before = world.written();
+    for body in [json!({ "invocation_id": "o1" }), json!({ "state": { "order": "o1" }, "invocation_id": "o1" })] {
+        let answer = world.post("/graphs/approval/turns", &body).await;
+        crate::world::refused(&answer, 409, &dormouse_ports::Category::InvocationIdInUse);
+        assert!(answer.body["error"].get("state").is_none() && answer.body.get("callback_url").is_none());
+    }
+    for graph in ["expense-approval", "chat"] {
+        let answer = world.post(&format!("/graphs/{graph}/turns"), &json!({ "invocation_id": "o1" })).await;
+        crate::world::refused(&answer, 409, &dormouse_ports::Category::InvocationIdInUse);
+    }
+    for (path, body) in [
+        ("/graphs/approval/turns", json!({ "invocation_id": "task_01" })),
+        ("/graphs/chat/turns", json!({ "session_id": "session_01" })),
+        ("/chat/chat/sessions/session_01/messages", json!({ "role": "user", "content": "hi" })),
+    ] {
+        let answer = world.post(path, &body).await;
+        crate::world::refused(&answer, 400, &dormouse_ports::Category::RequestInvalid);
+    }
+    assert_eq!(world.written(), before);
 }

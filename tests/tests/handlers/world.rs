@@ -109,6 +109,12 @@ impl World {
         path_of(&answer.body["callback_url"])
     }
 
+    /// What whoever began the approval of `order` is told of it.
+    pub(crate) async fn begun(&self, order: &str) -> Value {
+        let state = json!({ "state": { "order": order, "amount": 7 }, "invocation_id": order });
+        self.post("/graphs/approval/turns", &state).await.body
+    }
+
     /// Lets time pass while others work, so that whoever polls polls again.
     pub(crate) async fn while_time_passes<T>(&self, work: impl Future<Output = T>) -> T {
         let ticking = async {

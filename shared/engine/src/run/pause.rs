@@ -121,6 +121,7 @@ fn describe(
         request_digest: before.request_digest.clone(),
         trace_context: run.identity.trace_context.clone(),
         suspended_at: now,
+        answered: None,
         resolution: None,
     })
 }

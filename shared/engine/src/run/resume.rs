@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation, Resolution,
-    StoredList,
+    Answered, Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation,
+    Resolution, StoredList,
 };
 
 use super::answer;
@@ -119,6 +119,7 @@ pub(super) fn prepare(
     let resolution = Resolution::of(&payload);
     // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
     let is_answer = resolution == Resolution::Signalled && paused.fan_in.is_none();
+    paused.answered = is_answer.then(|| Answered::with(&payload));
     let payload = if is_answer { answer::placed(&paused, payload)? } else { payload };
     let payload = resolution.mark(payload);
     paused.resolution = Some(resolution);

@@ -1,12 +1,12 @@
 //! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
 //! for whoever holds the address of a pause; canceling also for whoever has the signal key.
 
-use dormouse_harness::{Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, InvocationId};
+use dormouse_harness::{CompletedTurn, Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Answered, Category, InvocationId};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::encode::Holder;
+use crate::encode::{CANCEL, Holder, STATUS};
 use crate::http::query_value;
 use crate::refusal::Refusal;
 use crate::{App, HttpRequest, HttpResponse, body};
@@ -30,13 +30,23 @@ impl App {
 
     pub(super) async fn post_callback(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
         let (id, holder) = self.holder(id, request)?;
+        let Some(generation) = holder.generation() else { return Err(Refusal::no_invocation()) };
         let payload = body::object(request, self.limits().signal_payload)?;
+        let sent = Answered::with(&payload);
         let (time_left, part) = (request.time_left, holder.part());
         let callback = Transmission::callback(id, holder.generation(), payload);
         let turn = self.harness().turn(Transmission { time_left, part, ..callback }).await;
-        match turn.outcome {
+        match &turn.outcome {
             TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
                 Err(Refusal::no_invocation())
+            }
+            // It sleeps again, and this delivery did not bring it there.
+            TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => {
+                Err(Refusal::pause_over())
+            }
+            TurnOutcome::Completed(done) if differs(done, &sent) => {
+                let decided = done.answered.as_ref().and_then(|answered| answered.payload.clone());
+                Err(Refusal::decided_otherwise(&done.invocation_id, decided))
             }
             TurnOutcome::Completed(_)
             | TurnOutcome::Suspended(_)
@@ -53,12 +63,10 @@ impl App {
             body::check_id("invocation_id", id)?;
             (InvocationId::from(id), None)
         } else {
-            let (id, holder) = self.holder(id, request)?;
-            // Who was asked for one of several answers has no say over the others.
-            if holder.part().is_some() {
-                return Err(Refusal::no_invocation());
-            }
-            (id, holder.generation())
+            let id = InvocationId::from(id);
+            let token = presented(request).ok_or_else(Refusal::no_invocation)?;
+            let generation = self.callbacks().verify(&id, Some(CANCEL), &token);
+            (id, Some(generation.ok_or_else(Refusal::no_invocation)?))
         };
         let cancel: Cancel = body::typed(body::object(request, self.limits().signal_payload)?)?;
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
@@ -76,12 +84,32 @@ impl App {
 
     /// Who asks. Nothing is loaded before the token is known to be right.
     fn holder(&self, id: &str, request: &HttpRequest) -> Result<(InvocationId, Holder), Refusal> {
-        let token = query_value(request, "token").ok_or_else(Refusal::no_invocation)?;
+        let token = presented(request).ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
         let part = query_value(request, "part");
-        let generation = self.callbacks().verify(&id, part.as_deref(), &token).ok_or_else(Refusal::no_invocation)?;
-        Ok((id, Holder::Token { token, generation, part }))
+        if part.as_deref().is_some_and(|part| !body::is_id(part)) {
+            return Err(Refusal::no_invocation());
+        }
+        match self.callbacks().verify(&id, part.as_deref(), &token) {
+            Some(STATUS) if part.is_none() => Ok((id, Holder::Reader)),
+            Some(generation) => Ok((id, Holder::Token { token, generation, part })),
+            None => Err(Refusal::no_invocation()),
+        }
     }
+}
+
+/// The token of an address: in its query, or as `authorization: Bearer`, where it stands in no log.
+fn presented(request: &HttpRequest) -> Option<String> {
+    let bearer = || {
+        let (scheme, token) = request.header("authorization")?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+    };
+    query_value(request, "token").or_else(bearer)
+}
+
+/// Whether a pause that is over was answered otherwise than by `sent`.
+pub(super) fn differs(done: &CompletedTurn, sent: &Answered) -> bool {
+    done.repeated && done.answered.as_ref().is_some_and(|answered| answered.digest != sent.digest)
 }
 
 /// An invocation that is gone looks like one that never was.

@@ -1,10 +1,11 @@
 //! `POST /signals/{signal_id}`
 
-use dormouse_harness::Transmission;
-use dormouse_ports::Category;
+use dormouse_harness::{Transmission, TurnOutcome};
+use dormouse_ports::{Answered, Category};
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
+use crate::routes::invocation::differs;
 use crate::{App, HttpRequest, HttpResponse, body};
 
 impl App {
@@ -16,8 +17,15 @@ impl App {
         }
         body::check_id("signal_id", signal_id)?;
         let payload = body::object(request, self.limits().signal_payload)?;
+        let sent = Answered::with(&payload);
         let signal = Transmission::signal(signal_id, payload);
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
+        if let TurnOutcome::Completed(done) = &turn.outcome
+            && differs(done, &sent)
+        {
+            let decided = done.answered.as_ref().and_then(|answered| answered.payload.clone());
+            return Err(Refusal::decided_otherwise(&done.invocation_id, decided));
+        }
         Ok(self.answer(&turn, &Holder::Operator))
     }
 
