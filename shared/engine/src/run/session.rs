@@ -370,3 +370,22 @@ pub async fn save_session(update: &Update) -> Result<(), NodeError> {
         super::slot::Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Field, FieldType};
+
+    #[test]
+    fn what_two_turns_appended_is_kept_of_both() {
+        for reducer in [Reducer::Append, Reducer::ConcatFlatten] {
+            let list = Field::new(FieldType::List(Box::new(FieldType::Any)), json!([])).reduced_by(reducer.clone());
+            let schema = StateSchema::new().field("list", list);
+            let of = |list: Value| Map::from_iter([("list".to_owned(), list)]);
+            let (base, mine, theirs) = (of(json!([1])), of(json!([1, 2])), of(json!([1, 3])));
+            assert_eq!(rebase(&schema, &base, &mine, &theirs), of(json!([1, 3, 2])), "{reducer:?}");
+        }
+    }
+}
