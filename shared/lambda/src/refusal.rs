@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
     error: TurnError,
     status: u16,
     headers: Vec<(&'static str, String)>,
-    decided: Option<Value>,
+    decided: Option<Box<Value>>,
 }
 
 impl Refusal {
@@ -44,7 +44,7 @@ impl Refusal {
     pub(crate) fn decided_otherwise(invocation_id: &InvocationId, decided: Option<Map>) -> Self {
         let message = "the pause was answered before, and otherwise; that answer stands";
         let error = TurnError::new(Category::SuspensionRecordInvalid, message).of(invocation_id);
-        Self { decided: decided.map(Value::Object), ..error.into() }
+        Self { decided: decided.map(|decided| Box::new(Value::Object(decided))), ..error.into() }
     }
 
     /// Replaces the status, where HTTP has a more precise one than the category.
@@ -86,7 +86,7 @@ impl From<Refusal> for HttpResponse {
     fn from(refusal: Refusal) -> Self {
         let mut body = json!({ "error": Refusal::body(&refusal.error) });
         if let Some(decided) = refusal.decided {
-            body["error"]["decided"] = decided;
+            body["error"]["decided"] = *decided;
         }
         let answer = Self::new(refusal.status, body);
         refusal.headers.into_iter().fold(answer, |answer, (name, value)| answer.header(name, value))

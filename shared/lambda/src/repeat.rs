@@ -66,10 +66,8 @@ impl Repeatable {
 
     /// What is said of `category`, for who may not know of the ids that keys stand for.
     pub(crate) fn refused(&self, category: Category) -> Category {
-        match category {
-            Category::InvocationIdInUse if self.by_key => Category::IdempotencyKeyReused,
-            other => other,
-        }
+        let of_a_key = self.by_key && category == Category::InvocationIdInUse;
+        if of_a_key { Category::IdempotencyKeyReused } else { category }
     }
 }
 
