@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-compare build lint lint-infra test-api test-aws test-faults soak deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-local bench-compare build lint lint-infra test-api test-aws test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -68,6 +68,11 @@ bench-cost: ## Count what a suspended and resumed turn costs by the length of it
 bench-sleepers: ## Fill a store with SLEEPERS=100000 invocations: a resume and a sweep must cost what they cost among a thousand
 	@echo "building with optimisation (the first time takes some minutes)"
 	@SLEEPERS='$(SLEEPERS)' $(CARGO) bench --quiet --profile release --package dormouse-tests --bench sleepers
+
+bench-local: ## Run CYCLES=32000 pauses and approvals in local mode: the last must cost what the first ones did
+	@$(CARGO) build --workspace --bin dormouse
+	@CYCLES='$(or $(CYCLES),32000)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
+	 $(CARGO) test --quiet --workspace --test local_mode -- a_cycle_costs --nocapture
 
 bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
 	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference

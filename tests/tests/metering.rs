@@ -4,8 +4,14 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use dormouse_aws::{Meter, ensure_table};
+use std::sync::Arc;
+
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
+use dormouse_harness::{Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{InvocationId, StateStore};
+use dormouse_tests::{Stage, map};
+use serde_json::json;
 
 const TABLE: &str = "dormouse";
 
@@ -59,4 +65,58 @@ async fn units_follow_the_size_of_items() {
     let get = get.key("pk", AttributeValue::S("a".to_owned())).key("sk", AttributeValue::S("1".to_owned()));
     get.send().await.expect("a read");
     assert_eq!(units(&meter, "GetItem"), 2.0, "strongly consistent: one for each 4 KB");
+}
+
+/// A worker that wakes by the index, and so many who sleep. Sweeps and looks take requests for hundreds of them.
+#[tokio::test]
+async fn looking_at_many_takes_few_requests() {
+    const SLEEPERS: usize = 150;
+    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
+    let meter = Meter::requests_only();
+    let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+    let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
+    let store: Arc<dyn StateStore> = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
+    let stage = Stage::default();
+    let harness = stage.shipped_on(store.clone(), Mode::Sessioned).expect("graphs");
+    let mut ids: Vec<InvocationId> = Vec::new();
+    for number in 0..SLEEPERS {
+        let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });
+        let id = InvocationId::from(format!("sleeper-{number}"));
+        let start = Transmission::start("expense-approval", map(state));
+        let start = Transmission {
+            invocation_id: Some(id.clone()),
+            session_id: Some(format!("session-{number}").into()),
+            ..start
+        };
+        let outcome = harness.turn(start).await.outcome;
+        assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+        ids.push(id);
+    }
+    let rules = harness.see_rules().await;
+    let asked = |operation: &str| meter.snapshot().get(operation).map_or(0, |usage| usage.requests);
+
+    meter.reset();
+    let diagnoses = harness.diagnose_all(&ids, &rules).await.expect("the store answers");
+    assert!(diagnoses.iter().all(|diagnosis| diagnosis.as_ref().is_ok_and(|it| !it.is_trouble())));
+    // For each hundred: themselves, their rows, their signals and their sessions.
+    assert_eq!((asked("BatchGetItem"), asked("GetItem")), (8, 0));
+
+    meter.reset();
+    let (mut examined, mut cursor) = (0, None);
+    loop {
+        let page = harness.migration_report(cursor.as_deref()).await.expect("the store answers");
+        examined += page.pauses.len();
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!((examined, asked("GetItem")), (SLEEPERS, 0));
+    assert!(asked("BatchGetItem") <= asked("Query"), "one for each page");
+
+    meter.reset();
+    let swept = harness.sweep(SweepScope::Everything).await.expect("the store answers");
+    assert_eq!((swept.examined, swept.registered), (SLEEPERS, 0), "the index is what wakes");
+    assert!(asked("GetItem") < 8 && asked("UpdateItem") == 0, "{:?}", meter.snapshot());
 }

@@ -46,8 +46,8 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
     Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest,
-    LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId,
-    SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Upkeep, limits,
+    LoadedInvocation, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId,
+    SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Surroundings, Upkeep, limits,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -84,6 +84,8 @@ pub struct StoreConfig {
     pub delivered_kept: Duration,
     /// How long the checkpoint of an invocation is kept after its last save.
     pub checkpoint_kept: Duration,
+    /// Whether those who serve the store wake by the index of what sleeps itself: there is nothing else to register then.
+    pub wakes_by_index: bool,
     /// How requests are repeated.
     pub retry: RetryPolicy,
     /// How long one attempt may take before it counts as lost.
@@ -104,6 +106,7 @@ impl Default for StoreConfig {
             finished_kept: 30 * DAY,
             delivered_kept: 7 * DAY,
             checkpoint_kept: 30 * DAY,
+            wakes_by_index: false,
             retry: RetryPolicy::default(),
             attempt_timeout: Duration::from_secs(3),
             under_way: Duration::from_secs(5),
@@ -175,6 +178,18 @@ impl StateStore for DynamoDbStateStore {
 
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         self.read_invocation(id).await
+    }
+
+    async fn load_invocations(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        self.read_invocations(ids).await
+    }
+
+    async fn surroundings(
+        &self,
+        paused: &[&PausedInvocation],
+        now: Timestamp,
+    ) -> Result<Vec<Surroundings>, StoreError> {
+        self.read_surroundings(paused, now).await
     }
 
     async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dormouse_ports::{
     AnswerRule, Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation,
-    SignalId, SignalState, Until, Upkeep, limits,
+    SignalState, Surroundings, Until, Upkeep, limits,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::aside::is_aside;
 use crate::correlate::unfit;
 use crate::harness::subscription_failed;
 use crate::signal::{store_failed, subscription_to};
-use crate::sweep::since;
+use crate::sweep::{TOGETHER, since};
 use crate::{Fate, Harness, ParkedSignal, Transmission, TurnError, TurnOutcome};
 pub use rules::RulesSeen;
 
@@ -200,10 +200,67 @@ impl Harness {
     /// # Errors
     /// `not_found` when it was never suspended; otherwise when the store does not answer.
     pub async fn diagnose(&self, id: &InvocationId, rules: &RulesSeen) -> Result<Diagnosis, TurnError> {
-        let Some(record) = self.load_invocation(id).await? else {
-            let message = format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days");
-            return Err(TurnError::new(Category::NotFound, message));
+        let record = *self.load_invocation(id).await?.ok_or_else(|| never_slept(id))?;
+        let around = match Self::has_surroundings(&record) {
+            true => self.look_around(&[&record.paused]).await?.pop().unwrap_or_default(),
+            false => Surroundings::default(),
         };
+        self.examine(record, &around, rules).await
+    }
+
+    /// The same of each of `ids`, with few requests for a hundred of them.
+    ///
+    /// # Errors
+    /// When the store does not answer. One that cannot be read is told instead of its diagnosis.
+    pub async fn diagnose_all(
+        &self,
+        ids: &[InvocationId],
+        rules: &RulesSeen,
+    ) -> Result<Vec<Result<Diagnosis, TurnError>>, TurnError> {
+        let mut diagnoses = Vec::new();
+        for ids in ids.chunks(TOGETHER) {
+            let loaded = self.engine().ports().store.load_invocations(ids).await.map_err(store_failed)?;
+            let paused: Vec<_> = loaded.iter().flatten().flatten().filter(|it| Self::has_surroundings(it)).collect();
+            let paused: Vec<_> = paused.into_iter().map(|record| &record.paused).collect();
+            let mut around = match self.look_around(&paused).await {
+                Ok(around) => around.into_iter(),
+                // One of them is not readable: each is looked at by itself.
+                Err(_) => {
+                    for id in ids {
+                        diagnoses.push(self.diagnose(id, rules).await);
+                    }
+                    continue;
+                }
+            };
+            for (id, loaded) in ids.iter().zip(loaded) {
+                let record = loaded.map_err(store_failed).and_then(|record| record.ok_or_else(|| never_slept(id)));
+                diagnoses.push(match record {
+                    Ok(record) => {
+                        let around = Self::has_surroundings(&record).then(|| around.next()).flatten();
+                        self.examine(record, &around.unwrap_or_default(), rules).await
+                    }
+                    Err(error) => Err(error),
+                });
+            }
+        }
+        Ok(diagnoses)
+    }
+
+    /// What is over leads nowhere.
+    fn has_surroundings(record: &InvocationRecord) -> bool {
+        matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
+    }
+
+    async fn look_around(&self, paused: &[&PausedInvocation]) -> Result<Vec<Surroundings>, TurnError> {
+        self.engine().ports().store.surroundings(paused, self.now()).await.map_err(store_failed)
+    }
+
+    async fn examine(
+        &self,
+        record: InvocationRecord,
+        around: &Surroundings,
+        rules: &RulesSeen,
+    ) -> Result<Diagnosis, TurnError> {
         let mut remarks = Vec::new();
         match &record.status {
             InvocationStatus::Completed { .. } => remarks.push(remark(Finding::Completed, "it completed".to_owned())),
@@ -218,26 +275,26 @@ impl Harness {
             InvocationStatus::Resuming(claim) => {
                 remarks.push(self.of_claim(claim));
                 self.look_at_graph(&record.paused, &mut remarks);
-                self.look_at_indexes(&record.paused, &mut remarks).await?;
+                self.look_at_indexes(&record.paused, around, &mut remarks);
                 if record.paused.generation == 0 {
-                    self.look_at_lease(&record.paused, &mut remarks).await?;
+                    self.look_at_lease(&record.paused, around, &mut remarks);
                 }
             }
             InvocationStatus::Suspended => {
                 self.look_at_due(&record.paused, &mut remarks);
                 self.look_at_graph(&record.paused, &mut remarks);
-                self.look_at_indexes(&record.paused, &mut remarks).await?;
-                self.look_at_signal(&record.paused, &mut remarks).await?;
+                self.look_at_indexes(&record.paused, around, &mut remarks);
+                look_at_signals(&record.paused, around, &mut remarks);
                 remarks.extend(rules.remark_on(&record.paused));
                 self.look_at_unfit(&record.paused, &mut remarks).await?;
-                self.look_at_lease(&record.paused, &mut remarks).await?;
+                self.look_at_lease(&record.paused, around, &mut remarks);
                 remarks.extend(look_at_answer(&record.paused));
                 if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
                     remarks.insert(0, remark(Finding::Waiting, waiting(&record.paused, self.now())));
                 }
             }
         }
-        Ok(Diagnosis { record: *record, remarks })
+        Ok(Diagnosis { record, remarks })
     }
 
     fn of_claim(&self, claim: &Claim) -> Remark {
@@ -317,9 +374,8 @@ impl Harness {
         remarks.push(remark(finding, sentence));
     }
 
-    async fn look_at_indexes(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
-        let row = self.engine().ports().store.pending_row(paused).await.map_err(store_failed)?;
-        match row {
+    fn look_at_indexes(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+        match &around.row {
             None => {
                 let sentence = "the index of what sleeps does not have it: no sweep would find it";
                 remarks.push(remark(Finding::RowMissing, sentence.to_owned()));
@@ -330,15 +386,12 @@ impl Harness {
             }
             Some(_) => {}
         }
-        Ok(())
     }
 
     /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn
     /// that runs or died.
-    async fn look_at_lease(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
-        let Some(session) = &paused.session_id else { return Ok(()) };
-        let loaded = self.engine().ports().store.load_session(session, None).await.map_err(store_failed)?;
-        let Some(until) = loaded.leased_until else { return Ok(()) };
+    fn look_at_lease(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+        let (Some(session), Some(until)) = (&paused.session_id, around.leased_until) else { return };
         remarks.push(if limits::lasts_too_long(until, self.now()) {
             let sentence = format!(
                 "its session `{session}` is leased until {until}, longer than any turn may take: the next turn takes it \
@@ -355,36 +408,6 @@ impl Harness {
             );
             remark(Finding::SessionLeased, sentence)
         });
-        Ok(())
-    }
-
-    async fn look_at_signal(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
-        for id in paused.waits() {
-            remarks.extend(self.look_at_one_signal(paused, &id).await?);
-        }
-        Ok(())
-    }
-
-    async fn look_at_one_signal(&self, paused: &PausedInvocation, id: &SignalId) -> Result<Option<Remark>, TurnError> {
-        let known = self.engine().ports().store.load_signal(id, self.now()).await.map_err(store_failed)?;
-        let (shape, id) = id.origin();
-        Ok(match known.map(|record| record.state) {
-            // A pause of an earlier version has none for events, and is found by the plain one.
-            None if shape.is_some() => None,
-            Some(SignalState::Waiting { invocation_id, .. }) if invocation_id == paused.invocation_id => None,
-            Some(SignalState::Waiting { invocation_id, .. }) => {
-                let sentence = format!("signal `{id}` leads to another invocation, {invocation_id}");
-                Some(remark(Finding::SignalTaken, sentence))
-            }
-            Some(SignalState::Buffered(signal)) => {
-                let sentence = format!("signal `{id}` came at {} and was not handed over", signal.received_at);
-                Some(remark(Finding::SignalParked, sentence))
-            }
-            Some(SignalState::Delivered { .. }) | None => {
-                let sentence = format!("nothing leads from signal `{id}` to it: its signal item is missing");
-                Some(remark(Finding::SignalMissing, sentence))
-            }
-        })
     }
 
     /// An event that did not fit lies in the queue of what failed; whoever sent it believes that it was taken.
@@ -482,6 +505,34 @@ impl Harness {
         }
         Ok(handed)
     }
+}
+
+fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+    for (id, known) in &around.signals {
+        let (shape, id) = id.origin();
+        let (finding, sentence) = match known {
+            // A pause of an earlier version has none for events, and is found by the plain one.
+            None if shape.is_some() => continue,
+            Some(SignalState::Waiting { invocation_id, .. }) if *invocation_id == paused.invocation_id => continue,
+            Some(SignalState::Waiting { invocation_id, .. }) => {
+                (Finding::SignalTaken, format!("signal `{id}` leads to another invocation, {invocation_id}"))
+            }
+            Some(SignalState::Buffered(signal)) => {
+                let sentence = format!("signal `{id}` came at {} and was not handed over", signal.received_at);
+                (Finding::SignalParked, sentence)
+            }
+            Some(SignalState::Delivered { .. }) | None => {
+                let sentence = format!("nothing leads from signal `{id}` to it: its signal item is missing");
+                (Finding::SignalMissing, sentence)
+            }
+        };
+        remarks.push(remark(finding, sentence));
+    }
+}
+
+fn never_slept(id: &InvocationId) -> TurnError {
+    let message = format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days");
+    TurnError::new(Category::NotFound, message)
 }
 
 /// What came of a turn, in a sentence.

@@ -29,8 +29,8 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 const CALLED_FOR: Duration = Duration::from_secs(10);
 /// The lane of all that is stored.
 const GROUND: &str = "ground";
-/// The most rows that one glance covers.
-const GLANCE: usize = 100;
+/// The most rows that the store is asked about at once.
+pub(crate) const TOGETHER: usize = 100;
 
 /// Which rows a sweep looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Harness {
         while self.may_go_on(allowance) {
             let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
             allowance.rows = allowance.rows.saturating_sub(page.items.len().max(1));
-            for rows in page.items.chunks(GLANCE) {
+            for rows in page.items.chunks(TOGETHER) {
                 summary.examined += rows.len();
                 match &mut round {
                     None => self.sweep_due(rows, allowance, summary).await,

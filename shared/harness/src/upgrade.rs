@@ -1,9 +1,13 @@
 //! What would become of the pauses that are stored, if they were resumed by the graphs of today.
 
 use dormouse_engine::Upgrade;
-use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, PausedInvocation, StoreError};
+use dormouse_ports::{
+    Category, InvocationId, InvocationRecord, InvocationStatus, LoadedInvocation, PausedInvocation, PendingRow,
+    StoreError,
+};
 
 use crate::signal::store_failed;
+use crate::sweep::TOGETHER;
 use crate::{Harness, TurnError};
 
 /// What would become of a pause, in a word.
@@ -85,20 +89,27 @@ impl Harness {
         let store = &self.engine().ports().store;
         let page = store.list_pending(None, cursor).await.map_err(store_failed)?;
         let mut pauses = Vec::new();
-        for row in page.items {
-            match store.load_invocation(&row.invocation_id).await {
-                Ok(record) => pauses.extend(record.filter(sleeps).map(|record| self.upgrade_of(record.paused))),
-                Err(error @ StoreError::Corrupt(_)) => pauses.push(PauseUpgrade {
-                    invocation_id: row.invocation_id,
-                    generation: row.generation,
-                    graph: String::new(),
-                    fate: Fate::Unreadable,
-                    outcome: Err(store_failed(error)),
-                }),
-                Err(error) => return Err(store_failed(error)),
+        for rows in page.items.chunks(TOGETHER) {
+            let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
+            for (row, loaded) in rows.iter().zip(store.load_invocations(&ids).await.map_err(store_failed)?) {
+                pauses.extend(self.upgrade_of_row(row, loaded)?);
             }
         }
         Ok(MigrationReport { pauses, next: page.next })
+    }
+
+    fn upgrade_of_row(&self, row: &PendingRow, loaded: LoadedInvocation) -> Result<Option<PauseUpgrade>, TurnError> {
+        match loaded {
+            Ok(record) => Ok(record.filter(sleeps).map(|record| self.upgrade_of(record.paused))),
+            Err(error @ StoreError::Corrupt(_)) => Ok(Some(PauseUpgrade {
+                invocation_id: row.invocation_id.clone(),
+                generation: row.generation,
+                graph: String::new(),
+                fate: Fate::Unreadable,
+                outcome: Err(store_failed(error)),
+            })),
+            Err(error) => Err(store_failed(error)),
+        }
     }
 
     pub(crate) fn upgrade_of(&self, paused: PausedInvocation) -> PauseUpgrade {

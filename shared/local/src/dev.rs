@@ -33,6 +33,7 @@ use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
 use crate::keys::{self, KeysError};
 use crate::lifetime::{Lifetime, Running};
+use crate::listen;
 use crate::scheduler::LocalScheduler;
 use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
@@ -41,6 +42,11 @@ use crate::{sweeper, tour};
 pub(crate) const TABLE: &str = "dormouse";
 /// How often the store forgets what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
+/// How long turns and connections that have begun may take when the process is asked to end. Whoever asks, a supervisor
+/// for example, often does so for ten seconds only.
+const TIME_TO_END: Duration = Duration::from_millis(3500);
+/// How long observers may take then.
+const TIME_TO_TELL: Duration = Duration::from_millis(500);
 /// How often spans and log records are sent.
 const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
@@ -114,15 +120,18 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
-    let scheduler = LocalScheduler::open(folder.path().join("timers"), clock.clone())?;
+    let scheduler = LocalScheduler::new(clock.clone());
+    folder.forget_timers()?;
     // The harness claims for the turn's budget and this margin.
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
     let quotas = Quotas::from_env()?;
     let limits = Limits { turn, ..quotas.limits };
-    let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default())), Bell::default());
+    let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
+    let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, config)), Bell::default());
     let api_key = development_key(&folder, &*table, table.clone()).await?;
     let chronicle = Chronicle::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
+    let timed: Arc<dyn StateStore> = table.clone();
     let app = App::new(Parts {
         engine: engine(Arc::new(chronicle), clock.clone()).limited(quotas.invocation),
         graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
@@ -162,7 +171,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         door: door.clone(),
     };
     let serving = tokio::spawn(gateway.serve(listener));
-    start_triggers(&app, deliveries, scheduler, &clock, options.lease, &lifetime);
+    start_triggers(&app, deliveries, (scheduler, timed), &clock, options.lease, &lifetime);
     let store = Arc::new(store);
     tokio::spawn(forget(store.clone(), lifetime.running()));
     if telemetry.is_some() {
@@ -179,12 +188,12 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     asked_to_end().await?;
     tracing::info!("ending after the running turns; Ctrl-C again ends at once");
     tokio::spawn(end_at_once());
-    match timeout(options.lease, lifetime.end()).await {
+    match timeout(TIME_TO_END, lifetime.end()).await {
         Ok(()) => serving.await.map_err(io::Error::other)??,
-        // What a turn had claimed is free by now. What is left are clients that do not hang up.
-        Err(_) => tracing::warn!("some connections did not end and are cut"),
+        // A turn that is cut is taken over after the next start, when its claim has ended.
+        Err(_) => tracing::warn!("some turns and connections did not end and are cut"),
     }
-    let drained = app.drain(None).await;
+    let drained = app.drain(Some(TIME_TO_TELL)).await;
     if drained.undelivered_count > 0 {
         tracing::warn!(undelivered = drained.undelivered_count, "observers were not told everything");
     }
@@ -211,7 +220,7 @@ pub(crate) fn engine(store: Arc<dyn StateStore>, clock: Arc<dyn Clock>) -> Engin
 fn start_triggers(
     app: &App,
     deliveries: Deliveries,
-    scheduler: LocalScheduler,
+    (scheduler, store): (LocalScheduler, Arc<dyn StateStore>),
     clock: &Arc<dyn Clock>,
     lease: Duration,
     lifetime: &Lifetime,
@@ -219,7 +228,7 @@ fn start_triggers(
     let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
     let courier = Arc::new(Courier::new(functions.clone(), clock.clone(), lifetime.running()));
     tokio::spawn(deliveries.run(courier.clone()));
-    tokio::spawn(scheduler.run(courier));
+    tokio::spawn(scheduler.run(store, courier));
     tokio::spawn(sweeper::run(functions, clock.clone(), lease, lifetime.running()));
 }
 
@@ -246,9 +255,8 @@ async fn open_door(port: u16, door: Door, hosts: Hosts, running: Running) -> Res
     let listener = listen(port).await?;
     let address = format!("http://{}", listener.local_addr()?);
     let routes = door.at("/").layer(middleware::from_fn_with_state(hosts, meant_for_us));
-    let serving = axum::serve(listener, routes).with_graceful_shutdown(async move { running.stopping().await });
     tokio::spawn(async move {
-        if let Err(error) = serving.await {
+        if let Err(error) = listen::serve(listener, routes, running).await {
             tracing::error!(%error, "the port of the store is closed");
         }
     });

@@ -18,6 +18,8 @@ const STORE_KEY: &str = "store-key";
 /// Where earlier versions said that their store listens.
 const FORMER_ENDPOINT: &str = "store-endpoint";
 const API_KEY: &str = "api-key";
+/// Where earlier versions kept a file for each timer.
+const FORMER_TIMERS: &str = "timers";
 /// How often a folder is tried that somebody has: whoever only looks has soon seen enough.
 const PATIENCE: u32 = 10;
 const NAP: Duration = Duration::from_millis(50);
@@ -156,6 +158,16 @@ impl DataFolder {
     /// Whether everything of the folder was made before.
     pub(crate) fn was_complete(&self) -> bool {
         self.was_complete
+    }
+
+    /// Removes the timers that earlier versions kept in files: the store knows what falls due.
+    pub(crate) fn forget_timers(&self) -> Result<(), FolderError> {
+        match fs::remove_dir_all(self.path.join(FORMER_TIMERS)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(FolderError::Io { path: self.path.clone(), error })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -27,6 +27,7 @@ use crate::bus::LocalBus;
 use crate::gate::Gate;
 use crate::hosts::Hosts;
 use crate::lifetime::Running;
+use crate::listen;
 use crate::store::Door;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.
@@ -61,14 +62,14 @@ impl Gateway {
         let (hosts, door) = (self.hosts.clone(), self.door.clone());
         let routes = Router::new().route("/_local/events", get(list).post(publish)).fallback(forward).with_state(self);
         let routes = routes.merge(door.at(STORE)).layer(middleware::from_fn_with_state(hosts, meant_for_us));
-        axum::serve(listener, routes).with_graceful_shutdown(async move { running.stopping().await }).await
+        listen::serve(listener, routes, running).await
     }
 }
 
 /// Lets requests pass that are for this machine, and not from pages of others.
 pub(crate) async fn meant_for_us(State(hosts): State<Hosts>, request: Request<Body>, next: Next) -> Response {
     match hosts.check(request.method(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => next.run(request.map(listen::in_time)).await,
         Err(message) => failure(StatusCode::FORBIDDEN, Category::Unauthorized, &message),
     }
 }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use dormouse_harness::doctor::{Diagnosis, Finding, in_words};
 use dormouse_harness::{ParkedSignal, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, InvocationId, InvocationRecord, Map, PendingRow, SignalId, StoreError};
+use dormouse_ports::{Category, InvocationId, InvocationRecord, Map, PendingRow, SignalId, SignalState, StoreError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -27,6 +27,9 @@ use print::Row;
 /// Said where a wake-up is to be registered and there is nothing to register it with.
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
     serve the store registers it: see that one runs";
+
+/// How many invocations the store is asked about at once.
+const TOGETHER: usize = 100;
 
 /// How the commands end. Whatever clap refuses ends with 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,25 +147,11 @@ fn payload(text: Option<String>) -> Result<Map, InspectError> {
 }
 
 async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<Ending, InspectError> {
-    let (store, now) = (opened.store(), Timestamp::now());
-    let (mut rows, mut cursor) = (Vec::new(), filter.cursor.clone());
-    loop {
-        let page = store.list_pending(filter.due_by, cursor.as_deref()).await?;
-        for row in page.items {
-            match store.load_invocation(&row.invocation_id).await {
-                Ok(record) => {
-                    rows.extend(record.filter(|record| filter.takes(record)).map(|record| pending_row(&row, &record)));
-                }
-                // It may be the one that is looked for.
-                Err(StoreError::Corrupt(reason)) => rows.push(unreadable_row(&row, &reason, now)),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() || rows.len() >= usize::try_from(filter.limit).unwrap_or(usize::MAX) {
-            break;
-        }
-    }
+    let now = Timestamp::now();
+    let (rows, cursor) = match &filter.signal {
+        Some(signal) => (who_waits_for(opened, signal, &filter, now).await?, None),
+        None => asleep(opened, &filter).await?,
+    };
     let printer = Printer::new(json);
     if json {
         let rows: Vec<Value> = rows.into_iter().map(Row::into_json).collect();
@@ -176,6 +165,48 @@ async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<End
         }
     }
     Ok(Ending::Fine)
+}
+
+/// What sleeps and passes the filter, page by page.
+async fn asleep(opened: &Opened, filter: &ask::Filter) -> Result<(Vec<Row>, Option<String>), InspectError> {
+    let store = opened.store();
+    let (mut rows, mut cursor) = (Vec::new(), filter.cursor.clone());
+    loop {
+        let page = store.list_pending(filter.due_by, cursor.as_deref()).await?;
+        for page in page.items.chunks(TOGETHER) {
+            let ids: Vec<_> = page.iter().map(|row| row.invocation_id.clone()).collect();
+            for (row, record) in page.iter().zip(store.load_invocations(&ids).await?) {
+                match record {
+                    Ok(record) => rows.extend(record.filter(|it| filter.takes(it)).map(|it| pending_row(row, &it))),
+                    // It may be the one that is looked for.
+                    Err(error) => rows.push(unreadable_row(row, &error.to_string(), Timestamp::now())),
+                }
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() || rows.len() >= usize::try_from(filter.limit).unwrap_or(usize::MAX) {
+            return Ok((rows, cursor));
+        }
+    }
+}
+
+/// Whoever waits for `signal`, found by its key and not by going through all that sleep.
+async fn who_waits_for(
+    opened: &Opened,
+    signal: &str,
+    filter: &ask::Filter,
+    now: Timestamp,
+) -> Result<Vec<Row>, InspectError> {
+    let store = opened.store();
+    let known = store.load_signal(&SignalId::from(signal), now).await?;
+    let Some(SignalState::Waiting { invocation_id, .. }) = known.map(|record| record.state) else {
+        return Ok(Vec::new());
+    };
+    let record = store.load_invocation(&invocation_id).await?.filter(|record| filter.takes(record));
+    let Some(record) = record else { return Ok(Vec::new()) };
+    let row = store.pending_row(&record.paused).await?;
+    let row = row.filter(|row| filter.due_by.is_none_or(|by| row.due_at.is_some_and(|due| due <= by)));
+    Ok(row.iter().map(|row| pending_row(row, &record)).collect())
 }
 
 fn pending_row(row: &PendingRow, record: &InvocationRecord) -> Row {
@@ -257,15 +288,17 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
     loop {
         let page = store.list_pending(None, cursor.as_deref()).await?;
         let rules = opened.see_rules().await;
-        for row in page.items {
+        let ids: Vec<_> = page.items.into_iter().map(|row| row.invocation_id).collect();
+        let diagnoses = opened.harness.diagnose_all(&ids, &rules).await?;
+        for (id, diagnosis) in ids.iter().zip(diagnoses) {
             examined += 1;
-            match opened.harness.diagnose(&row.invocation_id, &rules).await {
+            match diagnosis {
                 Ok(diagnosis) if diagnosis.is_trouble() => {
                     awaited.extend(diagnosis.record.paused.waits());
                     reports.push(treat(opened, diagnosis, repair).await);
                 }
                 Ok(_) => {}
-                Err(error) => reports.push(unreadable(&row.invocation_id, &error)),
+                Err(error) => reports.push(unreadable(id, &error)),
             }
         }
         cursor = page.next;

@@ -26,6 +26,7 @@ mod hosts;
 mod inspect;
 mod keys;
 mod lifetime;
+mod listen;
 mod pattern;
 mod rules;
 mod scheduler;

@@ -1,103 +1,94 @@
-//! One-shot entries in real time, kept on the disk until the wake-up that they stand for was taken.
+//! One-shot entries in real time, out of the index of what sleeps.
+//!
+//! A pause and its row in the index are one write: there is nothing else to keep, and nothing that could be lost between
+//! the two. What falls due soon is in memory, from the index or as a hint when a pause begins in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::PathBuf;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::{Clock, Due, InvocationId, Registration};
+use dormouse_ports::{Clock, Due, InvocationId, PendingRow, StateStore, StoreError};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::courier::{Carried, Courier, Errand};
-use crate::spool::{Spool, name_of};
 
 /// The longest sleep: a machine that was suspended, or whose clock was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// What falls due within that time is in memory.
+const AHEAD: Duration = Duration::from_secs(600);
+/// How often the index is read: well before what is in memory is used up.
+const READ_EVERY: Duration = Duration::from_secs(240);
+/// How soon it is read again where it could not be.
+const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// Wakes paused invocations when they fall due. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LocalScheduler(Arc<Inner>);
 
 struct Inner {
-    spool: Spool,
     agenda: Mutex<Agenda>,
     changed: Notify,
     clock: Arc<dyn Clock>,
 }
 
-/// What is to come, in the order of time.
+/// What is to come soon, in the order of time.
 #[derive(Debug, Default)]
 struct Agenda {
-    order: BTreeSet<(Timestamp, String)>,
-    entries: BTreeMap<String, Entry>,
+    order: BTreeSet<(Timestamp, Pause)>,
+    /// When each of them falls due.
+    entries: BTreeMap<Pause, Timestamp>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
-    at: Timestamp,
-    invocation_id: InvocationId,
-    generation: u64,
-    /// Which deadline of the pause it is.
-    #[serde(default)]
-    rung: u32,
-}
+/// An invocation, and which of its pauses. It has one deadline at a time.
+type Pause = (InvocationId, u64);
 
-impl std::fmt::Debug for LocalScheduler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LocalScheduler").field("spool", &self.0.spool).finish_non_exhaustive()
+impl fmt::Debug for LocalScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalScheduler").finish_non_exhaustive()
     }
 }
 
 impl LocalScheduler {
-    /// The scheduler that keeps its entries in `folder`.
-    pub(crate) fn open(folder: PathBuf, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let spool = Spool::open(folder)?;
-        let mut agenda = Agenda::default();
-        for (name, entry) in spool.load::<Entry>()? {
-            agenda.insert(name, entry);
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Inner { agenda: Mutex::default(), changed: Notify::new(), clock }))
+    }
+
+    /// Takes the hint that pause `generation` of `invocation_id` is to be woken when it falls due.
+    pub(crate) fn schedule(&self, invocation_id: &InvocationId, generation: u64, due: &Due) {
+        if self.is_soon(due.at) {
+            self.agenda().insert((invocation_id.clone(), generation), due.at);
+            self.0.changed.notify_one();
         }
-        Ok(Self(Arc::new(Inner { spool, agenda: Mutex::new(agenda), changed: Notify::new(), clock })))
     }
 
-    /// Makes sure that pause `generation` of `invocation_id` is woken when it falls due. When it returns, the entry is on
-    /// the disk.
-    pub(crate) async fn schedule(
-        &self,
-        invocation_id: &InvocationId,
-        generation: u64,
-        due: &Due,
-    ) -> io::Result<Registration> {
-        let entry = Entry { at: due.at, invocation_id: invocation_id.clone(), generation, rung: due.rung };
-        let name = entry.name();
-        if self.agenda().entries.get(&name) == Some(&entry) {
-            return Ok(Registration::Known);
-        }
-        self.0.spool.put(&name, &entry).await?;
-        self.agenda().insert(name, entry);
-        self.0.changed.notify_one();
-        Ok(Registration::Made)
+    /// Forgets that deadline; it may have fired.
+    pub(crate) fn cancel(&self, invocation_id: &InvocationId, generation: u64, due: &Due) {
+        self.agenda().remove(&(invocation_id.clone(), generation), due.at);
     }
 
-    /// Removes the entry; it may have fired.
-    pub(crate) async fn cancel(&self, invocation_id: &InvocationId, generation: u64, due: &Due) -> io::Result<()> {
-        let entry = Entry { at: due.at, invocation_id: invocation_id.clone(), generation, rung: due.rung };
-        let name = entry.name();
-        self.agenda().remove(&name);
-        self.0.spool.remove(&name).await
-    }
-
-    /// Fires entries until it is time to end. What has not been taken then stays on the disk.
-    pub(crate) async fn run(self, courier: Arc<Courier>) {
+    /// Fires entries until it is time to end. What has not been taken then is in the index still.
+    pub(crate) async fn run(self, store: Arc<dyn StateStore>, courier: Arc<Courier>) {
+        let mut read_at = self.0.clock.monotonic();
         loop {
-            for (name, entry) in self.agenda().take_due(self.0.clock.now()) {
-                let (scheduler, courier) = (self.clone(), courier.clone());
-                tokio::spawn(async move { scheduler.fire(&name, entry, &courier).await });
+            if self.0.clock.monotonic() >= read_at {
+                let again = match self.read(&*store).await {
+                    Ok(()) => READ_EVERY,
+                    Err(error) => {
+                        tracing::warn!(%error, "what falls due cannot be read; deadlines may be late");
+                        READ_AGAIN
+                    }
+                };
+                read_at = self.0.clock.monotonic() + again;
             }
-            let pause = self.until_next();
+            for (pause, at) in self.agenda().take_due(self.0.clock.now()) {
+                let courier = courier.clone();
+                tokio::spawn(async move { fire(&pause, at, &courier).await });
+            }
+            let left = read_at.saturating_sub(self.0.clock.monotonic());
+            let pause = self.until_next().min(left);
             tokio::select! {
                 () = self.0.clock.sleep(pause) => {}
                 () = self.0.changed.notified() => {}
@@ -106,17 +97,26 @@ impl LocalScheduler {
         }
     }
 
-    async fn fire(&self, name: &str, entry: Entry, courier: &Courier) {
-        let Entry { at, invocation_id, generation, .. } = &entry;
-        let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
-        let settled = match courier.carry(&Errand::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
-            Carried::Interrupted => return,
-            Carried::Delivered => self.0.spool.remove(name).await,
-            Carried::Refused => self.0.spool.set_aside(name).await,
-        };
-        if let Err(error) = settled {
-            tracing::warn!(%error, invocation_id = %entry.invocation_id, "a used timer stays on the disk; it will fire again");
+    /// Takes from the index what falls due soon.
+    async fn read(&self, store: &dyn StateStore) -> Result<(), StoreError> {
+        let (until, mut cursor) = (self.0.clock.now() + AHEAD, None);
+        loop {
+            let page = store.list_pending(Some(until), cursor.as_deref()).await?;
+            for PendingRow { invocation_id, generation, due_at, .. } in page.items {
+                // What has not begun falls due at once, and is the sweep's.
+                if let Some(at) = due_at.filter(|_| generation > 0) {
+                    self.agenda().insert((invocation_id, generation), at);
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(());
+            }
         }
+    }
+
+    fn is_soon(&self, at: Timestamp) -> bool {
+        at <= self.0.clock.now() + AHEAD
     }
 
     fn until_next(&self) -> Duration {
@@ -130,46 +130,45 @@ impl LocalScheduler {
     }
 }
 
+/// Whatever becomes of it: the row stays until the invocation has moved on, and the sweep comes by.
+async fn fire((invocation_id, generation): &Pause, at: Timestamp, courier: &Courier) {
+    let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
+    match courier.carry(&Errand::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
+        Carried::Delivered | Carried::Interrupted => {}
+        Carried::Refused => tracing::error!(%invocation_id, "a wake-up is given up; the next sweep comes by"),
+    }
+}
+
 impl Agenda {
-    fn insert(&mut self, name: String, entry: Entry) {
-        self.remove(&name);
-        self.order.insert((entry.at, name.clone()));
-        self.entries.insert(name, entry);
+    fn insert(&mut self, pause: Pause, at: Timestamp) {
+        if let Some(before) = self.entries.insert(pause.clone(), at) {
+            self.order.remove(&(before, pause.clone()));
+        }
+        self.order.insert((at, pause));
     }
 
-    fn remove(&mut self, name: &str) {
-        if let Some(entry) = self.entries.remove(name) {
-            self.order.remove(&(entry.at, name.to_owned()));
+    fn remove(&mut self, pause: &Pause, at: Timestamp) {
+        if self.entries.get(pause) == Some(&at) {
+            self.entries.remove(pause);
+            self.order.remove(&(at, pause.clone()));
         }
     }
 
-    fn take_due(&mut self, now: Timestamp) -> Vec<(String, Entry)> {
+    fn take_due(&mut self, now: Timestamp) -> Vec<(Pause, Timestamp)> {
         let mut due = Vec::new();
-        while let Some((at, name)) = self.order.first().cloned().filter(|(at, _)| *at <= now) {
-            self.order.remove(&(at, name.clone()));
-            due.extend(self.entries.remove(&name).map(|entry| (name, entry)));
+        while let Some((at, pause)) = self.order.first().cloned().filter(|(at, _)| *at <= now) {
+            self.remove(&pause, at);
+            due.push((pause, at));
         }
         due
     }
 }
 
-impl Entry {
-    /// Says whose it is: making it again finds it there.
-    fn name(&self) -> String {
-        let (invocation, generation) = (self.invocation_id.as_str(), self.generation.to_string());
-        match self.rung {
-            0 => name_of(&[invocation, &generation]),
-            rung => name_of(&[invocation, &generation, &rung.to_string()]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use dormouse_aws::SystemClock;
     use dormouse_ports::DueAction;
+    use dormouse_testkit::MemoryStore;
     use jiff::SignedDuration;
 
     use super::*;
@@ -177,54 +176,51 @@ mod tests {
     use crate::courier::tests::{Flaky, courier};
     use crate::lifetime::Lifetime;
 
-    fn open(folder: &Path) -> LocalScheduler {
-        LocalScheduler::open(folder.to_owned(), Arc::new(SystemClock::default())).expect("a scheduler")
+    fn scheduler() -> LocalScheduler {
+        LocalScheduler::new(Arc::new(SystemClock::default()))
     }
 
     fn due(at: Timestamp) -> Due {
         Due::first(at, DueAction::Fail)
     }
 
-    fn kept(folder: &Path) -> usize {
-        Spool::open(folder.to_owned()).expect("a spool").load::<Entry>().expect("entries").len()
-    }
-
-    async fn fired(functions: &Flaky, folder: &Path, left: usize) -> Vec<serde_json::Value> {
-        while kept(folder) > left {
+    async fn taken(functions: &Flaky) -> Vec<serde_json::Value> {
+        while functions.taken.lock().expect("a lock").is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        tokio::time::sleep(Duration::from_millis(50)).await;
         functions.taken.lock().expect("a lock").clone()
     }
 
     #[tokio::test]
-    async fn an_overdue_entry_fires_after_a_restart_until_it_is_taken() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let past = Timestamp::now() - SignedDuration::from_secs(60);
-        let future = Timestamp::now() + SignedDuration::from_hours(1);
-        open(folder.path()).schedule(&"i/1".into(), 2, &due(past)).await.expect("it is kept");
-        open(folder.path()).schedule(&"later".into(), 1, &due(future)).await.expect("it is kept");
-
+    async fn an_entry_made_while_it_runs_fires_until_it_is_taken_and_a_cancelled_one_does_not() {
+        let scheduler = scheduler();
         let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
         functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
-        tokio::spawn(open(folder.path()).run(courier(&functions, &lifetime)));
-        let wakeup = json!({"dormouse_wakeup": {"invocation_id": "i/1", "generation": 2, "due_at": past}});
-        assert_eq!(fired(&functions, folder.path(), 1).await, [wakeup]);
-    }
-
-    #[tokio::test]
-    async fn an_entry_made_while_it_runs_fires_and_a_cancelled_one_does_not() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let scheduler = open(folder.path());
-        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
         let soon = Timestamp::now() + SignedDuration::from_millis(300);
         for name in ["cancelled", "kept"] {
-            scheduler.schedule(&name.into(), 1, &due(soon)).await.expect("it is kept");
+            scheduler.schedule(&name.into(), 1, &due(soon));
         }
-        scheduler.schedule(&"kept".into(), 1, &due(soon)).await.expect("again is harmless");
-        scheduler.cancel(&"cancelled".into(), 1, &due(soon)).await.expect("it goes");
-        scheduler.cancel(&"unknown".into(), 1, &due(soon)).await.expect("it may be gone");
-        tokio::spawn(scheduler.run(courier(&functions, &lifetime)));
-        let taken = fired(&functions, folder.path(), 0).await;
-        assert_eq!(taken, [json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}})]);
+        scheduler.schedule(&"kept".into(), 1, &due(soon));
+        scheduler.schedule(&"tomorrow".into(), 1, &due(soon + SignedDuration::from_hours(24)));
+        scheduler.cancel(&"cancelled".into(), 1, &due(soon));
+        scheduler.cancel(&"unknown".into(), 1, &due(soon));
+        assert_eq!(scheduler.agenda().entries.len(), 1, "what is far away is in the index only");
+        let store: Arc<dyn StateStore> = Arc::new(MemoryStore::default());
+        tokio::spawn(scheduler.run(store, courier(&functions, &lifetime)));
+        let wakeup = json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}});
+        assert_eq!(taken(&functions).await, [wakeup]);
+    }
+
+    #[test]
+    fn a_pause_has_one_deadline_at_a_time() {
+        let (mut agenda, pause) = (Agenda::default(), (InvocationId::from("a"), 1));
+        let (early, late) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(9));
+        agenda.insert(pause.clone(), early);
+        agenda.insert(pause.clone(), late);
+        agenda.remove(&pause, early);
+        assert_eq!(agenda.take_due(early), []);
+        assert_eq!(agenda.take_due(late), [(pause, late)]);
+        assert!(agenda.entries.is_empty() && agenda.order.is_empty());
     }
 }

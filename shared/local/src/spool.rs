@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
 const ENTRY: &str = "json";
 const UNFINISHED: &str = "unfinished";
@@ -82,16 +81,6 @@ impl Spool {
     }
 }
 
-/// A file name that stands for `parts`, whatever characters are in them.
-pub(crate) fn name_of(parts: &[&str]) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-        hasher.update(part.as_bytes());
-    }
-    hasher.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// What is kept in `folder`, by name, as far as it can be read; nothing is changed. Without the folder that is nothing.
 pub(crate) fn peek<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<(String, T)>> {
     let files = match fs::read_dir(folder) {
@@ -157,11 +146,5 @@ mod tests {
             fs::read_dir(folder.path()).expect("files").map(|file| file.expect("a file").file_name()).collect();
         left.sort();
         assert_eq!(left, ["bad.unreadable", "dead.dead-letter"]);
-    }
-
-    #[test]
-    fn names_are_plain_and_distinct() {
-        assert_ne!(name_of(&["a", "b"]), name_of(&["ab", ""]));
-        assert!(name_of(&["../../x"]).chars().all(|c| c.is_ascii_hexdigit()));
     }
 }

@@ -1,5 +1,3 @@
-use std::io;
-
 use async_trait::async_trait;
 use dormouse_ports::{
     EventRule, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
@@ -8,8 +6,8 @@ use dormouse_ports::{
 use crate::bus::LocalBus;
 use crate::scheduler::LocalScheduler;
 
-/// The [`SignalSubscriptions`] of local mode: a due time becomes an entry of the local scheduler, which is named by
-/// what it stands for, so that subscribing again changes nothing; a rule becomes one of the local bus.
+/// The [`SignalSubscriptions`] of local mode: a due time is in the index of what sleeps, and a hint for the local
+/// scheduler; a rule becomes one of the local bus.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSubscriptions {
     bus: LocalBus,
@@ -28,13 +26,15 @@ impl SignalSubscriptions for LocalSubscriptions {
     async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let Some(due) = &subscription.wake.due else { return Ok(Registration::Known) };
         let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
-        self.scheduler.schedule(invocation, generation, due).await.map_err(unavailable)
+        self.scheduler.schedule(invocation, generation, due);
+        Ok(Registration::Known)
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
         let Some(due) = &subscription.wake.due else { return Ok(()) };
         let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
-        self.scheduler.cancel(invocation, generation, due).await.map_err(unavailable)
+        self.scheduler.cancel(invocation, generation, due);
+        Ok(())
     }
 
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
@@ -48,9 +48,4 @@ impl SignalSubscriptions for LocalSubscriptions {
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError> {
         self.bus.rules().remove(name).await
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
-fn unavailable(error: io::Error) -> SubscriptionError {
-    SubscriptionError::Unavailable(format!("the local scheduler cannot keep its entries: {error}"))
 }

@@ -165,6 +165,8 @@ impl Target {
         if !self.data.is_dir() {
             return Err(TargetError::NoFolder(self.data));
         }
+        // Whoever serves a folder wakes by its index.
+        let config = StoreConfig { wakes_by_index: true, ..config };
         let held = match purpose {
             Purpose::Look => DataFolder::look(&self.data),
             Purpose::Change => DataFolder::take(&self.data),
@@ -196,7 +198,7 @@ async fn own(folder: DataFolder, purpose: Purpose, config: StoreConfig) -> Resul
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
-    let scheduler = LocalScheduler::open(folder.path().join("timers"), clock)?;
+    let scheduler = LocalScheduler::new(clock);
     let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
     opened(store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, Some(deliveries))))
 }

@@ -294,3 +294,33 @@ fn the_development_key_stays_on_this_machine() {
     let said = complaint(&["tail"], &data);
     assert!(said.contains("no `dormouse dev` serves"), "{said}");
 }
+
+#[test]
+fn the_end_does_not_wait_for_those_who_do_not_hang_up() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let mut dev = Dev::start(&data, &[]);
+    let key = fs::read_to_string(data.join("api-key")).unwrap();
+    let open = |text: &str| {
+        let mut stream = TcpStream::connect(&dev.address).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    let version = "harn-agents-protocol-version: agents-protocol-2026-04-25";
+    let _held = [
+        open(&format!(
+            "GET /v1/events/stream HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n{version}\r\n\r\n"
+        )),
+        open("GET / HTTP/1.1\r\nhost: local"),
+        open(&format!(
+            "POST /graphs/reminder/turns HTTP/1.1\r\nhost: localhost\r\n{JSON}\r\ncontent-length: 100\r\n\r\n{{"
+        )),
+        open(""),
+    ];
+    std::thread::sleep(Duration::from_millis(500));
+    let asked = std::time::Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &dev.child.id().to_string()]).status().unwrap().success());
+    assert!(dev.child.wait().unwrap().success());
+    // It takes less than 5 seconds; a busy machine may need more.
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+}

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 
 use crate::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Edition,
-    Glance, InvocationId, InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
-    RuleEntry, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError,
-    Upkeep,
+    Glance, InvocationId, InvocationRecord, LeaseRequest, LoadedInvocation, LoadedSession, Page, ParkedRow,
+    PausedInvocation, PendingRow, RuleEntry, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId, SignalRecord,
+    StateStore, StoreError, Surroundings, Upkeep,
 };
 
 macro_rules! layer {
@@ -46,6 +46,8 @@ layer! {
     delete_session(id: &SessionId) -> Result<(), StoreError>;
     list_sessions(filter: &SessionFilter, cursor: Option<&str>) -> Result<Page<SessionSummary>, StoreError>;
     load_invocation(id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError>;
+    load_invocations(ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError>;
+    surroundings(paused: &[&PausedInvocation], now: Timestamp) -> Result<Vec<Surroundings>, StoreError>;
     cancellation(id: &InvocationId) -> Result<Option<Cancellation>, StoreError>;
     claim(request: &ClaimRequest) -> Result<ClaimOutcome, StoreError>;
     commit(commit: &Commit) -> Result<(), CommitError>;

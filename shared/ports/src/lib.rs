@@ -75,8 +75,9 @@ pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};
 pub use store::{
-    ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationWrite, Page, ParkedRow, PendingRow,
-    SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError, SuspendFrom, Upkeep,
+    ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationWrite, LoadedInvocation, Page,
+    ParkedRow, PendingRow, SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError,
+    Surroundings, SuspendFrom, Upkeep,
 };
 pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventWait, PausePreparation, Registration, SignalSubscriptions,

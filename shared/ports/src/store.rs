@@ -7,7 +7,7 @@ use crate::{
     BufferOutcome, BufferedSignal, Cancellation, EarlySignal, Edition, FailureRecord, GrowingLists, InvocationId,
     InvocationRecord, InvocationStatus, Journal, JournalConflict, Lease, LeaseRequest, LoadedSession, Map, Owner,
     PartAnswer, PausedInvocation, RuleEntry, RuleNeed, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId,
-    SignalRecord, WakePlan,
+    SignalRecord, SignalState, WakePlan,
 };
 
 /// Durable state: sessions, invocations, signals and the index of what sleeps.
@@ -107,6 +107,46 @@ pub trait StateStore: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
 
+    /// Each of `ids` as [`load_invocation`](Self::load_invocation) gives it, in their order, with few requests; at most
+    /// 100 of them. One that cannot be read does not keep the others from being.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_invocations(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        let mut loaded = Vec::new();
+        for id in ids {
+            loaded.push(match self.load_invocation(id).await {
+                Err(error) if !matches!(error, StoreError::Corrupt(_)) => return Err(error),
+                record => record,
+            });
+        }
+        Ok(loaded)
+    }
+
+    /// What there is besides each of the `paused` at `now`, in their order, with few requests; at most 100 of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer, or something of it cannot be read.
+    async fn surroundings(
+        &self,
+        paused: &[&PausedInvocation],
+        now: Timestamp,
+    ) -> Result<Vec<Surroundings>, StoreError> {
+        let mut all = Vec::new();
+        for paused in paused {
+            let mut found = Surroundings { row: self.pending_row(paused).await?, ..Surroundings::default() };
+            for id in paused.waits() {
+                let record = self.load_signal(&id, now).await?;
+                found.signals.push((id, record.map(|record| record.state)));
+            }
+            if let Some(session) = &paused.session_id {
+                found.leased_until = self.load_session(session, None).await?.leased_until;
+            }
+            all.push(found);
+        }
+        Ok(all)
+    }
+
     /// Invocations whose claim ended by itself at or before `now`, or ends later than any turn may take
     /// ([`out_of_time`](crate::limits::out_of_time)): a bounded number of both, the oldest claims among them. One that
     /// was settled a moment ago may still be named, and one that has only just ended may not be yet.
@@ -178,6 +218,20 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
+/// An invocation, if it ever slept; or why what is stored of it cannot be read.
+pub type LoadedInvocation = Result<Option<InvocationRecord>, StoreError>;
+
+/// What there is besides a pause: whatever leads to it, and who may be in its way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Surroundings {
+    /// Its row in the index of what sleeps.
+    pub row: Option<PendingRow>,
+    /// The signals that it awaits, and what is known of each.
+    pub signals: Vec<(SignalId, Option<SignalState>)>,
+    /// Until when its session is leased, or was.
+    pub leased_until: Option<Timestamp>,
+}
+
 /// A sleeping invocation in the index of what sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingRow {
@@ -189,7 +243,8 @@ pub struct PendingRow {
     pub due_at: Option<Timestamp>,
     /// Since when it sleeps; unknown for rows of the first versions.
     pub since: Option<Timestamp>,
-    /// Whether a sweep has seen to it that its wake-up is registered, or there is none to register.
+    /// Whether a sweep has seen to it that its wake-up is registered, or there is nothing to register: it has none, or
+    /// those who serve the store wake by the index itself.
     pub registered: bool,
     /// Which rule on the bus it needs.
     pub rule: RuleNeed,

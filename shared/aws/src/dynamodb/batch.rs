@@ -1,6 +1,6 @@
 //! Several items of one partition, or from anywhere, with few requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use aws_sdk_dynamodb::types::KeysAndAttributes;
 use dormouse_ports::StoreError;
@@ -33,12 +33,9 @@ impl DynamoDbStateStore {
     ) -> Result<HashMap<Key, Item>, StoreError> {
         let mut found = HashMap::new();
         for keys in keys.chunks(MOST_KEYS) {
-            let mut left: Vec<Item> = Vec::new();
-            for key in keys.iter().map(key_item) {
-                if !left.contains(&key) {
-                    left.push(key);
-                }
-            }
+            // A key may be asked for once.
+            let mut seen = HashSet::new();
+            let mut left: Vec<Item> = keys.iter().filter(|key| seen.insert(*key)).map(key_item).collect();
             while !left.is_empty() {
                 let (items, unread) = self.config.retry.run(|| self.batch_once(&left, attributes)).await?;
                 for item in items {

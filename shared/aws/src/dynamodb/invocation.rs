@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
     Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    Map, Owner, PartAnswer, PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
+    LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -34,6 +34,22 @@ impl DynamoDbStateStore {
             Some(item) => self.invocation_record(&item).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    pub(super) async fn read_invocations(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
+        let found = self.get_items(&keys, None).await?;
+        let mut loaded = Vec::new();
+        for key in &keys {
+            loaded.push(match found.get(key) {
+                None => Ok(None),
+                Some(item) => match self.invocation_record(item).await {
+                    Err(error) if !matches!(error, StoreError::Corrupt(_)) => return Err(error),
+                    record => record.map(Some),
+                },
+            });
+        }
+        Ok(loaded)
     }
 
     /// One item, without the state that may lie beside it.

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::{
-    InvocationId, Page, ParkedRow, PausedInvocation, PendingRow, RuleNeed, ShapeId, SignalId, StoreError,
+    InvocationId, Page, ParkedRow, PausedInvocation, PendingRow, RuleNeed, ShapeId, SignalId, StoreError, Surroundings,
 };
 use jiff::Timestamp;
 
@@ -12,7 +12,8 @@ use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, number, number_value, optional_text, optional_time, text, text_value, time, time_value};
 use super::keys::{
-    self, DUE_AT, GENERATION, INVOCATION_ID, Key, PENDING_SHARDS, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SINCE, SK,
+    self, DUE_AT, GENERATION, INVOCATION_ID, Key, LEASE_UNTIL, PENDING_SHARDS, PK, RECEIVED_AT, REGISTERED, SHAPE,
+    SIGNAL_ID, SINCE, SK,
 };
 use super::write::{Write, key_item};
 
@@ -32,6 +33,38 @@ impl DynamoDbStateStore {
     pub(super) async fn read_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
         let row = self.get_item(Key::pending(paused)).await?.as_ref().map(pending_row).transpose()?;
         Ok(row.filter(|row| row.generation == paused.generation))
+    }
+
+    /// Three requests for a hundred pauses, and one more for each hundred signals beyond.
+    pub(super) async fn read_surroundings(
+        &self,
+        paused: &[&PausedInvocation],
+        now: Timestamp,
+    ) -> Result<Vec<Surroundings>, StoreError> {
+        let keys: Vec<Key> = paused.iter().map(|paused| Key::pending(paused)).collect();
+        let rows = self.get_items(&keys, None).await?;
+        let awaited: Vec<Key> = paused.iter().flat_map(|paused| paused.waits()).map(|id| Key::signal(&id)).collect();
+        let signals = self.get_items(&awaited, None).await?;
+        let sessions: Vec<Key> =
+            paused.iter().filter_map(|paused| paused.session_id.as_ref()).map(Key::session).collect();
+        let sessions = self.get_items(&sessions, Some(&[PK, SK, LEASE_UNTIL].join(", "))).await?;
+        let mut all = Vec::new();
+        for paused in paused {
+            let row = rows.get(&Key::pending(paused)).map(pending_row).transpose()?;
+            let mut found =
+                Surroundings { row: row.filter(|row| row.generation == paused.generation), ..Surroundings::default() };
+            for id in paused.waits() {
+                let state = match signals.get(&Key::signal(&id)) {
+                    Some(item) => self.signal_record(&id, item, now).await?.map(|record| record.state),
+                    None => None,
+                };
+                found.signals.push((id, state));
+            }
+            let head = paused.session_id.as_ref().and_then(|session| sessions.get(&Key::session(session)));
+            found.leased_until = head.map(|head| optional_time(head, LEASE_UNTIL)).transpose()?.flatten();
+            all.push(found);
+        }
+        Ok(all)
     }
 
     pub(super) async fn query_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
@@ -114,8 +147,8 @@ fn parked_row(item: &Item) -> Result<ParkedRow, StoreError> {
     Ok(ParkedRow { signal_id: text(item, SIGNAL_ID).map(SignalId::from)?, received_at: time(item, RECEIVED_AT)? })
 }
 
-/// Adds the row of `paused`.
-pub(super) fn row_write(paused: &PausedInvocation) -> Write {
+/// Adds the row of `paused`; `is_registered` whatever its wake-up needs.
+pub(super) fn row_write(paused: &PausedInvocation, is_registered: bool) -> Write {
     let mut item = Item::from([
         (SINCE.to_owned(), time_value(paused.suspended_at)),
         (INVOCATION_ID.to_owned(), text_value(paused.invocation_id.as_str())),
@@ -126,7 +159,7 @@ pub(super) fn row_write(paused: &PausedInvocation) -> Write {
     }
     let row = PendingRow::of(paused);
     item.extend(rule_value(&row.rule).map(|value| (SHAPE.to_owned(), value)));
-    if row.registered {
+    if row.registered || is_registered {
         item.insert(REGISTERED.to_owned(), AttributeValue::Bool(true));
     }
     Write::put(&Key::pending(paused), item)

@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
                 let waits = paused.waits().map(|id| signal::wait_write(paused, &id, from, early, commit.now));
                 self.parts.extend(waits.map(|wait| (Part::Signal, wait)));
-                self.parts.push((Part::Unconditional, pending::row_write(paused)));
+                self.parts.push((Part::Unconditional, pending::row_write(paused, config.wakes_by_index)));
                 if let SuspendFrom::Claimed { previous, .. } = from {
                     self.leave(previous, Some(paused), delivered_until);
                 }
@@ -114,7 +114,7 @@ impl<'a> Plan<'a> {
             InvocationWrite::Accept { paused } => {
                 let change = invocation::accept_write(encoder, paused, id)?;
                 self.change_invocation(&paused.invocation_id, change);
-                self.parts.push((Part::Unconditional, pending::row_write(paused)));
+                self.parts.push((Part::Unconditional, pending::row_write(paused, config.wakes_by_index)));
             }
             InvocationWrite::Deliver { invocation_id, generation, answered, payload } => {
                 let pause = (invocation_id, *generation, *answered);
@@ -157,7 +157,7 @@ impl<'a> Plan<'a> {
                 let change = invocation::advance_write(encoder, paused, wake, id)?;
                 self.change_invocation(&paused.invocation_id, change);
                 let moved = PausedInvocation { wake: wake.clone(), ..(**paused).clone() };
-                self.parts.push((Part::Unconditional, pending::row_write(&moved)));
+                self.parts.push((Part::Unconditional, pending::row_write(&moved, config.wakes_by_index)));
                 if Key::pending(&moved) != Key::pending(paused) {
                     self.parts.push((Part::Unconditional, pending::row_removal(paused)));
                 }

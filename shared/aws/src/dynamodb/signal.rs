@@ -23,11 +23,23 @@ const UNHEARD: &str = "attribute_not_exists(pk) OR (phase = :buffered AND expire
 
 impl DynamoDbStateStore {
     pub(super) async fn read_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        let Some(item) = self.get_item(Key::signal(id)).await? else { return Ok(None) };
-        if text(&item, PHASE)? == BUFFERED && time(&item, EXPIRES_AT)? <= now {
+        match self.get_item(Key::signal(id)).await? {
+            Some(item) => self.signal_record(id, &item, now).await,
+            None => Ok(None),
+        }
+    }
+
+    /// What `item` says of the signal `id`; nothing, when that is forgotten by `now`.
+    pub(super) async fn signal_record(
+        &self,
+        id: &SignalId,
+        item: &Item,
+        now: Timestamp,
+    ) -> Result<Option<SignalRecord>, StoreError> {
+        if text(item, PHASE)? == BUFFERED && time(item, EXPIRES_AT)? <= now {
             return Ok(None);
         }
-        Ok(Some(SignalRecord { signal_id: id.clone(), state: self.signal_state(&item).await? }))
+        Ok(Some(SignalRecord { signal_id: id.clone(), state: self.signal_state(item).await? }))
     }
 
     async fn signal_state(&self, item: &Item) -> Result<SignalState, StoreError> {

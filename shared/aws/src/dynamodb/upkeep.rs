@@ -30,7 +30,9 @@ impl DynamoDbStateStore {
             Upkeep::Ended(row) => Write::delete(&row_key(row))
                 .when("generation = :generation")
                 .with(":generation", number_value(row.generation)),
-            Upkeep::Row(paused) => pending::row_write(paused).when("attribute_not_exists(pk)"),
+            Upkeep::Row(paused) => {
+                pending::row_write(paused, self.config.wakes_by_index).when("attribute_not_exists(pk)")
+            }
             Upkeep::Wait(paused) => {
                 for id in paused.waits() {
                     self.put_plainly(signal::rewait_write(paused, &id)).await?;

@@ -78,10 +78,10 @@ pub(crate) struct Pending {
 pub(crate) struct Filter {
     /// Only invocations of this graph.
     #[arg(long)]
-    graph: Option<String>,
+    pub(crate) graph: Option<String>,
     /// Only those that wait for this signal.
     #[arg(long, value_name = "SIGNAL_ID")]
-    signal: Option<String>,
+    pub(crate) signal: Option<String>,
     /// Only those that fall due until then.
     #[arg(long, value_name = "INSTANT")]
     pub(crate) due_by: Option<Timestamp>,

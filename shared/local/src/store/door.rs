@@ -2,8 +2,8 @@
 //! asked for it.
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -30,21 +30,24 @@ impl Door {
 
     /// Its one route, at `path`, which ends with a slash.
     pub fn at<S: Clone + Send + Sync + 'static>(self, path: &str) -> Router<S> {
-        let route = post(enter).layer(DefaultBodyLimit::max(LARGEST)).with_state(self);
-        Router::new().route(path, route)
+        Router::new().route(path, post(enter).with_state(self))
     }
 }
 
-async fn enter(State(door): State<Door>, headers: HeaderMap, body: Bytes) -> Response {
+async fn enter(State(door): State<Door>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let headers: HeaderMap = head.headers;
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (status, body) = if headers.contains_key(header::ORIGIN) {
         denied("pages of browsers may not ask the store")
     } else if !text(SECRET).is_some_and(|secret| door.secret.matches(secret)) {
         denied("send the secret of the store as AWS_SESSION_TOKEN; `dormouse dev --store-port` prints it")
-    } else {
+    } else if let Ok(body) = to_bytes(body, LARGEST).await {
         let operation = operation_of(text("x-amz-target").unwrap_or_default()).to_owned();
         let served = door.engine.serve(operation, body.to_vec()).await;
         served.unwrap_or_else(|| refusal(500, "com.amazonaws.dynamodb.v20120810#InternalServerError", "it has stopped"))
+    } else {
+        refusal(400, "com.amazon.coral.service#SerializationException", "no whole request came")
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()

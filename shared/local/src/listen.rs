@@ -1,0 +1,121 @@
+//! Connections: whoever is slow to say what he wants is not waited for, and at the end nobody is for long.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+use futures::{StreamExt, stream};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::lifetime::Running;
+
+/// How long a connection may take for the head of its next request.
+const HEAD: Duration = Duration::from_secs(30);
+/// How long the next part of a body may take.
+const PIECE: Duration = Duration::from_secs(15);
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(60);
+/// How many connections there are at most; more wait to be accepted.
+const CONNECTIONS: usize = 900;
+/// How long nothing is accepted when nothing could be, for want of descriptors for example.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves `routes` until it is time to end, and then until all answers are given.
+pub(crate) async fn serve(listener: TcpListener, routes: Router, running: Running) -> io::Result<()> {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(connection(stream, routes.clone(), running.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(PAUSE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = running.stopping() => break,
+        }
+    }
+    drop((listener, routes, running));
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, routes: Router, running: Running) {
+    // Small answers shall not wait for more.
+    let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(tower_of(routes));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = running.stopping() => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+fn tower_of(
+    routes: Router,
+) -> impl tower_service::Service<Request<Incoming>, Response = axum::response::Response, Error = Infallible, Future: Send>
++ Clone {
+    routes
+}
+
+/// `body`, which ends with an error where it takes too long.
+pub(crate) fn in_time(body: Body) -> Body {
+    within(body, PIECE, BODY)
+}
+
+fn within(body: Body, piece: Duration, whole: Duration) -> Body {
+    let last = Instant::now() + whole;
+    let pieces = stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
+        let mut pieces = pieces?;
+        let patience = piece.min(last.saturating_duration_since(Instant::now()));
+        match timeout(patience, pieces.next()).await {
+            Ok(piece) => {
+                let piece: Result<Bytes, String> = piece?.map_err(|error| error.to_string());
+                Some((piece, Some(pieces)))
+            }
+            Err(_) => Some((Err("it took too long to come".to_owned()), None)),
+        }
+    });
+    Body::from_stream(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn length(pieces: &[u64], piece: u64, whole: u64) -> Result<usize, String> {
+        let pieces = stream::iter(pieces.to_vec()).then(async |after| {
+            sleep(Duration::from_millis(after)).await;
+            Ok::<_, Infallible>(Bytes::from_static(b"x"))
+        });
+        let (piece, whole) = (Duration::from_millis(piece), Duration::from_millis(whole));
+        let body = within(Body::from_stream(Box::pin(pieces)), piece, whole);
+        let read = axum::body::to_bytes(body, 1000).await;
+        read.map(|bytes| bytes.len()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_body_comes_in_time_or_not_at_all() {
+        assert_eq!(length(&[0, 10, 0, 10], 20_000, 60_000).await, Ok(4));
+        assert!(length(&[0, 5000], 50, 60_000).await.expect_err("a piece is late").contains("too long"));
+        assert!(length(&[20; 500], 5000, 100).await.expect_err("the whole is late").contains("too long"));
+    }
+}
