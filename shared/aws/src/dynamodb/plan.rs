@@ -181,7 +181,7 @@ impl<'a> Plan<'a> {
             }
             InvocationWrite::Retry { paused } => {
                 self.change_invocation(&paused.invocation_id, invocation::retry_write(paused, id));
-                self.parts.push((Part::Unconditional, pending::row_write(paused)));
+                self.parts.push((Part::Unconditional, pending::row_write(paused, config.wakes_by_index)));
             }
         }
         Ok(())
