@@ -14,7 +14,9 @@ use std::process::ExitCode;
 
 use dormouse_harness::doctor::{Diagnosis, Finding, in_words};
 use dormouse_harness::{ParkedSignal, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Category, InvocationId, InvocationRecord, Map, PendingRow, SignalId, SignalState, StoreError};
+use dormouse_ports::{
+    Category, InvocationId, InvocationRecord, InvocationStatus, Map, PendingRow, SignalId, SignalState, StoreError,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -160,6 +162,9 @@ async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<End
         printer.line("nothing sleeps here")?;
     } else {
         printer.table(&rows, now)?;
+        if let Some(asleep) = rows.iter().find(|row| row.status == "asleep") {
+            printer.line(&format!("answer one: {}", print::answering(&asleep.invocation_id)))?;
+        }
         if let Some(next) = cursor {
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
@@ -235,7 +240,13 @@ async fn show(opened: &Opened, id: &InvocationId, json: bool) -> Result<Ending, 
     let printer = Printer::new(json);
     match opened.store().load_invocation(id).await? {
         None => not_found(&printer, id),
-        Some(record) => printer.fields(&print::invocation(&record)).map(|()| Ending::Fine).map_err(Into::into),
+        Some(record) => {
+            printer.fields(&print::invocation(&record))?;
+            if !json && matches!(record.status, InvocationStatus::Suspended) {
+                printer.line(&format!("answer it: {}", print::answering(id.as_str())))?;
+            }
+            Ok(Ending::Fine)
+        }
     }
 }
 

@@ -40,6 +40,15 @@ pub(crate) fn json(value: &Value, pretty: bool) -> String {
     json
 }
 
+/// `word` as a shell takes it for one word and nothing else.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.:@/+=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// Controls; what turns the direction of writing; what is not seen at all.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
@@ -61,6 +70,13 @@ mod tests {
         let shown = plain(STRANGE);
         assert_eq!(shown, r"a\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\nb\u{202e}c\u{2066}\u{7f}\u{200b}\u{e0041}\u{2028}");
         assert_eq!(plain("Grüße, 東京, \u{1f44d}\u{1f3fd}"), "Grüße, 東京, \u{1f44d}\u{1f3fd}");
+    }
+
+    #[test]
+    fn a_word_stays_one() {
+        assert_eq!(quoted("task_01J-x.y"), "task_01J-x.y");
+        assert_eq!(quoted("a; b 'x"), r"'a; b '\''x'");
+        assert_eq!((quoted("").as_str(), quoted("--data").as_str()), ("''", "'--data'"));
     }
 
     #[test]

@@ -163,7 +163,10 @@ fn looking_changes_no_file() {
         [&["pending"], &["show", "x"], &["doctor"], &["doctor", "x"], &["migrate", "--dry-run"], &["keys", "list"]];
     fs::write(place.path().join("mine"), "x").unwrap();
     let before = files(place.path());
-    for look in looks.into_iter().chain([&["cancel", "x"][..], &["keys", "create", "--actor", "x"]]) {
+    for look in looks.into_iter().chain([
+        &["cancel", "x"][..],
+        &["keys", "create", "--actor", "x", "--scope", "tasks:read", "--expires-in", "1h"],
+    ]) {
         let said = complaint(look, place.path());
         assert!(said.contains("nothing of Dormouse in"), "{look:?}: {said}");
     }

@@ -73,6 +73,15 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
     })
 }
 
+/// The command that answers what the invocation `id` waits for.
+pub(crate) fn answering(id: &str) -> String {
+    let word = terminal::quoted(id);
+    if id.starts_with("task_") {
+        return format!("dormouse approve {word}, or deny {word}");
+    }
+    format!("dormouse signal --invocation {word} '{{...}}'")
+}
+
 /// The signals that are still to come.
 pub(crate) fn waits_for(paused: &PausedInvocation) -> String {
     let to_come = paused.awaited().filter(|id| {
