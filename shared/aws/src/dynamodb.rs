@@ -46,8 +46,9 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
     Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest,
-    LoadedInvocation, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId,
-    SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Surroundings, Upkeep, limits,
+    LoadedInvocation, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter,
+    SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Surroundings,
+    Upkeep, limits,
 };
 use jiff::{SignedDuration, Timestamp};
 
