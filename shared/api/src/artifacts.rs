@@ -9,8 +9,11 @@ use dormouse_ports::{Append, InvocationId, InvocationStatus, Journal};
 use dormouse_protocol::event::{Draft, Place, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::Filters;
-use dormouse_protocol::resource::{Artifact, PartVisibility, RegisterArtifactRequest, Session, Task, Workspace};
+use dormouse_protocol::resource::{
+    Artifact, PartVisibility, RegisterArtifactRequest, Session, Sha256Hex, Task, Workspace,
+};
 use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
+use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
 use crate::documents::{Source, Stored};
@@ -55,13 +58,14 @@ impl Api {
         } else if call.actor.workspaces.is_some() {
             return Err(ProtocolError::invalid("workspace_id", "the key is bound to workspaces; name one of them"));
         }
+        let sha256 = hash_of(request.uri.as_deref(), request.sha256)?;
         let artifact = Artifact {
             envelope: Envelope::new(self.fresh(call.now), call.now).with_metadata(request.metadata),
             kind: request.kind,
             mime_type: request.mime_type,
             uri: request.uri,
             visibility: request.visibility,
-            sha256: request.sha256,
+            sha256,
             workspace_id: workspace_id.clone(),
             session_id,
             task_id: request.task_id,
@@ -118,6 +122,20 @@ impl Api {
             | None => None,
         })
     }
+}
+
+/// The hash of the content that `uri` holds; `given` where the content is elsewhere.
+///
+/// # Errors
+/// When `given` is another one.
+fn hash_of(uri: Option<&str>, given: Option<Sha256Hex>) -> Result<Option<Sha256Hex>, ProtocolError> {
+    let Some(content) = uri.and_then(data) else { return Ok(given) };
+    let digits: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let own = Sha256Hex::parse(&digits);
+    if given.is_some() && given != own {
+        return Err(ProtocolError::invalid("sha256", "it is not the hash of the content"));
+    }
+    Ok(own)
 }
 
 /// `given`, if it is the one that it must be.

@@ -20,7 +20,7 @@ use crate::documents::{Progress, Segment, Stored};
 use crate::ending::{Ending, end};
 use crate::ledger::{Ledger, Said};
 use crate::messages::unplaced;
-use crate::refusal::{conflict, internal, refused, store, transition};
+use crate::refusal::{conflict, internal, refused, store};
 use crate::{Answer, Call, transcript};
 
 /// How many messages, the newest, an agent is given that has not heard any of them.
@@ -129,7 +129,7 @@ impl Api {
         let mut task = self.named::<Task>(call, "task_id").await?;
         match task.kept.resource.status {
             TaskStatus::Canceled => return Change::nothing(200, &task.kept.resource),
-            TaskStatus::Completed | TaskStatus::Failed => return Err(transition("the task has ended already")),
+            TaskStatus::Completed | TaskStatus::Failed => return Err(conflict("the task has ended already")),
             TaskStatus::Submitted | TaskStatus::Working | TaskStatus::InputRequired | TaskStatus::AuthRequired => {}
         }
         let id = InvocationId::from(task.kept.resource.envelope.id.as_str());

@@ -97,7 +97,8 @@ impl ProtocolError {
             format!("send {}: {PROTOCOL_VERSION}", crate::request::VERSION_HEADER),
         );
         let refusal = refusal.with_detail("supported_versions", vec![PROTOCOL_VERSION]);
-        Self { param: Some(crate::request::VERSION_HEADER.to_owned()), ..refusal }
+        let upgrade = Some(("upgrade", format!("Harn-Agents-Protocol/{PROTOCOL_VERSION}")));
+        Self { param: Some(crate::request::VERSION_HEADER.to_owned()), header: upgrade, ..refusal }
     }
 
     /// The caller did not prove who it is.
@@ -149,7 +150,7 @@ impl ProtocolError {
         &self.message
     }
 
-    /// A header that belongs to the answer: `allow`, `retry-after` or `www-authenticate`.
+    /// A header that belongs to the answer: `allow`, `retry-after`, `upgrade` or `www-authenticate`.
     pub fn header(&self) -> Option<(&'static str, &str)> {
         self.header.as_ref().map(|(name, value)| (*name, value.as_str()))
     }

@@ -46,6 +46,7 @@ async fn an_artifact_belongs_to_what_its_task_belongs_to() {
         let list = world.get(&format!("/v1/artifacts?{filter}={}", text(&made[filter]))).await;
         assert_eq!(ids(&list), [id], "{filter}");
     }
+    assert_eq!(made["sha256"], "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4");
     let content = world.call(ada(), "GET", &format!("/v1/artifacts/{id}/content"), &Value::Null, None).await;
     assert_eq!(content, Ok(Answer::Bytes { content_type: "text/plain".to_owned(), bytes: b"hi".to_vec() }));
     assert_eq!(world.told(&format!("{session}/events")).await.last().unwrap(), "artifact.created");
@@ -53,6 +54,10 @@ async fn an_artifact_belongs_to_what_its_task_belongs_to() {
         "workspace_id": "workspace_x"});
     let refusal = world.refusal(ada(), "POST", "/v1/artifacts", other).await;
     assert_eq!((refusal.status(), refusal.param()), (400, Some("workspace_id")));
+    let wrong = json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "task_id": task["id"],
+        "uri": "data:text/plain,hi", "sha256": "0".repeat(64)});
+    let refusal = world.refusal(ada(), "POST", "/v1/artifacts", wrong).await;
+    assert_eq!((refusal.status(), refusal.param()), (400, Some("sha256")));
 }
 
 #[tokio::test]

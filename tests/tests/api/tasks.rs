@@ -220,7 +220,7 @@ async fn what_has_completed_cannot_be_canceled() {
     world.work().await.unwrap();
     let path = format!("/v1/tasks/{}/cancel", text(&task["id"]));
     let refusal = world.refusal(ada(), "POST", &path, Value::Null).await;
-    assert_eq!((refusal.status(), refusal.code().as_str()), (400, "invalid_state_transition"));
+    assert_eq!((refusal.status(), refusal.code().as_str()), (409, "conflict"));
 }
 
 /// Cancel and completion at once: exactly one of them ends the task, and everything that is told agrees.

@@ -44,9 +44,22 @@ const REASONING_NAMES: &[&str] = &[
 /// Values of `type` that make a whole object hidden reasoning.
 const PRIVATE_TYPES: &[&str] = &["reasoning", "redacted_thinking", "thinking"];
 
-/// Beginnings of words that are secrets: tokens and keys of well-known issuers.
-const SECRET_BEGINNINGS: &[&str] =
-    &["AKIA", "ASIA", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "sk_live_", "xoxb-", "xoxp-", "eyJ"];
+/// Beginnings of words that are secrets: our own keys, tokens and keys of well-known issuers.
+const SECRET_BEGINNINGS: &[&str] = &[
+    "dm_",
+    "AKIA",
+    "ASIA",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "sk_live_",
+    "xoxb-",
+    "xoxp-",
+    "eyJ",
+];
 
 /// The shortest word that [`looks_secret`] takes for one.
 const SECRET_BYTES: usize = 20;
@@ -135,6 +148,7 @@ mod tests {
             format!("bearer {token}"),
             format!("the key is sk-{token}."),
             format!("AKIA{token}"),
+            format!("try dm_{token}_{token}"),
             format!("x=ghp_{token}&y"),
             format!("https://example.org/callback/1?token={token}"),
             format!("password: {token}"),
