@@ -16,10 +16,9 @@ fn takeover(owner: &str, now: i64) -> ClaimRequest {
 
 /// How many attempts the claim counts that `request` is granted.
 async fn attempts(store: &Store, request: &ClaimRequest) -> u32 {
-    match granted(store.claim(request).await.expect("an answer")).status {
-        InvocationStatus::Resuming(claim) => claim.attempts,
-        other => panic!("it is claimed, and not {other:?}"),
-    }
+    let status = granted(store.claim(request).await.expect("an answer")).status;
+    let InvocationStatus::Resuming(claim) = status else { panic!("it is claimed, and not {status:?}") };
+    claim.attempts
 }
 
 async fn done(store: &Store, id: &str, write: InvocationWrite) {
