@@ -246,7 +246,8 @@ fn a_terminal_obeys_no_stranger() {
     assert!(sent.status.success(), "{sent:?}");
     let mut tail = Command::new(env!("CARGO_BIN_EXE_dormouse"));
     let mut tail = tail.args(["tail", "--data"]).arg(&data).stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    // The events of all sessions are told when nothing can come before them any more.
+    std::thread::sleep(Duration::from_secs(9));
     tail.kill().unwrap();
     let tailed = tail.wait_with_output().unwrap();
     assert!(String::from_utf8_lossy(&tailed.stdout).contains(r"\u{1b}[2J"), "{tailed:?}");

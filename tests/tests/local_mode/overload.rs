@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::folder;
 use crate::process::Dormouse;
 
-const SESSIONS: usize = 12;
+const SESSIONS: usize = 3;
 const MESSAGES: usize = 40;
 
 /// Sends a message until it is taken. What it was told to wait, in seconds, each time it was refused.

@@ -74,9 +74,9 @@ async fn every_line_of_the_tour_does_what_it_says() {
     has(&next(&mut shell), &[r#""status":"suspended""#]);
     assert_eq!(dormouse.get(&dormouse.url("/health")).await["status"], "ok", "there is an open connection");
     let dormouse = dormouse.interrupt_and_restart();
-    has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#, r#""repeated":false"#]);
-    has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#, r#""repeated":true"#]);
-    has(&next(&mut shell), &[r#""status":"completed""#]);
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""repeated":false"#]);
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""repeated":true"#]);
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""decided_by":"Grace""#]);
 
     has(&next(&mut shell), &[r#""status":"suspended""#]);
     // What the line shows after its pause depends on the machine; the reminder itself is proved elsewhere.

@@ -98,8 +98,9 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_grant_what_is_used_and_what_is_granted_is_used() {
     let scene = Scene::set().await;
-    requests(&scene).await;
+    // Who comes first makes the rules: signal those of errands, inbound that of the export.
     signals(&scene).await;
+    requests(&scene).await;
     times(&scene).await;
     tasks(&scene).await;
     let mut unused = Vec::new();
@@ -123,9 +124,11 @@ async fn requests(scene: &Scene) {
     // A signal that comes before its wait: the turn goes on at once, to its next wait.
     let early = scene.signal.post("/signals/ask-early", &json!({})).await;
     assert_eq!((early.status, &early.body["status"]), (202, &json!("buffered")), "{}", early.body);
-    let went_on = scene.errand("s2", Some("early"), "PT1H").await;
+    let state = json!({ "note": noise(), "within": "PT1H" });
+    let turn = json!({ "state": state, "session_id": "s2", "invocation_id": "early" });
+    let went_on = scene.begin("errand", &turn).await;
     assert_eq!(went_on["generation"], 2);
-    let repeated = scene.errand("s2", Some("early"), "PT1H").await;
+    let repeated = scene.begin("errand", &turn).await;
     assert_eq!(repeated["repeated"], true);
     // Whoever chose the id may cancel it before it sleeps: the end asks whether they did.
     let small = json!({ "employee": "Ada", "amount_cents": 1, "purpose": "a nail" });

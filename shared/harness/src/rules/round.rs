@@ -130,7 +130,12 @@ impl Harness {
             |shape| entries.get(shape).is_some_and(|entry| is_there(rules, entry) && entry.stands_since.is_some());
         let declared = self.declared_shapes();
         for (id, shape) in declared.iter().filter(|(id, _)| !has_rule(*id)) {
+            let stood = entries.get(id).is_some_and(|entry| entry.stands_since.is_some());
             match self.rules().make(shape.clone(), rules).await {
+                Ok(_) if stood => {
+                    tracing::warn!(shape = %id, "the rule for events that a graph declares was gone or disabled");
+                    summary.orphan_timers += 1;
+                }
                 Ok(_) => tracing::info!(shape = %id, "the rule for events that a graph declares stands"),
                 Err(error) => summary.bus_failed(&error),
             }

@@ -1,5 +1,7 @@
 //! What answers of the protocol mean.
 
+use std::collections::BTreeMap;
+
 use dormouse_lambda::HttpResponse;
 use dormouse_ports::InvocationStatus;
 use dormouse_protocol::id::{EventId, MessageId};
@@ -128,7 +130,7 @@ impl Judge<'_> {
                 self.has_moved(task) || part.is_some_and(|part| self.has_answered(task, part))
             }
             (Ask::Answer { fits, .. }, "invalid_request") => !fits,
-            (Ask::Cancel { task, .. }, "invalid_state_transition") => published
+            (Ask::Cancel { task, .. }, "conflict") => published
                 .task(task)
                 .is_some_and(|task| task.status.is_terminal() && task.status != TaskStatus::Canceled),
             _ => false,
@@ -186,17 +188,19 @@ impl Judge<'_> {
         Ok(last)
     }
 
-    /// `events` stand in their streams, one behind the other in the order of all, and behind the event that was known.
+    /// `events` stand in their streams, those of a stream one behind the other, and behind the event that was known. That
+    /// nothing of another stream was fed behind it is looked at where the feeds are.
     fn are_in_order(&self, behind: Option<&EventId>, events: &[Event]) -> Result<Option<EventId>, String> {
-        let mut last = behind.and_then(|id| id.place()).and_then(|(stream, position)| self.event(stream, position));
+        let mut last: BTreeMap<&str, u64> = behind.and_then(EventId::place).into_iter().collect();
         for event in events {
-            let stored = event.envelope.id.place().and_then(|(stream, position)| self.event(stream, position));
-            if stored != Some(event) || last.is_some_and(|last| rank(last) >= rank(event)) {
-                return Err(format!("a reader of all events was told {event:?} behind {last:?}"));
+            let place = event.envelope.id.place();
+            let stored = place.and_then(|(stream, position)| self.event(stream, position));
+            let before = place.and_then(|(stream, position)| last.insert(stream, position));
+            if stored != Some(event) || before >= place.map(|(_, position)| position) {
+                return Err(format!("a reader of all events was told {event:?} behind event {before:?} of its stream"));
             }
-            last = stored;
         }
-        Ok(last.map(|event| event.envelope.id.clone()))
+        Ok(events.last().map(|event| &event.envelope.id).or(behind).cloned())
     }
 
     fn event(&self, stream: &str, position: u64) -> Option<&Event> {
@@ -216,9 +220,4 @@ fn is_closed(thread: &crate::simulation::witness::Thread) -> bool {
 
 fn events_of(data: &Value) -> Result<Vec<Event>, String> {
     serde_json::from_value(data.clone()).map_err(|error| format!("{data} are no events: {error}"))
-}
-
-/// Where an event stands in the order of all.
-fn rank(event: &Event) -> impl PartialOrd + use<'_> {
-    (event.envelope.created_at, event.envelope.id.place())
 }
