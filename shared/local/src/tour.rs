@@ -52,6 +52,7 @@ A guided tour. Paste the indented lines into a second terminal.
     D=$(curl -s "$DORMOUSE/graphs/purchase/turns" -H "$JSON" -d '{"state":{"item":"a lathe","amount_cents":120000}}'); echo "$D"
     curl -s -w '\n' "$(field ada "$D")" -H "$JSON" -d '{"vote":"yes"}'
     curl -s -w '\n' "$(field linus "$D")" -H "$JSON" -d '{"vote":"yes","remark":"at last"}'
+    curl -s -w '\n' "$(field status_url "$D")"
 
 6. The same through the public protocol, as any Harn client does it: a session, a task in it, its events as they come, an
    answer. The stream would stay open; curl is told to leave after two seconds.

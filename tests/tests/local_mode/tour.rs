@@ -91,6 +91,7 @@ async fn every_line_of_the_tour_does_what_it_says() {
     has(&next(&mut shell), &[r#""role":"assistant""#, "scripted model"]);
     has(&next(&mut shell), &[r#""status":"suspended""#, r#""missing":["ada","grace","linus"]"#]);
     has(&next(&mut shell), &[r#""accepted":"ada""#, r#""missing":["grace","linus"]"#]);
+    has(&next(&mut shell), &[r#""status":"completed""#, r#""resolution":"signalled""#]);
     has(&next(&mut shell), &[r#""status":"completed""#, "approved by ada and linus"]);
 
     for _ in 0..3 {
