@@ -10,7 +10,7 @@ FROM ?= 0
 SLEEPERS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-local bench-compare build lint lint-infra test-api test-aws test-faults soak deploy destroy
+.PHONY: help run test simulate record-fixtures conformance bench bench-cold bench-cost bench-sleepers bench-overload bench-local bench-compare build lint lint-infra test-api test-aws test-faults soak deploy destroy
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -73,6 +73,11 @@ bench-local: ## Run CYCLES=32000 pauses and approvals in local mode: the last mu
 	@$(CARGO) build --workspace --bin dormouse
 	@CYCLES='$(or $(CYCLES),32000)' DORMOUSE_BIN='$(abspath $(TARGET))/debug/dormouse' \
 	 $(CARGO) test --quiet --workspace --test local_mode -- a_cycle_costs --nocapture
+
+bench-overload: ## Ask more of local mode than it can do: as much must get done as at its best, within a fifth
+	@echo "building with optimisation (the first time takes some minutes)"
+	@$(CARGO) build --quiet --release --workspace --bin dormouse
+	@DORMOUSE_BIN='$(abspath $(TARGET))/release/dormouse' $(CARGO) bench --quiet --profile release --package dormouse-tests --bench overload
 
 bench-compare: ## Measure the engine beside the Python reference implementation, on the same graphs
 	@[ -d $(TARGET)/reference ] || python3 -m venv $(TARGET)/reference
