@@ -203,3 +203,21 @@ async fn a_missing_piece_is_said_and_not_skipped() {
     bench.store.commit(&save("whole", 2, talk(53), &[])).await.expect("a save that knows nothing mends it");
     bench.stored(53).await;
 }
+
+/// Of another beginning only the digest tells: each edit must be seen, whichever bits of the digest it changes.
+#[tokio::test]
+async fn a_list_whose_beginning_was_changed_is_written_anew() {
+    let bench = bench(StoreConfig::default()).await;
+    bench.store.commit(&save("0", 0, talk(30), &[])).await.expect("it is saved");
+    let mut stored = bench.stored(30).await;
+    for edit in 1..=128 {
+        // As long as before, and once in a while longer.
+        let mut state = talk(30 + edit / 16);
+        state["messages"][3]["content"] = format!("edited, {edit} times").into();
+        let version = u64::try_from(edit).expect("a small number");
+        bench.store.commit(&save(&edit.to_string(), version, state.clone(), &stored)).await.expect("it is saved");
+        let loaded = bench.load().await.expect("an answer");
+        assert!(loaded.record.expect("it is there").state == state, "edit {edit}");
+        stored = loaded.stored;
+    }
+}

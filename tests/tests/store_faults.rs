@@ -3,22 +3,30 @@
 
 mod faults;
 
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextMut;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, DocumentKey, DocumentWrite,
-    GrowingLists, InvocationStatus, InvocationWrite, Journal, LeaseRequest, ListRequest, Listed, Map, Owner,
-    PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore, StoreError,
-    SuspendFrom,
+    GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, LeaseRequest, ListRequest, Listed, Map,
+    Owner, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
+    StoreError, SuspendFrom,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
 const TABLE: &str = "dormouse";
 
 /// A store whose answers can be spoilt.
 struct Bench {
-    _embedded: EmbeddedDynamoDb,
+    embedded: EmbeddedDynamoDb,
     faults: Faults,
     store: DynamoDbStateStore,
 }
@@ -30,7 +38,40 @@ async fn bench(attempts: u32) -> Bench {
     let client = aws_sdk_dynamodb::Client::from_conf(embedded.config().interceptor(faults.clone()).build());
     let retry = RetryPolicy { attempts, ..RetryPolicy::default() };
     let store = DynamoDbStateStore::new(&client, TABLE, StoreConfig { retry, ..StoreConfig::default() });
-    Bench { _embedded: embedded, faults, store }
+    Bench { embedded: embedded, faults, store }
+}
+
+/// A table that answers a request for many items with the first of them, and leaves the others unread.
+#[derive(Clone, Debug)]
+struct OneAtATime;
+
+impl Intercept for OneAtATime {
+    fn name(&self) -> &'static str {
+        "OneAtATime"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if !cfg.load::<Metadata>().is_some_and(|metadata| metadata.name() == "BatchGetItem") {
+            return Ok(());
+        }
+        let response = context.response_mut();
+        let mut answer: Value = serde_json::from_slice(response.body().bytes().ok_or("it streams")?)?;
+        let items = answer["Responses"][TABLE].as_array_mut().ok_or("no items")?;
+        let unread: Vec<Value> = items.drain(items.len().min(1)..).collect();
+        let keys = unread.iter().map(|item| json!({"pk": item["pk"], "sk": item["sk"]})).collect::<Vec<_>>();
+        if !keys.is_empty() {
+            answer["UnprocessedKeys"] = json!({TABLE: {"Keys": keys}});
+        }
+        *response.body_mut() = SdkBody::from(answer.to_string());
+        response.headers_mut().remove("content-length");
+        response.headers_mut().remove("x-amz-crc32");
+        Ok(())
+    }
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -334,4 +375,21 @@ async fn an_append_stands_in_its_feed_at_the_time_at_which_it_was_sent() {
     behind.commit(&tell(3)).await.expect("it is written");
     assert_eq!(sent().await[2], later + jiff::SignedDuration::from_nanos(1));
     assert_eq!(store.append_of("stream", 3).await.expect("an answer").map(|row| row.first), Some(3));
+}
+
+#[tokio::test]
+async fn what_a_busy_table_left_unread_is_asked_for_again() {
+    let bench = bench(8).await;
+    let ids = ["i1", "i2", "i3"];
+    for id in ids {
+        let mut commit = suspend(id);
+        if let Some(InvocationWrite::Suspend { paused, .. }) = &mut commit.invocation {
+            paused.descriptor = SignalDescriptor::new(format!("signal of {id}"));
+        }
+        bench.store.commit(&commit).await.expect("it sleeps");
+    }
+    let client = aws_sdk_dynamodb::Client::from_conf(bench.embedded.config().interceptor(OneAtATime).build());
+    let store = DynamoDbStateStore::new(&client, TABLE, StoreConfig::default());
+    let glances = store.glance(&ids.map(InvocationId::from)).await.expect("an answer");
+    assert_eq!(glances.iter().filter(|glance| glance.is_some()).count(), 3, "{glances:?}");
 }

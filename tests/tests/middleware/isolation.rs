@@ -111,6 +111,16 @@ async fn its_predicate_sees_the_surface_and_its_callback_the_error() {
 }
 
 #[tokio::test]
+async fn a_callback_that_fails_fails_the_node() {
+    let stage = Stage::default();
+    let middleware = FailureIsolation::with("e", says("degraded"))
+        .on_caught(|_| async { Err(NodeError::new("nobody could be told")) }.boxed());
+    let graph = compiled(single(Flaky::raising([down("provider down")])).wrap("work", Arc::new(middleware)));
+    let failed = watched(&stage, &graph).await.0.unwrap_err();
+    assert_eq!(failed.message(), "nobody could be told");
+}
+
+#[tokio::test]
 async fn it_does_not_see_a_suspension() {
     let stage = Stage::default();
     let graph = GraphBuilder::new("g", schema())

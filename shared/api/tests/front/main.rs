@@ -5,6 +5,7 @@
 mod keys;
 mod pages;
 mod refusals;
+mod scopes;
 mod streams;
 mod tells;
 mod world;

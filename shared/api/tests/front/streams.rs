@@ -234,6 +234,21 @@ async fn a_store_that_fails_ends_the_stream_with_the_cursor_of_the_client() {
 }
 
 #[tokio::test]
+async fn a_store_that_fails_later_ends_the_stream_with_the_cursor_of_what_was_told() {
+    let world = World::new();
+    for _ in 0..3 {
+        world.append(TASK, EventKind::AgentMessage);
+    }
+    let mut pieces = pieces(resumed(&world, SESSION_STREAM, 1).await);
+    assert_eq!(positions(&pieces.next().await.unwrap()), [2, 3]);
+    *world.shelf.is_down.lock().unwrap() = true;
+    world.bell.ring(SESSION);
+    let blocks = Reader::new().push(&pieces.next().await.unwrap());
+    assert_eq!((blocks[0].event.as_str(), blocks[0].id.as_str()), ("error", EventId::at(SESSION, 3).as_str()));
+    assert_eq!(pieces.next().await, None);
+}
+
+#[tokio::test]
 async fn one_actor_has_so_many_streams_and_no_more() {
     let world = World::with(StreamLimits { each: 2, ..StreamLimits::default() });
     let first = world.get(SESSION_STREAM).await;
