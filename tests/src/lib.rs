@@ -12,4 +12,4 @@ mod stage;
 pub mod stories;
 
 pub use door::{STORE_SECRET, open_door};
-pub use stage::{Stage, Swallows, diagnose, map};
+pub use stage::{Stage, Swallows, called_for, diagnose, map};

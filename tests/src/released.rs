@@ -87,10 +87,10 @@ pub async fn record(stage: &Stage, client: &Client) {
     let start = async |graph: &str, name: &str| sleep(&alone, Transmission::start(graph, given(name)), name).await;
     start("nested", "failed").await;
     stage.clock.advance(DAY);
-    alone.sweep(SweepScope::Due).await.expect("a sweep");
+    stage.sweep(&alone, SweepScope::Due).await.expect("a sweep");
     start("ask", "advanced").await;
     stage.clock.advance(HOUR);
-    alone.sweep(SweepScope::Due).await.expect("a sweep");
+    stage.sweep(&alone, SweepScope::Due).await.expect("a sweep");
     for name in ["asleep-small", LONG_NAME, "claimed", "completed", "canceled"] {
         start("ask", name).await;
     }

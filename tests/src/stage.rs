@@ -4,8 +4,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, Engine, EngineError, Middleware, Next, NodeError, Ports, State, Update};
 use dormouse_harness::doctor::Diagnosis;
-use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, TurnError};
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, IdSource, Map, StateStore};
+use dormouse_harness::{
+    DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepSummary, TurnError, TurnOutcome,
+    WORK, WorkCall,
+};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Event, IdSource, Map, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
 
@@ -126,10 +129,51 @@ impl Stage {
         assert!(matches!(claimed, Ok(ClaimOutcome::Granted(_))), "{claimed:?}");
     }
 
+    /// Lets a sweep of `harness` come by, and `harness` do what that called for.
+    ///
+    /// # Errors
+    /// When the sweep fails.
+    pub async fn sweep(
+        &self,
+        harness: &Harness,
+        order: impl Into<SweepOrder> + Send,
+    ) -> Result<SweepSummary, TurnError> {
+        self.sweep_and_tell(harness, order).await.map(|(summary, _)| summary)
+    }
+
+    /// The same; also tells what came of the calls, in their order.
+    ///
+    /// # Errors
+    /// When the sweep fails.
+    pub async fn sweep_and_tell(
+        &self,
+        harness: &Harness,
+        order: impl Into<SweepOrder> + Send,
+    ) -> Result<(SweepSummary, Vec<TurnOutcome>), TurnError> {
+        let before = self.bus.events().len();
+        let summary = harness.sweep(order).await?;
+        let mut outcomes = Vec::new();
+        for event in self.bus.events().into_iter().skip(before) {
+            if let Some(call) = called_for(event) {
+                outcomes.push(harness.answer_call(&call, None).await.outcome);
+            }
+        }
+        Ok((summary, outcomes))
+    }
+
     /// Lets so much time pass that every lease and claim of a dead worker is over.
     pub fn outlive_leases(&self) {
         self.clock.advance(Duration::from_secs(60));
     }
+}
+
+/// The call for a worker that `event` is, if it is one.
+///
+/// # Panics
+/// When it is one that cannot be read.
+pub fn called_for(event: Event) -> Option<WorkCall> {
+    let call = serde_json::from_value(Value::Object(event.detail));
+    (event.detail_type == WORK).then(|| call.expect("a call for a worker"))
 }
 
 /// A middleware that makes nothing of a failure.

@@ -230,7 +230,10 @@ impl Step {
     /// Whether it was answered.
     async fn perform(&self, stage: &Stage, worker: &Harness) -> bool {
         match self {
-            Self::Sweep(_) => worker.sweep(SweepScope::Everything).await.is_ok_and(|summary| summary.failed == 0),
+            Self::Sweep(_) => match stage.sweep_and_tell(worker, SweepScope::Everything).await {
+                Ok((summary, turns)) => summary.failed == 0 && !turns.iter().any(may_pass),
+                Err(_) => false,
+            },
             Self::Send(transmission) => is_answered(worker.turn((**transmission).clone()).await.outcome),
             Self::TakeUp => is_answered(worker.take_up(&id(), None).await.outcome),
             Self::Cancel => worker.cancel(&id(), None, None).await.map_err(passing).is_ok(),
@@ -271,6 +274,11 @@ fn is_answered(outcome: TurnOutcome) -> bool {
         | TurnOutcome::Buffered { .. }
         | TurnOutcome::Stale { .. } => true,
     }
+}
+
+/// Whether a later attempt may come further.
+fn may_pass(outcome: &TurnOutcome) -> bool {
+    matches!(outcome, TurnOutcome::Errored(error) if error.bucket == Bucket::RetryableTransient)
 }
 
 /// Only what passes may go wrong.

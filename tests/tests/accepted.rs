@@ -216,11 +216,15 @@ async fn a_job_that_never_sleeps_ends_under_its_claim() {
 async fn a_lost_call_is_made_up_for_by_the_sweep() {
     let scene = scene();
     scene.accepted(json!({})).await;
-    let summary = scene.harness.sweep(SweepScope::Due).await.unwrap();
-    assert_eq!((summary.woken, summary.orphan_timers, summary.late_by), (1, 0, Duration::ZERO));
+    let early = scene.harness.sweep(SweepScope::Due).await.unwrap();
+    assert_eq!((early.called, early.expired_claims), (0, 0), "the first call has its time");
+    scene.stage.clock.advance(Duration::from_secs(10));
+    let summary = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
+    assert_eq!((summary.called, summary.expired_claims, summary.orphan_timers), (1, 1, 0));
+    assert_eq!(summary.late_by, Duration::ZERO);
     scene.deliver(json!({ "answer": 1 })).await;
-    let summary = scene.harness.sweep(SweepScope::Due).await.unwrap();
-    assert_eq!((summary.woken, summary.expired_claims), (1, 1), "nobody had come for the claim");
+    let summary = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
+    assert_eq!((summary.called, summary.expired_claims), (1, 1), "nobody had come for the claim");
     assert!(matches!(scene.record().await.status, InvocationStatus::Completed { .. }));
 }
 
@@ -230,8 +234,8 @@ async fn a_worker_that_dies_is_followed_by_one_that_begins_anew() {
     scene.accepted(json!({ "answer": 1 })).await;
     scene.die_at_it().await;
     assert!(is_stale(&scene.take_up().await), "somebody is at it");
-    let summary = scene.harness.sweep(SweepScope::Everything).await.unwrap();
-    assert_eq!((summary.woken, summary.orphan_timers), (0, 0), "its row stays");
+    let summary = scene.stage.sweep(&scene.harness, SweepScope::Everything).await.unwrap();
+    assert_eq!((summary.called, summary.orphan_timers), (0, 0), "its row stays");
     scene.stage.outlive_leases();
     assert!(matches!(scene.take_up().await, TurnOutcome::Completed(_)));
     assert_eq!(scene.runs(), 1);
@@ -257,7 +261,7 @@ async fn whatever_call_of_the_store_is_lost_the_job_is_done_once() {
                 let _ = turn.await;
             }
             scene.stage.outlive_leases();
-            scene.harness.sweep(SweepScope::Due).await.unwrap();
+            scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
             let record = scene.record().await;
             assert!(matches!(record.status, InvocationStatus::Completed { .. }), "{fault:?} {call}: {record:?}");
             scene.nothing_is_pending().await;
@@ -299,7 +303,7 @@ async fn what_is_accepted_can_be_canceled_before_and_while_it_runs() {
         assert!(!canceled.repeated);
         scene.stage.outlive_leases();
         assert!(is_stale(&scene.take_up().await));
-        scene.harness.sweep(SweepScope::Everything).await.unwrap();
+        scene.stage.sweep(&scene.harness, SweepScope::Everything).await.unwrap();
         assert!(matches!(scene.record().await.status, InvocationStatus::Canceled(_)));
         assert_eq!(scene.runs(), 0);
         scene.nothing_is_pending().await;
@@ -362,10 +366,9 @@ async fn it_waits_for_its_session_and_gives_the_work_back_when_that_takes_too_lo
     assert_eq!(error(turn.await.unwrap()).category, Category::SessionLeaseHeld);
     let status = scene.record().await.status;
     assert!(matches!(&status, InvocationStatus::Resuming(claim) if claim.is_unowned()), "{status:?}");
-    let busy = scene.harness.sweep(SweepScope::Due).await.unwrap();
-    assert_eq!((busy.failed, scene.runs()), (1, 0), "a sweep does not wait");
+    assert_eq!((scene.harness.sweep(SweepScope::Due).await.unwrap().called, scene.runs()), (1, 0));
     scene.stage.outlive_leases();
-    assert_eq!(scene.harness.sweep(SweepScope::Due).await.unwrap().woken, 1);
+    assert_eq!(scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap().called, 1);
     assert_eq!(scene.runs(), 1);
 }
 

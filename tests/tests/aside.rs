@@ -53,13 +53,13 @@ async fn it_is_put_aside_when_too_many_workers_died_and_goes_on_when_somebody_sa
     let stage = Stage::default();
     let harness = asleep(&stage).await;
     die(&stage, limits::ATTEMPTS).await;
-    let swept = harness.sweep(SweepScope::Everything).await.unwrap();
-    assert_eq!(swept.woken, 0);
+    let swept = stage.sweep(&harness, SweepScope::Everything).await.unwrap();
+    assert_eq!(swept.called, 1);
     assert!(
         matches!(status(&stage).await, InvocationStatus::Errored(told) if told.category == Category::AttemptsExhausted)
     );
-    let again = harness.sweep(SweepScope::Everything).await.unwrap();
-    assert_eq!((again.woken, again.expired_claims), (0, 0), "no sweep comes by any more");
+    let again = stage.sweep(&harness, SweepScope::Everything).await.unwrap();
+    assert_eq!((again.called, again.expired_claims), (0, 0), "no sweep comes by any more");
     assert!(matches!(harness.look_up(&"i1".into()).await.unwrap(),
         TurnOutcome::Errored(error) if error.category == Category::AttemptsExhausted && error.message.contains("retry i1")));
     assert_eq!(harness.aside().await.unwrap(), ["i1".into()]);
@@ -82,7 +82,7 @@ async fn one_worker_less_and_it_goes_on() {
     let stage = Stage::default();
     let harness = asleep(&stage).await;
     die(&stage, limits::ATTEMPTS - 1).await;
-    assert_eq!(harness.sweep(SweepScope::Everything).await.unwrap().woken, 1);
+    assert_eq!(stage.sweep(&harness, SweepScope::Everything).await.unwrap().called, 1);
     assert!(matches!(status(&stage).await, InvocationStatus::Completed { .. }));
 }
 

@@ -53,7 +53,7 @@ impl Scene {
 
     async fn sweep_after(&self, time: Duration) -> SweepSummary {
         self.stage.clock.advance(time);
-        self.worker.sweep(SweepScope::Due).await.unwrap()
+        self.stage.sweep(&self.worker, SweepScope::Due).await.unwrap()
     }
 
     /// The timer that was set for `hour` o'clock fires.
@@ -64,7 +64,7 @@ impl Scene {
     /// What was announced: the id, and what to do.
     fn announced(&self) -> Vec<(String, String)> {
         let text = |detail: &Map, name: &str| detail[name].as_str().unwrap().to_owned();
-        let events = self.stage.bus.events().into_iter();
+        let events = self.stage.bus.events().into_iter().filter(|event| event.detail_type == "Dormouse Deadline");
         events.map(|event| (text(&event.detail, "id"), text(&event.detail, "do"))).collect()
     }
 

@@ -133,7 +133,7 @@ async fn an_end_is_told() {
     assert_eq!(scene.findings().await, [Finding::Completed]);
     let failed = asleep().await;
     failed.stage.clock.advance(Duration::from_secs(86_400));
-    failed.harness.sweep(SweepScope::Due).await.unwrap();
+    failed.stage.sweep(&failed.harness, SweepScope::Due).await.unwrap();
     assert_eq!(failed.findings().await, [Finding::Failed]);
     assert!(failed.sentence().await.contains("suspension_timed_out"));
 }

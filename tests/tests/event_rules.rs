@@ -653,7 +653,10 @@ async fn who_cannot_be_looked_at_keeps_every_rule() {
             scene.stage.die_holding("old", map(json!({ "answer": "late" }))).await;
         }
         let rules = scene.rules();
-        scene.sweep().await;
+        // The first calls for a worker where nobody has it, the second looks at what that left.
+        for _ in 0..2 {
+            scene.stage.sweep(&scene.worker, SweepScope::Everything).await.unwrap();
+        }
         assert_eq!(scene.stage.store.rule_entries().await.unwrap().is_empty(), is_held, "{number}");
         assert!(rules.iter().all(|rule| scene.rules().contains(rule)));
         scene.stage.outlive_leases();

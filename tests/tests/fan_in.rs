@@ -217,7 +217,7 @@ async fn time_ends_it_with_what_had_come() {
     scene.begin().await;
     tally(scene.answer("b", "yes").await);
     scene.stage.clock.advance(HOUR);
-    scene.worker.sweep(SweepScope::Due).await.unwrap();
+    scene.stage.sweep(&scene.worker, SweepScope::Due).await.unwrap();
     let TurnOutcome::Completed(done) = scene.worker.look_up(&"i".into()).await.unwrap() else { panic!("it sleeps on") };
     assert_eq!(done.resolution, Some(Resolution::TimedOut));
     assert_eq!((&done.state["default"], &done.state["dormouse_resolution"]), (&json!("denied"), &json!("timed_out")));
@@ -233,12 +233,12 @@ async fn a_ladder_tells_who_is_missing_and_may_end_it() {
     scene.begin().await;
     tally(scene.answer("b", "yes").await);
     scene.stage.clock.advance(HOUR);
-    scene.worker.sweep(SweepScope::Due).await.unwrap();
+    scene.stage.sweep(&scene.worker, SweepScope::Due).await.unwrap();
     let event = scene.stage.bus.events().pop().unwrap();
     assert_eq!((&event.detail["do"], &event.detail["missing"]), (&json!("remind"), &json!(["a", "c"])));
     tally(scene.answer("a", "yes").await);
     scene.stage.clock.advance(HOUR);
-    scene.worker.sweep(SweepScope::Due).await.unwrap();
+    scene.stage.sweep(&scene.worker, SweepScope::Due).await.unwrap();
     let TurnOutcome::Errored(error) = scene.answer("c", "yes").await else { panic!("it is over") };
     assert_eq!(error.category, Category::SuspensionTimedOut);
     assert!(error.message.ends_with("no answer came for c"), "{}", error.message);

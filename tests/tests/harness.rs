@@ -82,7 +82,7 @@ fn signal(answer: Value) -> Transmission {
 async fn a_pause_that_may_fail_fails_when_its_time_is_up() {
     let scene = scene().asleep().await;
     scene.stage.clock.advance(Duration::from_secs(3601));
-    assert_eq!(scene.harness.sweep(SweepScope::Due).await.unwrap().woken, 1);
+    assert_eq!(scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap().called, 1);
     let error = scene.error(signal(json!(1))).await;
     assert_eq!(error.category, Category::SuspensionTimedOut);
 }
@@ -91,10 +91,10 @@ async fn a_pause_that_may_fail_fails_when_its_time_is_up() {
 async fn a_sweep_tells_how_long_the_oldest_slept_and_how_late_it_wakes() {
     let scene = scene().asleep().await;
     scene.stage.clock.advance(Duration::from_secs(600));
-    let summary = scene.harness.sweep(SweepScope::Everything).await.unwrap();
+    let summary = scene.stage.sweep(&scene.harness, SweepScope::Everything).await.unwrap();
     assert_eq!((summary.oldest_pause, summary.late_by), (Duration::from_secs(600), Duration::ZERO));
     scene.stage.clock.advance(Duration::from_secs(3010));
-    let summary = scene.harness.sweep(SweepScope::Due).await.unwrap();
+    let summary = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
     assert_eq!((summary.oldest_pause, summary.late_by), (Duration::ZERO, Duration::from_secs(10)));
 }
 
@@ -104,10 +104,10 @@ async fn a_signal_that_came_in_time_stands_even_if_its_worker_died_and_the_time_
     scene.stage.clock.advance(Duration::from_secs(3590));
     scene.stage.die_holding("i", map(json!({ "answer": 5 }))).await;
     scene.stage.clock.advance(Duration::from_secs(20));
-    let early = scene.harness.sweep(SweepScope::Due).await.unwrap();
-    assert_eq!((early.woken, early.failed), (0, 1), "the claim still stands");
+    let early = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
+    assert_eq!((early.called, early.failed), (0, 0), "the claim still stands");
     scene.stage.clock.advance(Duration::from_secs(20));
-    assert_eq!(scene.harness.sweep(SweepScope::Due).await.unwrap().woken, 1);
+    assert_eq!(scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap().called, 1);
     assert_eq!(scene.answer().await, 5);
 }
 
@@ -131,7 +131,7 @@ async fn an_acknowledged_early_signal_survives_a_transient_failure() {
     assert_eq!(scene.error(start).await.category, Category::ProviderUnavailable);
     scene.allowed.store(true, Ordering::Relaxed);
     scene.stage.outlive_leases();
-    assert_eq!(scene.harness.sweep(SweepScope::Everything).await.unwrap().woken, 1);
+    assert_eq!(scene.stage.sweep(&scene.harness, SweepScope::Everything).await.unwrap().called, 1);
     assert_eq!(scene.answer().await, 3);
 }
 

@@ -224,7 +224,7 @@ async fn an_invocation_that_wakes_itself_at_once_again_and_again_is_stopped() {
     scene.begin(Map::new()).await;
     for _ in 0..10 {
         scene.stage.clock.advance(Duration::from_secs(1));
-        scene.worker.sweep(SweepScope::Due).await.unwrap();
+        scene.stage.sweep(&scene.worker, SweepScope::Due).await.unwrap();
     }
     assert_eq!(scene.pauses().await, 5);
     let sentence = "woke itself at once 5 times in a row, which is the limit; sleep longer";
@@ -240,7 +240,7 @@ async fn who_sleeps_a_while_may_wake_itself_for_ever() {
     scene.begin(Map::new()).await;
     for _ in 0..10 {
         scene.stage.clock.advance(Duration::from_secs(30));
-        scene.worker.sweep(SweepScope::Due).await.unwrap();
+        scene.stage.sweep(&scene.worker, SweepScope::Due).await.unwrap();
     }
     assert_eq!(scene.pauses().await, 11);
 }

@@ -138,7 +138,7 @@ async fn an_end_that_could_not_be_written_is_not_told() {
     let harness = stage.harness_on(store, Mode::Stateless, [doomed()]);
     assert_eq!(ending(&harness).await.bucket, Bucket::RetryableTransient);
     stage.outlive_leases();
-    sound.sweep(SweepScope::Everything).await.unwrap();
+    stage.sweep(&sound, SweepScope::Everything).await.unwrap();
     let error = ending(&sound).await;
     assert!(error.repeated && error.bucket == Bucket::UserCorrectable, "{error:?}");
 }

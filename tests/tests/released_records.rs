@@ -101,7 +101,7 @@ impl Past {
     }
 
     async fn the_dead_are_taken_over(&self) {
-        self.alone.sweep(SweepScope::Everything).await.unwrap();
+        self.stage.sweep(&self.alone, SweepScope::Everything).await.unwrap();
         assert_eq!(self.state_of("claimed").await["answer"], 5);
     }
 
@@ -132,7 +132,7 @@ impl Past {
         let record = store.load_invocation(&"advanced".into()).await.unwrap().unwrap();
         assert_eq!(record.paused.wake.rung(), 1);
         self.stage.clock.advance(WRITTEN);
-        self.alone.sweep(SweepScope::Due).await.unwrap();
+        self.stage.sweep(&self.alone, SweepScope::Due).await.unwrap();
         assert_eq!(self.state_of("advanced").await["answer"], -1);
     }
 

@@ -115,7 +115,7 @@ async fn a_row_of_an_earlier_pause_is_removed_by_either_sweep() {
         scene.stage.store.upkeep(&Upkeep::Row(Box::new(first))).await.unwrap();
         assert_eq!(scene.rows().await.len(), 2);
         scene.stage.clock.advance(later);
-        let summary = scene.worker.sweep(scope).await.unwrap();
+        let summary = scene.stage.sweep(&scene.worker, scope).await.unwrap();
         assert!(summary.orphan_timers >= 1, "{summary:?}");
         let left: Vec<_> = scene.rows().await.iter().map(|row| row.generation).collect();
         assert_eq!((left, present.len()), (vec![2], 1), "{scope:?}");

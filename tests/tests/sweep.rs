@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
-use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_harness::{
+    GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome,
+    WorkCall,
+};
 use dormouse_ports::{
-    Collected, Map, PendingRow, SignalDescriptor, SignalState, StateStore, StoreError, StoreLayer, Upkeep, limits,
+    BusError, Collected, Event, EventBus, InvocationId, InvocationRecord, Map, PendingRow, SignalDescriptor,
+    SignalState, StateStore, StoreError, StoreLayer, Upkeep, limits,
 };
 use dormouse_testkit::{FaultyStore, MemoryStore};
-use dormouse_tests::{Stage, map};
+use dormouse_tests::{Stage, called_for, map};
+use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -47,6 +52,16 @@ async fn sweep(harness: &Harness, scope: SweepScope, rows: usize) -> SweepSummar
     harness.sweep(SweepOrder { rows, ..scope.into() }).await.unwrap()
 }
 
+/// The same, and its calls are answered.
+async fn sweep_and_work(stage: &Stage, harness: &Harness, scope: SweepScope, rows: usize) -> SweepSummary {
+    stage.sweep(harness, SweepOrder { rows, ..scope.into() }).await.unwrap()
+}
+
+/// For what workers were called so far, in order.
+fn calls_for(stage: &Stage) -> Vec<WorkCall> {
+    stage.bus.events().into_iter().filter_map(called_for).collect()
+}
+
 #[tokio::test]
 async fn a_sweep_stops_at_its_bound_and_the_next_one_goes_on() {
     let stage = stage();
@@ -67,9 +82,117 @@ async fn what_fell_due_is_done_part_by_part() {
     stage.clock.advance(Duration::from_secs(3600));
     let woken = [2, 2, 1, 0].map(|woken| (woken, woken));
     for expected in woken {
-        let summary = sweep(&harness, SweepScope::Due, 2).await;
-        assert_eq!((summary.examined, summary.woken), expected);
+        let summary = sweep_and_work(&stage, &harness, SweepScope::Due, 2).await;
+        assert_eq!((summary.examined, summary.called), expected);
     }
+}
+
+/// What would kill its process kills no sweep.
+#[tokio::test]
+async fn a_sweep_runs_nothing_and_calls_again_while_nobody_has_it() {
+    let stage = stage();
+    let harness = sleepers(&stage, 3).await;
+    let due_at = stage.store.list_pending(None, None).await.unwrap().items[0].due_at;
+    stage.clock.advance(Duration::from_secs(3600));
+    // Somebody has the second one.
+    stage.die_holding("i1", Map::new()).await;
+    for (round, scope) in [SweepScope::Due, SweepScope::Everything].into_iter().enumerate() {
+        let summary = sweep(&harness, scope, 100).await;
+        assert_eq!((summary.called, summary.failed, summary.expired_claims), (2, 0, 0), "{scope:?}");
+        for id in ["i0", "i1", "i2"] {
+            let outcome = harness.look_up(&id.into()).await.unwrap();
+            assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
+        }
+        let calls: Vec<_> = calls_for(&stage).split_off(2 * round);
+        let told = calls.iter().map(|call| (call.invocation_id.as_str(), call.generation, call.due_at, call.swept));
+        assert_eq!(told.collect::<Vec<_>>(), ["i0", "i2"].map(|id| (id, Some(1), due_at, true)));
+    }
+    // Its worker died, too: it is called for once, though it is due and its claim is dead.
+    stage.outlive_leases();
+    let summary = sweep_and_work(&stage, &harness, SweepScope::Everything, 100).await;
+    assert_eq!((summary.called, summary.expired_claims, summary.orphan_timers), (3, 1, 2));
+    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.called, 0);
+    assert_eq!(stage.store.list_pending(None, None).await.unwrap().items, []);
+}
+
+#[tokio::test]
+async fn calls_that_the_bus_does_not_take_are_told_and_made_by_the_next_sweep() {
+    let stage = stage();
+    let harness = sleepers(&stage, 2).await;
+    stage.clock.advance(Duration::from_secs(3600));
+    stage.bus.fail_with(Some("no bus"));
+    let summary = sweep(&harness, SweepScope::Due, 100).await;
+    assert_eq!((summary.called, summary.failed), (0, 2));
+    stage.bus.fail_with(None);
+    let summary = sweep_and_work(&stage, &harness, SweepScope::Due, 100).await;
+    assert_eq!((summary.called, summary.failed), (2, 0));
+    assert_eq!(stage.store.list_pending(None, None).await.unwrap().items, []);
+}
+
+/// Notes with how many events at a time it is asked.
+#[derive(Default)]
+struct Asked(Mutex<Vec<usize>>);
+
+#[async_trait]
+impl EventBus for Asked {
+    async fn publish(&self, _event: Event) -> Result<(), BusError> {
+        self.0.lock().unwrap().push(1);
+        Ok(())
+    }
+
+    async fn publish_all(&self, events: Vec<Event>) -> Vec<Result<(), BusError>> {
+        self.0.lock().unwrap().push(events.len());
+        events.iter().map(|_| Ok(())).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_fell_due_costs_a_glance_and_a_publication_for_a_hundred() {
+    let stage = Stage::default();
+    sleepers(&stage, 150).await;
+    stage.clock.advance(Duration::from_secs(3600));
+    let (store, bus) = (Arc::new(FaultyStore::sound(stage.store.clone())), Arc::new(Asked::default()));
+    let (graphs, config) = (GraphRegistry::new([waiting()]), HarnessConfig::new(Mode::Stateless));
+    let engine = stage.engine_on(store.clone());
+    let harness = Harness::new(engine, graphs, stage.subscriptions.clone(), bus.clone(), config);
+    let summary = sweep(&harness, SweepScope::Due, 1000).await;
+    assert_eq!((summary.examined, summary.called), (150, 150));
+    let pages = bus.0.lock().unwrap().len();
+    assert_eq!(bus.0.lock().unwrap().iter().sum::<usize>(), 150);
+    // The position, pages of rows with a glance and a publication each, and dead claims.
+    assert_eq!((pages, store.calls()), (2, 6));
+}
+
+/// A store whose reading of a whole record kills the process.
+struct Deadly(Arc<MemoryStore>);
+
+#[async_trait]
+impl StoreLayer for Deadly {
+    fn below(&self) -> &dyn StateStore {
+        &*self.0
+    }
+
+    async fn load_invocation(&self, _id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        std::future::pending().await
+    }
+}
+
+/// What a sweep still loads, to register it, may be too much for its process.
+#[tokio::test]
+async fn a_sweep_that_dies_of_a_record_is_followed_by_one_that_goes_on_behind_it() {
+    let stage = stage();
+    sleepers(&stage, 5).await;
+    let order = || SweepOrder { rows: 2, ..SweepScope::Everything.into() };
+    let deadly = stage.harness_on(Arc::new(Deadly(stage.store.clone())), Mode::Stateless, [waiting()]);
+    assert!(deadly.sweep(order()).now_or_never().is_none(), "it dies");
+    let sound = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
+    sound.sweep(order()).await.unwrap();
+    let rows = stage.store.list_pending(None, None).await.unwrap().items;
+    let registered: Vec<_> = rows.iter().map(|row| (row.invocation_id.as_str(), row.registered)).collect();
+    assert_eq!(registered, [("i0", false), ("i1", false)], "the first page of two");
+    let behind = stage.store.list_pending(None, None).await.unwrap().next;
+    let second = stage.store.list_pending(None, behind.as_deref()).await.unwrap();
+    assert!(second.items.len() == 2 && second.items.iter().all(|row| row.registered), "{second:?}");
 }
 
 #[tokio::test]
@@ -120,10 +243,10 @@ async fn a_dead_claim_is_counted_and_taken_over() {
     let harness = sleepers(&stage, 1).await;
     stage.die_holding("i0", Map::new()).await;
     let held = sweep(&harness, SweepScope::Everything, 100).await;
-    assert_eq!((held.expired_claims, held.woken), (0, 0));
+    assert_eq!((held.expired_claims, held.called), (0, 0));
     stage.outlive_leases();
-    let expired = sweep(&harness, SweepScope::Everything, 100).await;
-    assert_eq!((expired.expired_claims, expired.woken), (1, 1));
+    let expired = sweep_and_work(&stage, &harness, SweepScope::Everything, 100).await;
+    assert_eq!((expired.expired_claims, expired.called), (1, 1));
     assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.expired_claims, 0);
 }
 
@@ -136,10 +259,10 @@ async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
     }
     stage.outlive_leases();
     // Nothing has fallen due, and in the lane of everything only one row is looked at.
-    let summary = sweep(&harness, SweepScope::Everything, 1).await;
-    assert_eq!((summary.expired_claims, summary.woken, summary.unfinished), (1, 1, true));
+    let summary = sweep_and_work(&stage, &harness, SweepScope::Everything, 1).await;
+    assert_eq!((summary.expired_claims, summary.called, summary.unfinished), (1, 1, true));
     let summary = sweep(&harness, SweepScope::Due, 100).await;
-    assert_eq!((summary.expired_claims, summary.woken, summary.examined), (1, 1, 0));
+    assert_eq!((summary.expired_claims, summary.called, summary.examined), (1, 1, 0));
 }
 
 #[tokio::test]
@@ -149,8 +272,8 @@ async fn a_claim_that_a_wrong_clock_made_is_taken_over_by_the_next_sweep() {
         let harness = sleepers(&stage, 2).await;
         stage.hold("i0", Map::new(), limits::LEASE).await;
         stage.hold("i1", Map::new(), 1000 * limits::LEASE).await;
-        let summary = sweep(&harness, scope, 100).await;
-        assert_eq!((summary.expired_claims, summary.woken, summary.failed), (1, 1, 0), "{scope:?}");
+        let summary = sweep_and_work(&stage, &harness, scope, 100).await;
+        assert_eq!((summary.expired_claims, summary.called, summary.failed), (1, 1, 0), "{scope:?}");
         let woken = harness.look_up(&"i1".into()).await.unwrap();
         assert!(matches!(woken, TurnOutcome::Completed(_)), "{woken:?}");
     }
@@ -168,7 +291,7 @@ async fn a_row_whose_pause_is_over_is_removed() {
             stage.clock.advance(Duration::from_secs(3600));
         }
         let summary = sweep(&harness, scope, 100).await;
-        assert_eq!((summary.orphan_timers, summary.woken, summary.failed), (1, 0, 0), "{scope:?}");
+        assert_eq!((summary.orphan_timers, summary.called, summary.failed), (1, 0, 0), "{scope:?}");
         assert_eq!(stage.store.pending_row(&paused).await.unwrap(), None::<PendingRow>);
     }
 }

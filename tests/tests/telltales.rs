@@ -56,7 +56,7 @@ impl Scene {
 
     async fn sweep(&self) -> SweepSummary {
         let order = SweepOrder::from(SweepScope::Everything);
-        self.worker.sweep(order).await.unwrap()
+        self.stage.sweep(&self.worker, order).await.unwrap()
     }
 
     /// What sweeps tell within a minute from now on.

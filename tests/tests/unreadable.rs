@@ -67,10 +67,12 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
         }
     }
     assert_eq!((named.len(), named.contains(&Fate::Unreadable)), (2, true), "{named:?}");
-    // Time passes; who sleeps beside it is woken, and the sweep says of whom it could not.
+    // Time passes; who sleeps beside it is woken, and whoever is called for the other says that it cannot be read.
     stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
-    let swept = worker.sweep(SweepScope::Due).await.unwrap();
-    assert_eq!((swept.woken, swept.failed), (1, 1), "{swept:?}");
+    let (swept, turns) = stage.sweep_and_tell(&worker, SweepScope::Due).await.unwrap();
+    assert_eq!((swept.called, swept.failed), (2, 0), "{swept:?}");
+    let unreadable = |turn: &&TurnOutcome| matches!(turn, TurnOutcome::Errored(error) if error.category == Category::SuspensionPersistenceFailed);
+    assert_eq!(turns.iter().filter(unreadable).count(), 1, "{turns:?}");
     let wrong_pause = worker.cancel(&"damaged".into(), Some(7), None).await.unwrap_err();
     assert_eq!(wrong_pause.category, Category::SuspensionRecordInvalid);
     let canceled = worker.cancel(&"damaged".into(), None, Some("damaged".to_owned())).await.unwrap();
@@ -78,7 +80,7 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     let record = store.load_invocation(&"damaged".into()).await.unwrap().unwrap();
     assert!(matches!(record.status, InvocationStatus::Canceled(_)), "{record:?}");
     assert!(worker.cancel(&"damaged".into(), None, None).await.unwrap().repeated);
-    let swept = worker.sweep(SweepScope::Everything).await.unwrap();
+    let swept = stage.sweep(&worker, SweepScope::Everything).await.unwrap();
     assert_eq!(swept.failed, 0, "{swept:?}");
     assert_eq!(store.list_pending(None, None).await.unwrap().items, [], "its row is gone");
     embedded.stop().await.unwrap();

@@ -1,24 +1,21 @@
 //! Work that is accepted now and done later: what is checked before, who is called, and how it is taken up.
 //!
 //! Whoever accepts something writes it down, by [`InvocationWrite::Accept`] or [`InvocationWrite::Deliver`] in a commit of
-//! its own, and calls for a worker. The call may be lost: the sweep finds what nobody has taken up.
+//! its own, and [calls](crate::WorkCall) for a worker. The call may be lost: the sweep calls for what nobody has taken up.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{AfterError, Carry, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
-    BusError, Category, ClaimOutcome, Due, DueAction, Event, FailureRecord, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, RESOLUTION, SignalDescriptor, WakePlan,
+    Category, ClaimOutcome, Due, DueAction, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationWrite, Map, PausedInvocation, RESOLUTION, SignalDescriptor, WakePlan,
 };
 
 use crate::chat::carry_of;
 use crate::harness::Budget;
 use crate::signal::{Accepted, store_failed};
 use crate::{DispatchPath, Harness, Transmission, Turn, TurnError, TurnOutcome, Wait};
-
-/// What kind of event calls for a worker; its source is `dormouse`, its detail `{"invocation_id"}`.
-pub const WORK: &str = "Dormouse Work";
 
 /// What a worker does while another turn of the session runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +29,7 @@ pub(crate) enum Patience {
 impl Harness {
     /// Checks that the fresh turn of `transmission` could begin, and gives the record of generation 0 with which it is
     /// [accepted](InvocationWrite::Accept): under the ids that it names, or fresh ones. It falls due at once, so that a
-    /// sweep that comes by begins it. It changes nothing.
+    /// sweep that comes by calls for it. It changes nothing.
     ///
     /// # Errors
     /// `graph_unknown`, and what the turn would be refused with before any node runs.
@@ -74,15 +71,6 @@ impl Harness {
         let graph = self.graphs().get(&paused.graph)?;
         graph.takes(paused, &payload).map_err(|error| TurnError::from(error).of(&paused.invocation_id))?;
         Ok(payload)
-    }
-
-    /// Calls for a worker that [takes up](Self::take_up) the invocation `id`.
-    ///
-    /// # Errors
-    /// When the bus did not take the call. What was accepted is not lost by that, and is done by the sweep.
-    pub async fn call_for_work(&self, id: &InvocationId) -> Result<(), BusError> {
-        let detail = Map::from_iter([("invocation_id".to_owned(), id.as_str().into())]);
-        self.bus().publish(Event { source: "dormouse".to_owned(), detail_type: WORK.to_owned(), detail }).await
     }
 
     /// Does what was accepted for the invocation `id` and nobody does yet: begins it, or goes on with its input. Stale

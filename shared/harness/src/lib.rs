@@ -17,6 +17,7 @@ mod admission;
 mod answer;
 mod aside;
 mod bucket;
+mod call;
 mod cancel;
 pub mod chat;
 mod config;
@@ -37,9 +38,9 @@ mod turn_span;
 mod upgrade;
 mod wake;
 
-pub use accepted::WORK;
 pub use admission::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
 pub use bucket::{Bucket, bucket_of};
+pub use call::{WORK, WorkCall};
 pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode, RulePolicy};
 pub use harness::Harness;

@@ -1,17 +1,22 @@
-//! The second line: what was lost between a pause and its wake-up is found and done (late, never lost).
+//! The second line: what was lost between a pause and its wake-up is found, and a worker is called for it (late, never
+//! lost).
+//!
+//! A sweep runs no turn: one that kills its process would keep the sweep from everybody else. It glances, removes the rows
+//! of what is over, and [calls](WorkCall) for the rest; what is claimed by a worker that may live is not called for.
 //!
 //! A sweep looks at a bounded number of rows and remembers where it stopped, so that what it costs does not depend on
 //! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of
 //! their own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads
-//! the index of what sleeps and one glance for a hundred rows; an invocation is loaded only to register a wake-up for the first
-//! time, and that is noted on its row. When it has seen all of them, it looks after the rules for events
+//! the index of what sleeps. In each of them it needs one glance for a hundred rows; an invocation is loaded only to
+//! register a wake-up for the first time, and that is noted on its row. When it has seen all of them, it looks after the rules for events
 //! ([`rules`](crate::rules)). In the lane of the ground it looks at a stretch of all that is stored, for what
 //! nothing refers to any more.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Category, Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, Standing,
+    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, Standing,
     SubscriptionError, Upkeep, WakePlan, limits,
 };
 use jiff::Timestamp;
@@ -19,13 +24,13 @@ use jiff::Timestamp;
 use crate::harness::subscription_failed;
 use crate::rules::{ROUND, Round};
 use crate::signal::{store_failed, subscription_to};
-use crate::{Bucket, Harness, Transmission, TurnError, TurnOutcome};
+use crate::{Harness, TurnError, WorkCall};
 
 /// What is left of the time of a sweep when it begins no more rows: enough to write down where it stopped.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How late a wake-up may be before its timer counts as lost: what fires timers is as exact as that.
 const LOST_AFTER: Duration = Duration::from_secs(60);
-/// How long a worker may take to come to accepted work before its call counts as lost.
+/// How long a worker may take to come to accepted work before its call counts as lost, and the sweep calls again.
 const CALLED_FOR: Duration = Duration::from_secs(10);
 /// The lane of all that is stored.
 const GROUND: &str = "ground";
@@ -75,21 +80,22 @@ impl From<SweepScope> for SweepOrder {
 pub struct SweepSummary {
     /// Rows that it looked at.
     pub examined: usize,
-    /// Invocations that it continued or ended.
-    pub woken: usize,
+    /// Invocations for which it called for a worker: to continue them, or to end them.
+    pub called: usize,
     /// Wake-ups that it registered.
     pub registered: usize,
-    /// Rows that it could not deal with, and what the event bus did not do; a later sweep will try again.
+    /// Rows that it could not deal with, and what the event bus did not do or take; a later sweep will try again.
     pub failed: usize,
     /// How long ago the most overdue row fell due; zero when none was due.
     pub late_by: Duration,
     /// How long the one that sleeps longest has slept, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost.
+    /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost. Each sweep
+    /// counts those that it finds, until a worker has them.
     pub expired_claims: usize,
     /// Timers and pauses that had lost each other: rows whose pause was over, and which are removed; wake-ups that were
     /// not registered outside, and now are; rules for events that were needed and gone, and are there again; and pauses
-    /// that nothing woke for a minute after they fell due.
+    /// that nothing woke for a minute after they fell due, counted by each sweep until a worker has them.
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
     pub unclaimed_signals: usize,
@@ -106,16 +112,30 @@ pub(crate) struct Allowance {
     ends: Option<Duration>,
 }
 
+/// For whom a sweep has called: an invocation that it meets in several lanes is called for, and counted, once.
+#[derive(Debug, Default)]
+struct Called(BTreeSet<InvocationId>);
+
+/// Work that nobody has.
+#[derive(Debug)]
+struct Found {
+    call: WorkCall,
+    told: Told,
+}
+
+/// As what it is counted.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    ExpiredClaim,
+    OrphanTimer,
+    Nothing,
+}
+
 impl SweepSummary {
-    fn count(&mut self, id: &InvocationId, swept: Result<bool, TurnError>) {
-        match swept {
-            Ok(woken) => self.woken += usize::from(woken),
-            Err(error) => {
-                self.failed += 1;
-                tracing::warn!(category = %error.category, message = %error.message,
-                    invocation_id = %id, "the sweep could not wake an invocation");
-            }
-        }
+    fn row_failed(&mut self, id: &InvocationId, error: &TurnError) {
+        self.failed += 1;
+        tracing::warn!(category = %error.category, message = %error.message,
+            invocation_id = %id, "the sweep could not deal with an invocation");
     }
 
     pub(crate) fn bus_failed(&mut self, error: &SubscriptionError) {
@@ -137,13 +157,14 @@ impl Harness {
     pub async fn sweep(&self, order: impl Into<SweepOrder> + Send) -> Result<SweepSummary, TurnError> {
         let order = order.into();
         let ends = order.time_left.map(|left| self.engine().ports().clock.monotonic() + left.saturating_sub(MARGIN));
-        let mut summary = SweepSummary::default();
-        self.sweep_lane(SweepScope::Due, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
-        self.sweep_claims(&Allowance { rows: order.rows, ends }, &mut summary).await?;
+        let (mut summary, mut called) = (SweepSummary::default(), Called::default());
+        let allowance = || Allowance { rows: order.rows, ends };
+        self.sweep_lane(SweepScope::Due, &mut allowance(), &mut called, &mut summary).await?;
+        self.sweep_claims(&allowance(), &mut called, &mut summary).await?;
         if order.scope == SweepScope::Everything {
-            self.sweep_lane(SweepScope::Everything, &mut Allowance { rows: order.rows, ends }, &mut summary).await?;
+            self.sweep_lane(SweepScope::Everything, &mut allowance(), &mut called, &mut summary).await?;
             self.sweep_parked(&mut summary).await?;
-            self.sweep_ground(&Allowance { rows: order.rows, ends }, &mut summary).await?;
+            self.sweep_ground(&allowance(), &mut summary).await?;
         }
         Ok(summary)
     }
@@ -153,22 +174,33 @@ impl Harness {
         &self,
         lane: SweepScope,
         allowance: &mut Allowance,
+        called: &mut Called,
         summary: &mut SweepSummary,
     ) -> Result<(), TurnError> {
         let store = &self.engine().ports().store;
         let began = store.sweep_position(lane.as_str()).await.map_err(store_failed)?;
-        let (mut cursor, mut done) = (began.clone(), false);
+        let (mut cursor, mut kept, mut done) = (began.clone(), began.clone(), false);
         let due_by = (lane == SweepScope::Due).then(|| self.now());
         let mut round = self.round(lane, began.as_deref()).await?;
         while self.may_go_on(allowance) {
             let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
             allowance.rows = allowance.rows.saturating_sub(page.items.len().max(1));
+            if round.is_some() && kept != page.next && page.items.iter().any(is_unregistered) {
+                // What is loaded to be registered may be too much for this process: the next one goes on behind it.
+                self.keep_position(lane, page.next.clone()).await?;
+                kept = page.next.clone();
+            }
             for rows in page.items.chunks(TOGETHER) {
-                summary.examined += rows.len();
-                match &mut round {
-                    None => self.sweep_due(rows, allowance, summary).await,
-                    Some(round) => self.sweep_rows(rows, round, summary).await?,
+                if self.has_no_time(allowance) {
+                    summary.unfinished = true;
+                    break;
                 }
+                summary.examined += rows.len();
+                let calls = match &mut round {
+                    None => self.sweep_due(rows, summary).await?,
+                    Some(round) => self.sweep_rows(rows, round, summary).await?,
+                };
+                self.call_for_workers(calls, called, summary).await;
             }
             cursor = page.next;
             if cursor.is_none() {
@@ -184,11 +216,15 @@ impl Harness {
             }
             (Some(_) | None, _) => {}
         }
-        if cursor != began {
-            let position = Upkeep::Position { lane: lane.as_str().to_owned(), position: cursor };
-            store.upkeep(&position).await.map_err(store_failed)?;
+        if cursor != kept {
+            self.keep_position(lane, cursor).await?;
         }
         Ok(())
+    }
+
+    async fn keep_position(&self, lane: SweepScope, position: Option<String>) -> Result<(), TurnError> {
+        let position = Upkeep::Position { lane: lane.as_str().to_owned(), position };
+        self.engine().ports().store.upkeep(&position).await.map_err(store_failed)
     }
 
     /// The round of the lane of everything, which goes on behind `cursor`.
@@ -208,70 +244,111 @@ impl Harness {
     }
 
     pub(crate) fn has_no_time(&self, allowance: &Allowance) -> bool {
-        self.left(allowance).is_some_and(|left| left.is_zero())
+        allowance.ends.is_some_and(|ends| ends <= self.engine().ports().clock.monotonic())
     }
 
-    fn left(&self, allowance: &Allowance) -> Option<Duration> {
-        allowance.ends.map(|ends| ends.saturating_sub(self.engine().ports().clock.monotonic()))
-    }
-
-    async fn sweep_due(&self, rows: &[PendingRow], allowance: &Allowance, summary: &mut SweepSummary) {
-        for row in rows {
-            let left = self.left(allowance);
-            if left.is_some_and(|left| left.is_zero()) {
-                summary.unfinished = true;
-                return;
+    /// The calls for what fell due and nobody has.
+    async fn sweep_due(&self, rows: &[PendingRow], summary: &mut SweepSummary) -> Result<Vec<Found>, TurnError> {
+        let mut found = Vec::new();
+        for (row, glance) in rows.iter().zip(self.glance_at(rows).await?) {
+            if is_over(row, glance.as_ref()) {
+                self.forget_orphan(row, summary).await;
+                continue;
             }
             let late_by = row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default();
             // What was accepted falls due at once, and its row stays until it first sleeps.
-            if row.generation > 0 {
+            let has_begun = row.generation > 0;
+            if has_begun {
                 summary.late_by = summary.late_by.max(late_by);
             }
-            let due = Transmission::due(row.invocation_id.clone(), row.generation, row.due_at);
-            let swept = match self.turn(Transmission { time_left: left, ..due }).await.outcome {
-                TurnOutcome::Errored(error) if error.bucket == Bucket::RetryableTransient || is_unread(&error) => {
-                    Err(*error)
+            match glance.map(|glance| glance.standing) {
+                Some(Standing::Asleep) if has_begun => {
+                    let told = if late_by >= LOST_AFTER { Told::OrphanTimer } else { Told::Nothing };
+                    found.push(Found { call: WorkCall::due(row), told });
                 }
-                TurnOutcome::Stale { .. } => self.forget_orphan(row, summary).await.map(|()| false),
-                TurnOutcome::Completed(_)
-                | TurnOutcome::Suspended(_)
-                | TurnOutcome::Errored(_)
-                | TurnOutcome::Buffered { .. } => Ok(true),
-            };
-            if matches!(swept, Ok(true)) {
-                match row.generation {
-                    0 => summary.expired_claims += usize::from(late_by >= CALLED_FOR),
-                    _ => summary.orphan_timers += usize::from(late_by >= LOST_AFTER),
+                Some(Standing::Claimed { until }) if !has_begun && limits::out_of_time(until, self.now()) => {
+                    found.extend(self.not_begun(row));
                 }
+                // A dead claim is in an index of its own.
+                Some(Standing::Asleep | Standing::Claimed { .. } | Standing::Ended) | None => {}
             }
-            summary.count(&row.invocation_id, swept);
         }
+        Ok(found)
     }
 
-    /// Takes over the claims that are out of time. The store knows them without going through what sleeps.
-    async fn sweep_claims(&self, allowance: &Allowance, summary: &mut SweepSummary) -> Result<(), TurnError> {
-        let dead = self.engine().ports().store.dead_claims(self.now()).await.map_err(store_failed)?;
-        for (number, id) in dead.iter().enumerate() {
-            if number >= allowance.rows || self.has_no_time(allowance) {
+    /// The call for what was accepted, once the first one has had its time.
+    fn not_begun(&self, row: &PendingRow) -> Option<Found> {
+        let late_by = row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default();
+        let call = WorkCall::abandoned(row.invocation_id.clone());
+        (late_by >= CALLED_FOR).then_some(Found { call, told: Told::ExpiredClaim })
+    }
+
+    /// Calls for those who take over the claims that are out of time. The store knows them without going through what
+    /// sleeps.
+    async fn sweep_claims(
+        &self,
+        allowance: &Allowance,
+        called: &mut Called,
+        summary: &mut SweepSummary,
+    ) -> Result<(), TurnError> {
+        let store = &self.engine().ports().store;
+        let mut dead = store.dead_claims(self.now()).await.map_err(store_failed)?;
+        summary.unfinished |= dead.len() > allowance.rows;
+        dead.truncate(allowance.rows);
+        for ids in dead.chunks(TOGETHER) {
+            if self.has_no_time(allowance) {
                 summary.unfinished = true;
                 break;
             }
-            let taken = self.take_over(id, None).await.map(|turn| turn.is_some());
-            summary.expired_claims += usize::from(!matches!(taken, Ok(false)));
-            summary.count(id, taken);
+            // The index may be behind.
+            let glances = store.glance(ids).await.map_err(store_failed)?;
+            let is_dead = |glance: &Glance| matches!(glance.standing, Standing::Claimed { until } if limits::out_of_time(until, self.now()));
+            let dead = ids.iter().zip(glances).filter(|(_, glance)| glance.as_ref().is_some_and(is_dead));
+            let found = dead.map(|(id, _)| Found { call: WorkCall::abandoned(id.clone()), told: Told::ExpiredClaim });
+            self.call_for_workers(found.collect(), called, summary).await;
         }
         Ok(())
     }
 
-    /// Removes a row whose pause is over.
-    async fn forget_orphan(&self, row: &PendingRow, summary: &mut SweepSummary) -> Result<(), TurnError> {
-        let store = &self.engine().ports().store;
-        let glances = store.glance(std::slice::from_ref(&row.invocation_id)).await.map_err(store_failed)?;
-        if is_over(row, glances.into_iter().next().flatten().as_ref()) {
-            summary.orphan_timers += 1;
-            store.upkeep(&Upkeep::Ended(row.clone())).await.map_err(store_failed)?;
+    /// Calls for a worker for each of `found` that this sweep has not called for.
+    async fn call_for_workers(&self, found: Vec<Found>, called: &mut Called, summary: &mut SweepSummary) {
+        let mut calls = Vec::new();
+        for Found { call, told } in found {
+            if called.0.insert(call.invocation_id.clone()) {
+                match told {
+                    Told::ExpiredClaim => summary.expired_claims += 1,
+                    Told::OrphanTimer => summary.orphan_timers += 1,
+                    Told::Nothing => {}
+                }
+                calls.push(call);
+            }
         }
-        Ok(())
+        if calls.is_empty() {
+            return;
+        }
+        for (call, made) in calls.iter().zip(self.call_for_all(&calls).await) {
+            match made {
+                Ok(()) => summary.called += 1,
+                Err(error) => {
+                    summary.failed += 1;
+                    tracing::warn!(%error, invocation_id = %call.invocation_id, "the sweep could not call for a worker");
+                }
+            }
+        }
+    }
+
+    /// Removes a row whose pause is over.
+    async fn forget_orphan(&self, row: &PendingRow, summary: &mut SweepSummary) {
+        summary.orphan_timers += 1;
+        let forgotten = self.engine().ports().store.upkeep(&Upkeep::Ended(row.clone())).await;
+        if let Err(error) = forgotten {
+            summary.row_failed(&row.invocation_id, &store_failed(error));
+        }
+    }
+
+    async fn glance_at(&self, rows: &[PendingRow]) -> Result<Vec<Option<Glance>>, TurnError> {
+        let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
+        self.engine().ports().store.glance(&ids).await.map_err(store_failed)
     }
 
     async fn sweep_rows(
@@ -279,42 +356,45 @@ impl Harness {
         rows: &[PendingRow],
         round: &mut Round,
         summary: &mut SweepSummary,
-    ) -> Result<(), TurnError> {
-        let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
-        let glances = self.engine().ports().store.glance(&ids).await.map_err(store_failed)?;
-        for (row, glance) in rows.iter().zip(glances) {
-            let swept = self.sweep_row(row, glance, round, summary).await;
-            summary.count(&row.invocation_id, swept);
+    ) -> Result<Vec<Found>, TurnError> {
+        let mut found = Vec::new();
+        for (row, glance) in rows.iter().zip(self.glance_at(rows).await?) {
+            if is_over(row, glance.as_ref()) {
+                self.forget_orphan(row, summary).await;
+                continue;
+            }
+            match self.sweep_row(row, glance, round, summary).await {
+                Ok(call) => found.extend(call),
+                Err(error) => summary.row_failed(&row.invocation_id, &error),
+            }
         }
-        Ok(())
+        Ok(found)
     }
 
-    /// Whether the invocation was woken.
+    /// For what of the row's invocation a worker is to be called.
     async fn sweep_row(
         &self,
         row: &PendingRow,
         glance: Option<Glance>,
         round: &mut Round,
         summary: &mut SweepSummary,
-    ) -> Result<bool, TurnError> {
-        if is_over(row, glance.as_ref()) {
-            summary.orphan_timers += 1;
-            let ended = Upkeep::Ended(row.clone());
-            return self.engine().ports().store.upkeep(&ended).await.map(|()| false).map_err(store_failed);
-        }
+    ) -> Result<Option<Found>, TurnError> {
         if let Some(at) = row.since {
             summary.oldest_pause = summary.oldest_pause.max(since(at, self.now()));
         }
         let (standing, is_noted) = (glance.map(|glance| glance.standing), row.rule != RuleNeed::Unknown);
-        let looks_closer = standing == Some(Standing::Asleep) && !(row.registered && is_noted);
+        let looks_closer = standing == Some(Standing::Asleep) && is_unregistered(row);
         // Whatever becomes of the rest: it is needed.
         if is_noted || !looks_closer {
             round.needs(&row.rule, &row.invocation_id);
         }
         match standing {
             Some(Standing::Claimed { until }) if limits::out_of_time(until, self.now()) => {
-                summary.expired_claims += usize::from(until != Timestamp::UNIX_EPOCH);
-                Ok(self.take_over(&row.invocation_id, Some(row.generation)).await?.is_some())
+                if row.generation == 0 {
+                    return Ok(self.not_begun(row));
+                }
+                let told = if until == Timestamp::UNIX_EPOCH { Told::Nothing } else { Told::ExpiredClaim };
+                Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told }))
             }
             Some(Standing::Asleep) if looks_closer => {
                 let loaded = self.load_invocation(&row.invocation_id).await;
@@ -324,9 +404,9 @@ impl Harness {
                 if let Some(record) = loaded? {
                     self.register(row, *record, summary).await?;
                 }
-                Ok(false)
+                Ok(None)
             }
-            Some(Standing::Asleep | Standing::Claimed { .. } | Standing::Ended) | None => Ok(false),
+            Some(Standing::Asleep | Standing::Claimed { .. } | Standing::Ended) | None => Ok(None),
         }
     }
 
@@ -377,9 +457,9 @@ fn need_of(row: &PendingRow, loaded: &Result<Option<Box<InvocationRecord>>, Turn
     }
 }
 
-/// Whether the store was the reason: the record cannot be read, or must not be.
-fn is_unread(error: &TurnError) -> bool {
-    error.category == Category::SuspensionPersistenceFailed
+/// Whether it is not noted on the row that everything is registered.
+fn is_unregistered(row: &PendingRow) -> bool {
+    !row.registered || row.rule == RuleNeed::Unknown
 }
 
 /// Whether the pause of `row` is over. Rows are written together with their invocation, so that none is early.

@@ -7,6 +7,7 @@
 //! | failed otherwise, user-correctable | success, and a warning in the log | delivering the same again cannot help |
 //! | failed before, and this is a duplicate | success, and a warning in the log | the same |
 //! | failed because the pause ended by its deadline | success, and a warning in the log | it was ordered to |
+//! | failed otherwise, called for by the sweep | success, and a warning in the log | the sweep calls again as long as there is something to do |
 //! | failed, retryable | failure | the service delivers it again, and at last puts it aside |
 //! | failed, session-terminating | failure | it ends up in the dead-letter queue, which somebody watches |
 //! | nothing: the event is of no known shape | failure | the same |
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use dormouse_harness::{
     Bucket, EventOrigin, SignalOrigin, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome, WORK,
+    WorkCall,
 };
 use dormouse_ports::{Category, Map, ShapeId};
 use jiff::Timestamp;
@@ -39,7 +41,7 @@ const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payl
     detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
 const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
     {\"dormouse_sweep\":\"due\"|\"everything\"} or an event of source `dormouse` and detail-type `Dormouse Work` with \
-    detail {\"invocation_id\"}";
+    detail {\"invocation_id\",\"generation\"?,\"due_at\"?,\"swept\"?}";
 
 /// A signal that came as an event.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -101,13 +103,7 @@ pub(crate) enum Wakeup {
     #[serde(rename = "dormouse_sweep")]
     Sweep(Scope),
     #[serde(skip)]
-    Work { invocation_id: String },
-}
-
-/// The detail of an event that calls for a worker.
-#[derive(Deserialize)]
-struct Call {
-    invocation_id: String,
+    Work(WorkCall),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -136,8 +132,7 @@ pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
         return serde_json::from_value(order(event)).map_err(wrong);
     }
     let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
-    let call: Call = serde_json::from_value(event.detail).map_err(wrong)?;
-    Ok(Wakeup::Work { invocation_id: call.invocation_id })
+    serde_json::from_value(event.detail).map(Wakeup::Work).map_err(wrong)
 }
 
 /// Refuses an event that nobody could keep: it is put aside with the reason.
@@ -190,12 +185,12 @@ impl App {
                 let due = Transmission::due(invocation_id, generation, due_at);
                 self.triggered(Transmission { time_left: left, ..due }).await
             }
-            Wakeup::Work { invocation_id } => {
-                if !body::is_id(&invocation_id) {
+            Wakeup::Work(call) => {
+                if !body::is_id(call.invocation_id.as_str()) {
                     return Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id"));
                 }
-                let id = invocation_id.into();
-                self.told_of(left, self.harness().take_up(&id, left), is_to_be_raised).await
+                let is_raised = |error: &TurnError| !call.swept && is_to_be_raised(error);
+                self.told_of(left, self.harness().answer_call(&call, left), is_raised).await
             }
             Wakeup::Sweep(scope) => {
                 let scope = match scope {
@@ -258,14 +253,14 @@ fn is_to_be_raised(error: &TurnError) -> bool {
 
 /// What a sweep did and found, told to the log (whose lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
-    let SweepSummary { examined, woken, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
+    let SweepSummary { examined, called, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
     let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;
     let (late_s, oldest_pause_seconds) = (late_by.as_secs(), oldest_pause.as_secs());
     let scope = scope.as_str();
     tracing::info!(
         scope,
         examined,
-        woken,
+        called,
         registered,
         failed,
         late_s,
@@ -277,7 +272,7 @@ fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
         unfinished,
         "sweep"
     );
-    json!({ "status": "swept", "examined": examined, "woken": woken, "registered": registered, "failed": failed,
+    json!({ "status": "swept", "examined": examined, "called": called, "registered": registered, "failed": failed,
         "expired_claims": expired_claims, "orphan_timers": orphan_timers, "unclaimed_signals": unclaimed_signals,
         "collected": collected, "unfinished": unfinished })
 }

@@ -23,7 +23,9 @@ pub(crate) async fn run(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, le
         let settled = clock.monotonic().saturating_sub(started) > lease + EVERY;
         let scope = if settled && round % THOROUGH != 0 { SweepScope::Due } else { SweepScope::Everything };
         match functions.sweep(scope).await {
-            Ok(summary) if summary.woken > 0 => tracing::info!(woken = summary.woken, "the sweep woke invocations"),
+            Ok(summary) if summary.called > 0 => {
+                tracing::info!(called = summary.called, "the sweep called for workers")
+            }
             Ok(_) => {}
             Err(reason) => tracing::warn!(%reason, "a sweep failed; the next one goes on"),
         }

@@ -34,4 +34,14 @@ pub trait EventBus: Send + Sync {
     /// # Errors
     /// [`BusError`] when the bus did not acknowledge it.
     async fn publish(&self, event: Event) -> Result<(), BusError>;
+
+    /// Publishes each of `events` at least once, in as few requests as the bus allows, and says of each, in their order,
+    /// whether the bus acknowledged it.
+    async fn publish_all(&self, events: Vec<Event>) -> Vec<Result<(), BusError>> {
+        let mut outcomes = Vec::with_capacity(events.len());
+        for event in events {
+            outcomes.push(self.publish(event).await);
+        }
+        outcomes
+    }
 }

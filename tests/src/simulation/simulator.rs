@@ -142,23 +142,24 @@ impl Simulator {
     }
 
     fn come_to_rest(&mut self) -> Result<(), Violation> {
-        let mut sweeps_without_change = 0;
+        let (mut sweeps_without_change, mut before) = (0, None);
         for _ in 0..CALM_STEPS {
             self.settle_tasks()?;
             self.post();
             if self.is_idle() {
-                let before = self.outside.witness.changes;
-                // Claims and leases of the dead run out meanwhile.
-                let later = self.world.lock().elapsed + Duration::from_secs(30);
-                self.advance_to(later);
-                self.sweep()?;
-                let changed = self.outside.witness.changes != before;
-                sweeps_without_change = if changed { 0 } else { sweeps_without_change + 1 };
+                // What the last sweep called for is done by now.
+                let changes = self.outside.witness.changes;
+                sweeps_without_change = if before == Some(changes) { sweeps_without_change + 1 } else { 0 };
                 // By the clock of who swept it may not have been due yet.
                 let enough = if self.outside.witness.has_work_for_a_sweep(self.world.now()) { 3 } else { 2 };
                 if sweeps_without_change >= enough {
                     return self.check_rest();
                 }
+                before = Some(changes);
+                // Claims and leases of the dead run out meanwhile.
+                let later = self.world.lock().elapsed + Duration::from_secs(30);
+                self.advance_to(later);
+                self.sweep()?;
             } else {
                 self.step()?;
             }

@@ -262,6 +262,7 @@ async fn a_deadline_decides_where_nobody_does() {
     let path = waiting(&world, &session, body).await;
     world.clock.advance(std::time::Duration::from_secs(3601));
     world.harness.sweep(dormouse_harness::SweepScope::Due).await.unwrap();
+    world.work().await;
     let done = world.get(&path).await;
     assert_eq!(done["status"], "COMPLETED");
     let outcome = world.get(&format!("/v1/outcomes/{}", text(&done["outcome_id"]))).await;

@@ -162,9 +162,8 @@ impl World {
                 *taken += 1;
                 event
             };
-            if event.detail_type == dormouse_harness::WORK {
-                let id = text(&event.detail["invocation_id"]).into();
-                last = Some(self.harness.take_up(&id, None).await.outcome);
+            if let Some(call) = dormouse_tests::called_for(event) {
+                last = Some(self.harness.answer_call(&call, None).await.outcome);
             }
         }
     }

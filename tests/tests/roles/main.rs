@@ -175,12 +175,18 @@ async fn signals(scene: &Scene) {
 
 /// What wakeup serves.
 async fn times(scene: &Scene) {
-    for asleep in [scene.errand("s4", None, "PT0S").await, scene.lone_errand("PT0S").await] {
+    let overdue = [scene.errand("s4", None, "PT0S").await, scene.lone_errand("PT0S").await];
+    for asleep in &overdue {
         let due = json!({ "dormouse_wakeup": { "invocation_id": asleep["invocation_id"], "generation": 1 } });
         assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
     }
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "due" }), None).await.unwrap();
-    assert_eq!((&swept["woken"], &swept["failed"]), (&json!(2), &json!(0)));
+    assert_eq!((&swept["called"], &swept["failed"]), (&json!(2), &json!(0)));
+    for asleep in &overdue {
+        let mut call = work(text(asleep, "invocation_id"));
+        (call["detail"]["generation"], call["detail"]["swept"]) = (json!(2), json!(true));
+        assert_eq!(scene.wakeup.app.wakeup(call, None).await.unwrap()["status"], "completed");
+    }
     // Somebody claimed a pause and died.
     let asleep = scene.errand("s5", None, "PT1H").await;
     let store = DynamoDbStateStore::new(&scene.store.client(), "dormouse", StoreConfig::default());
@@ -216,8 +222,10 @@ async fn times(scene: &Scene) {
     ];
     scene.store.import("dormouse", orphans.to_vec()).await.unwrap();
     let swept = scene.wakeup.app.wakeup(json!({ "dormouse_sweep": "everything" }), None).await.unwrap();
-    assert_eq!((&swept["woken"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(5)));
+    assert_eq!((&swept["called"], &swept["failed"], &swept["collected"]), (&json!(1), &json!(0), &json!(5)));
     assert!(swept["registered"].as_u64() >= Some(1), "{swept}");
+    let taken_over = scene.wakeup.app.wakeup(work(text(&asleep, "invocation_id")), None).await.unwrap();
+    assert_eq!(taken_over["status"], "suspended");
     // Somebody accepted work and calls for a worker.
     let given = json!({ "note": noise(), "within": "PT1H" }).as_object().cloned().unwrap();
     let (invocation_id, session_id) = (Some("accepted".into()), Some("s9".into()));

@@ -31,13 +31,53 @@ impl EventBridgeBus {
     }
 }
 
+/// The most events of one request, and the most bytes of them.
+const ENTRIES: usize = 10;
+const BYTES: usize = 256 * 1024;
+
 #[async_trait]
 impl EventBus for EventBridgeBus {
     async fn publish(&self, event: Event) -> Result<(), BusError> {
-        let answer = self.client.put_events().entries(entry(&self.bus_name, event)?).send().await;
-        match answer {
-            Ok(answer) => outcome(&self.bus_name, &answer),
-            Err(error) => Err(bus_error(refusal("PutEvents", &resource(&self.bus_name), &error))),
+        let outcome = self.put(vec![entry(&self.bus_name, event)?]).await.pop();
+        outcome.unwrap_or_else(|| Err(unanswered(&self.bus_name)))
+    }
+
+    async fn publish_all(&self, events: Vec<Event>) -> Vec<Result<(), BusError>> {
+        let mut outcomes = Vec::with_capacity(events.len());
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for event in events {
+            let entry = entry(&self.bus_name, event);
+            let size = entry.as_ref().map_or(usize::MAX, size);
+            if batch.len() == ENTRIES || size > BYTES - bytes {
+                outcomes.extend(self.put(std::mem::take(&mut batch)).await);
+                bytes = 0;
+            }
+            match entry {
+                Ok(entry) => {
+                    bytes = BYTES.min(bytes + size);
+                    batch.push(entry);
+                }
+                Err(error) => outcomes.push(Err(error)),
+            }
+        }
+        outcomes.extend(self.put(batch).await);
+        outcomes
+    }
+}
+
+impl EventBridgeBus {
+    /// One request; says of each of `entries`, in their order, what became of it.
+    async fn put(&self, entries: Vec<PutEventsRequestEntry>) -> Vec<Result<(), BusError>> {
+        let count = entries.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        match self.client.put_events().set_entries(Some(entries)).send().await {
+            Ok(answer) => outcomes(&self.bus_name, &answer, count),
+            Err(error) => {
+                let (kind, sentence) = refusal("PutEvents", &resource(&self.bus_name), &error);
+                (0..count).map(|_| Err(bus_error((kind, sentence.clone())))).collect()
+            }
         }
     }
 }
@@ -49,22 +89,35 @@ fn bus_error((kind, sentence): (Kind, String)) -> BusError {
     }
 }
 
+fn unanswered(bus_name: &str) -> BusError {
+    BusError::Unavailable(format!("PutEvents on {} told nothing of the event", resource(bus_name)))
+}
+
 fn entry(bus_name: &str, event: Event) -> Result<PutEventsRequestEntry, BusError> {
     let detail = serde_json::to_string(&event.detail).map_err(|error| BusError::Rejected(error.to_string()))?;
     let entry = PutEventsRequestEntry::builder().event_bus_name(bus_name).source(event.source);
     Ok(entry.detail_type(event.detail_type).detail(detail).build())
 }
 
-/// The request as a whole succeeds even when its entry failed.
-fn outcome(bus_name: &str, answer: &PutEventsOutput) -> Result<(), BusError> {
+/// What EventBridge counts of an entry, in bytes.
+fn size(entry: &PutEventsRequestEntry) -> usize {
+    [entry.source(), entry.detail_type(), entry.detail()].into_iter().flatten().map(str::len).sum()
+}
+
+/// The request as a whole succeeds even when some of its `count` entries failed.
+fn outcomes(bus_name: &str, answer: &PutEventsOutput, count: usize) -> Vec<Result<(), BusError>> {
     if answer.failed_entry_count() == 0 {
-        return Ok(());
+        return (0..count).map(|_| Ok(())).collect();
     }
-    let failed = answer.entries().iter().find(|entry| entry.error_code().is_some());
-    let code = failed.and_then(|entry| entry.error_code()).unwrap_or("unknown error");
-    let message = failed.and_then(|entry| entry.error_message()).unwrap_or("no message");
-    let sentence = format!("PutEvents on {}: {code}: {message}", resource(bus_name));
-    Err(bus_error((kind_of(code, 400), sentence)))
+    let told = answer.entries();
+    (0..count)
+        .map(|number| {
+            let Some(entry) = told.get(number) else { return Err(unanswered(bus_name)) };
+            let Some(code) = entry.error_code() else { return Ok(()) };
+            let message = entry.error_message().unwrap_or("no message");
+            Err(bus_error((kind_of(code, 400), format!("PutEvents on {}: {code}: {message}", resource(bus_name)))))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -91,11 +144,21 @@ mod tests {
 
     #[test]
     fn a_failed_entry_is_a_failure() {
-        assert!(outcome("main", &PutEventsOutput::builder().failed_entry_count(0).build()).is_ok());
-        assert!(matches!(outcome("main", &answer("InternalFailure")), Err(BusError::Unavailable(_))));
-        let Err(BusError::Rejected(sentence)) = outcome("main", &answer("MalformedDetail")) else {
-            panic!("not rejected")
-        };
+        let mut sound = outcomes("main", &PutEventsOutput::builder().failed_entry_count(0).build(), 1);
+        assert!(matches!(sound.pop(), Some(Ok(()))));
+        assert!(matches!(outcomes("main", &answer("InternalFailure"), 1)[..], [Err(BusError::Unavailable(_))]));
+        let rejected = outcomes("main", &answer("MalformedDetail"), 1);
+        let [Err(BusError::Rejected(sentence))] = &rejected[..] else { panic!("not rejected") };
         assert_eq!(sentence, "PutEvents on event bus main: MalformedDetail: why");
+    }
+
+    #[test]
+    fn of_several_entries_each_has_its_outcome() {
+        let entries = [None, Some("InternalFailure"), None];
+        let entries =
+            entries.map(|code| PutEventsResultEntry::builder().set_error_code(code.map(str::to_owned)).build());
+        let answer = PutEventsOutput::builder().failed_entry_count(1).set_entries(Some(entries.to_vec())).build();
+        let told = outcomes("main", &answer, 4);
+        assert!(matches!(told[..], [Ok(()), Err(BusError::Unavailable(_)), Ok(()), Err(_)]), "{told:?}");
     }
 }

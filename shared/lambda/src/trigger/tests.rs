@@ -62,7 +62,12 @@ fn the_scheduler_wakes_and_sweeps() {
 #[test]
 fn an_event_of_our_own_calls_for_work() {
     let call = wakeup(read(include_str!("../../tests/events/eventbridge-dormouse-work.json"))).expect("a call");
-    assert_eq!(call, Wakeup::Work { invocation_id: "task_01K9".to_owned() });
+    assert_eq!(call, Wakeup::Work(WorkCall::new("task_01K9".into())));
+    let detail = json!({ "invocation_id": "i", "generation": 2, "due_at": "2027-01-01T00:00:00Z", "swept": true });
+    let swept = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "detail": detail });
+    let Wakeup::Work(call) = wakeup(swept).expect("a call") else { panic!("no call") };
+    assert_eq!((call.invocation_id.as_str(), call.generation, call.swept), ("i", Some(2), true));
+    assert_eq!(call.due_at, Some(Timestamp::constant(1_798_761_600, 0)));
 }
 
 /// What AWS sends where something is wired that the template does not wire: nobody may take it for done.
