@@ -204,3 +204,18 @@ async fn a_session_that_is_not_saved_is_given_back_all_the_same() {
     let session = stage.store.load_session(&"s".into(), None).await.unwrap();
     assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
 }
+
+#[tokio::test]
+async fn a_session_whose_turn_failed_is_free_at_once() {
+    let stage = Stage::default();
+    let graph = GraphBuilder::new("failing", StateSchema::new().field("answer", Field::new(FieldType::Int, 0)))
+        .entry("fail")
+        .function("fail", |_: State| async { Err::<Update, _>(NodeError::new("it broke")) })
+        .edge("fail", END)
+        .sessions(SessionPolicy::full_state());
+    let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())]);
+    let start = Transmission { session_id: Some("s".into()), ..Transmission::start("failing", Map::new()) };
+    assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Errored(_)));
+    let session = stage.store.load_session(&"s".into(), None).await.unwrap();
+    assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
+}

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_api::Chronicle;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Document, DocumentKey, FeedRow, GrowingLists, InvocationId,
-    InvocationWrite, Journal, ListRequest, Map, Page, Records, StateStore, StoreError, StoreLayer, StreamEntry,
+    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Document, DocumentKey, FeedRow, GrowingLists,
+    InvocationId, InvocationWrite, Journal, JournalConflict, ListRequest, Map, Page, Records, StateStore, StoreError,
+    StoreLayer, StreamEntry,
 };
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
@@ -95,6 +96,58 @@ async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_
     assert_eq!(world.get(&path).await["status"], "AUTH_REQUIRED");
     let told = world.told(&format!("{path}/events")).await;
     assert_eq!(told.last().map(String::as_str), Some("task.auth_required"), "{told:?}");
+}
+
+/// A store to whose session somebody else always writes first, so that each telling is done twice; keeps the ids of all
+/// commits that were sent.
+struct Overtaken {
+    store: Arc<MemoryStore>,
+    sent: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl StoreLayer for Overtaken {
+    fn below(&self) -> &dyn StateStore {
+        &*self.store
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        let is_first = {
+            let mut sent = self.sent.lock().unwrap();
+            sent.push(commit.id.clone());
+            sent.len() == 1
+        };
+        if is_first {
+            Err(CommitError::Journal(JournalConflict::Stream("session".to_owned())))
+        } else {
+            self.store.commit(commit).await
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_told_again_is_another_commit() {
+    let (world, session) = World::with_session().await;
+    let state = json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"});
+    let body = json!({"persona_id": "persona_expense-approval", "input": state});
+    let task = world.post(&format!("{session}/tasks"), body).await;
+    world.work().await.unwrap();
+    let store = world.memory.clone().unwrap();
+    let overtaken = Arc::new(Overtaken { store: store.clone(), sent: Mutex::default() });
+    let chronicle = Chronicle::new(overtaken.clone(), store.clone(), world.clock.clone());
+    let record = store.load_invocation(&InvocationId::from(text(&task["id"]))).await.unwrap().unwrap();
+    let cancellation = Cancellation { reason: None, at: world.clock.now() };
+    let commit = Commit {
+        id: "cancel".to_owned(),
+        now: world.clock.now(),
+        session: None,
+        invocation: Some(InvocationWrite::Cancel { paused: Box::new(record.paused), cancellation }),
+        journal: Journal::default(),
+        growing: GrowingLists::default(),
+    };
+    StoreLayer::commit(&chronicle, &commit).await.unwrap();
+    let sent = overtaken.sent.lock().unwrap();
+    assert!(sent.len() == 2 && sent[0] != sent[1], "a store may answer a known id with what it said before: {sent:?}");
 }
 
 /// A store in which something happens before a session is read.

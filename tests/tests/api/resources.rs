@@ -149,3 +149,52 @@ async fn pages_survive_what_is_written_between_them() {
     let refusal = world.refusal(actor("bob", "acme", None), "GET", &next(&first), Value::Null).await;
     assert_eq!((refusal.status(), refusal.param()), (400, Some("cursor")), "a cursor is for whom it was made");
 }
+
+/// Each list × each filter that it takes: what it leaves out belongs to the same actor, so that only the filter does.
+#[tokio::test]
+async fn a_list_shows_what_its_filters_say_and_nothing_else() {
+    let world = World::new();
+    let mut made = Vec::new();
+    for words in ["one", "two"] {
+        let session = world.session().await;
+        let task = world.post(&format!("{session}/tasks"), says(words)).await;
+        let artifact = json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "task_id": task["id"]});
+        let artifact = world.post("/v1/artifacts", artifact).await;
+        let session = world.get(&session).await;
+        made.push((session, task, artifact));
+    }
+    world.while_time_passes(world.work()).await;
+    let [(session, task, artifact), (_, other, _)] = &made[..] else { panic!("{made:?}") };
+    let (of_workspace, of_session) = (text(&session["workspace_id"]), text(&session["id"]));
+    let of_task = text(&task["id"]);
+    let (mine, tasks) = (vec![of_task.to_owned()], format!("/v1/sessions/{of_session}/tasks"));
+    let cases = [
+        (format!("/v1/sessions?workspace_id={of_workspace}"), vec![of_session.to_owned()]),
+        (format!("/v1/tasks?workspace_id={of_workspace}"), mine.clone()),
+        (format!("/v1/tasks?session_id={of_session}"), mine.clone()),
+        (format!("/v1/tasks?session_id={of_session}&workspace_id={of_workspace}"), mine.clone()),
+        (format!("/v1/tasks?session_id={of_session}&workspace_id={}", text(&other["workspace_id"])), Vec::new()),
+        (tasks.clone(), mine.clone()),
+        (format!("{tasks}?workspace_id={}", text(&other["workspace_id"])), Vec::new()),
+    ];
+    for (target, expected) in cases {
+        assert_eq!(ids(&world.get(&target).await), expected, "{target}");
+    }
+    let filters = [("workspace_id", of_workspace), ("session_id", of_session), ("task_id", of_task)];
+    for (name, own) in filters {
+        assert_eq!(ids(&world.get(&format!("/v1/artifacts?{name}={own}")).await), [text(&artifact["id"])], "{name}");
+        for (second, _) in filters.iter().filter(|(second, _)| *second != name) {
+            let foreign = if *second == "task_id" { text(&other["id"]) } else { text(&other[*second]) };
+            let both = format!("/v1/artifacts?{name}={own}&{second}={foreign}");
+            assert_eq!(world.get(&both).await["data"], json!([]), "{both}");
+        }
+        let events = world.get(&format!("/v1/events?{name}={own}")).await;
+        let events = events["data"].as_array().unwrap();
+        assert!(!events.is_empty() && events.iter().all(|event| event[name] == own), "{name}: {events:?}");
+    }
+    for (_, task, _) in &made {
+        let outcomes = world.get(&format!("/v1/outcomes?task_id={}", text(&task["id"]))).await;
+        let outcomes = outcomes["data"].as_array().unwrap();
+        assert!(outcomes.len() == 1 && outcomes[0]["task_id"] == task["id"], "{outcomes:?}");
+    }
+}

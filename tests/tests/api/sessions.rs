@@ -63,6 +63,27 @@ async fn a_message_can_be_read_alone_and_is_listed_in_order() {
     assert_eq!(rest["page"]["has_more"], false);
 }
 
+/// More messages than are read of a stream at once.
+#[tokio::test]
+async fn a_long_transcript_is_told_to_its_end() {
+    let (world, session) = World::with_session().await;
+    let path = format!("{session}/messages");
+    for n in 0..230 {
+        world.post(&path, message(&format!("{n}"))).await;
+    }
+    let (mut told, mut target) = (Vec::new(), format!("{path}?limit=200"));
+    loop {
+        let page = world.get(&target).await;
+        told.extend(words(&page));
+        let Some(cursor) = page["page"]["next_cursor"].as_str() else { break };
+        target = format!("{path}?limit=200&cursor={cursor}");
+    }
+    assert_eq!(told, (0..230).map(|n| n.to_string()).collect::<Vec<_>>());
+    let fork = world.post(&format!("{session}/fork"), Value::Null).await;
+    let behind = world.post(&format!("/v1/sessions/{}/truncate", text(&fork["id"])), json!({"keep_first": 225})).await;
+    assert_eq!((&behind["kept_turn_count"], &behind["removed_turn_count"]), (&json!(225), &json!(5)));
+}
+
 #[tokio::test]
 async fn what_is_not_public_or_secret_is_never_shown() {
     let (world, session) = World::with_session().await;
