@@ -219,3 +219,28 @@ async fn a_session_whose_turn_failed_is_free_at_once() {
     let session = stage.store.load_session(&"s".into(), None).await.unwrap();
     assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
 }
+
+#[tokio::test]
+async fn an_id_of_another_graph_is_refused_and_tells_nothing() {
+    let stage = Stage::default();
+    let other = GraphBuilder::new("other", StateSchema::new().field("answer", Field::new(FieldType::Int, 0)))
+        .entry("end")
+        .function("end", |_: State| async { Ok(Update::none()) })
+        .edge("end", END);
+    let graphs = [waiting(Arc::default()), Arc::new(other.compile().unwrap())];
+    let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, graphs);
+    let begin = |graph: &str, answer: i64| Transmission {
+        invocation_id: Some("i".into()),
+        ..Transmission::start(graph, map(json!({ "answer": answer })))
+    };
+    let asleep = harness.turn(begin("waiting", 42)).await.outcome;
+    assert!(matches!(asleep, TurnOutcome::Suspended(_)), "{asleep:?}");
+    match harness.turn(begin("other", 1)).await.outcome {
+        TurnOutcome::Errored(error) => {
+            assert_eq!(error.category, Category::RequestInvalid);
+            assert!(!error.message.contains("42"), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(stage.store.load_invocation(&"i".into()).await.unwrap().unwrap().paused.graph, "waiting");
+}
