@@ -4,7 +4,8 @@
 #   STAGE          which copy: the stack is dormouse-STAGE
 #   ZIPS           the folder with inbound.zip, signal.zip, stream.zip and wakeup.zip
 #   ARCHITECTURE   what they are built for: arm64 (the default) or x86_64
-#   AUTHORIZATION  who may begin turns: AWS_IAM (the default; signed requests) or NONE (everybody)
+#   AUTHORIZATION  who may begin turns and send messages: KEYS (the default of a new stack; who has an API key), AWS_IAM
+#                  (who signs requests) or NONE (everybody); kept until given again
 #   ALARM_EMAIL    who is told of alarms; optional
 #   ALLOWED_ORIGINS               whose pages may ask /v1 from a browser, separated by commas; nobody's without it
 #   THROTTLING_RATE, THROTTLING_BURST         requests a second and at once that the API takes; 1000 and 2000

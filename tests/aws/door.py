@@ -4,10 +4,6 @@ import http.client
 import json
 import urllib.parse
 
-import botocore.auth
-import botocore.awsrequest
-import botocore.credentials
-
 
 class Answer:
     def __init__(self, status, headers, content):
@@ -24,30 +20,22 @@ class Answer:
 
 
 class Door:
-    def __init__(self, url, port, region):
+    def __init__(self, url, port):
         self.host = urllib.parse.urlsplit(url).netloc
         self.port = port
-        self.region = region
 
-    def post(self, path, body, *, signed=False, headers=None):
-        return self._send("POST", path, json.dumps(body).encode(), signed, headers or {})
+    def post(self, path, body, *, headers=None):
+        return self._send("POST", path, json.dumps(body).encode(), headers or {})
 
     def get(self, path, *, headers=None):
-        return self._send("GET", path, b"", False, headers or {})
+        return self._send("GET", path, b"", headers or {})
 
-    def _send(self, method, path, body, signed, headers):
+    def _send(self, method, path, body, headers):
         path = path.removeprefix(f"http://{self.host}")
-        request = botocore.awsrequest.AWSRequest(method, f"http://{self.host}{path}", data=body)
-        request.headers["content-type"] = "application/json"
-        for name, value in headers.items():
-            request.headers[name] = value
-        if signed:
-            keys = botocore.credentials.Credentials("test", "test")
-            botocore.auth.SigV4Auth(keys, "execute-api", self.region).add_auth(request)
-        request.headers["host"] = self.host
+        headers = {"content-type": "application/json"} | headers | {"host": self.host}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request(method, path, body=body, headers=dict(request.headers.items()))
+            connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read())
         finally:

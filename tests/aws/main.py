@@ -41,13 +41,14 @@ class Stack:
             outputs[name] for name in ("BusName", "FailedQueueUrl", "UndeliveredQueueUrl")
         )
         self.table = outputs["TableName"]
-        self.door = Door(outputs["Url"], emulator.port, REGION)
-        self.streams = Door(outputs["StreamUrl"], emulator.port, REGION)
+        self.door = Door(outputs["Url"], emulator.port)
+        self.streams = Door(outputs["StreamUrl"], emulator.port)
         variables = self.functions.get_function_configuration(FunctionName=self.signal)["Environment"]["Variables"]
         self.signal_key = variables["DORMOUSE_SIGNAL_KEY"]
+        self.bearer = {"authorization": f"Bearer {self._api_key()}"}
 
-    def api_key(self):
-        """A key for clients of the protocol, made as an operator makes one."""
+    def _api_key(self):
+        """A key for callers, made as an operator makes one."""
         given = self.emulator.environment() | {"AWS_REGION": REGION}
         made = [os.environ["DORMOUSE_BIN"], "keys", "create", "--actor", "tour", "--all-scopes", "--expires-in", "1d"]
         made += ["--table", self.table, "--endpoint-url", self.emulator.url, "--json"]

@@ -39,7 +39,7 @@ def same(given, expected, what):
 
 def begin(stack, graph, turn):
     """Begins a turn that falls asleep, and makes sure that nothing runs afterwards."""
-    answer = stack.door.post(f"/graphs/{graph}/turns", turn, signed=True)
+    answer = stack.door.post(f"/graphs/{graph}/turns", turn, headers=stack.bearer)
     same((answer.status, answer.json.get("status")), (202, "suspended"), f"{graph}: {answer}")
     stack.emulator.kill_functions()
     until(lambda: not stack.emulator.functions(), 10, "no function runs")
@@ -73,9 +73,13 @@ def schedules(stack):
 
 
 def locked_door(stack):
-    """turns need a signed request, signals the key, callbacks their token"""
-    same(stack.door.post("/graphs/expense-approval/turns", EXPENSE).status, 403, "an unsigned turn")
-    same(stack.door.post("/graphs/nothing/turns", EXPENSE, signed=True).status, 404, "an unknown graph")
+    """turns and chats need an API key, signals the signal key, callbacks their token"""
+    hello = {"role": "user", "content": "hello"}
+    same(stack.door.post("/graphs/expense-approval/turns", EXPENSE).status, 401, "a turn without a key")
+    same(stack.door.post("/chat/chat/sessions/s/messages", hello).status, 401, "a message without a key")
+    signals = {"authorization": f"Bearer {stack.signal_key}"}
+    same(stack.door.post("/graphs/nothing/turns", EXPENSE, headers=signals).status, 401, "the key of signals")
+    same(stack.door.post("/graphs/nothing/turns", EXPENSE, headers=stack.bearer).status, 404, "an unknown graph")
     same(stack.door.post("/signals/s", {}).status, 401, "a signal without the key")
     same(stack.door.post("/callback/i?token=AAAA", {}).status, 404, "a callback with a wrong token")
 
@@ -177,7 +181,7 @@ def unknown_shapes(stack):
 def events_streamed(stack):
     """a task is approved while the function `stream` tells of it at its own address: every event, in order"""
     version = {"harn-agents-protocol-version": "agents-protocol-2026-04-25"}
-    speak = version | {"authorization": f"Bearer {stack.api_key()}"}
+    speak = version | stack.bearer
 
     def ask(path, body):
         answer = stack.door.post(path, body, headers=speak | {"idempotency-key": str(uuid.uuid4())})
@@ -222,7 +226,7 @@ def hundred_sessions(stack):
     def session(number):
         ask = {"role": "user", "content": f"please get an approval for {number}"}
         path = f"/chat/chat/sessions/session-{number}/messages"
-        asleep = patiently(lambda: stack.door.post(path, ask, signed=True))
+        asleep = patiently(lambda: stack.door.post(path, ask, headers=stack.bearer))
         same(asleep.status, 202, f"session {number} falls asleep: {asleep}")
         done = patiently(lambda: stack.door.post(asleep.json["callback_url"], {"allowed": True}))
         same((done.status, done.json["session_id"]), (200, f"session-{number}"), f"session {number} wakes up: {done}")

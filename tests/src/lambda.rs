@@ -77,6 +77,7 @@ impl RuntimeApi {
             ("DORMOUSE_TABLE", "dormouse"),
             ("DORMOUSE_CALLBACK_SECRET", SECRET),
             ("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame"),
+            ("DORMOUSE_AUTHORIZATION", "NONE"),
             ("DORMOUSE_BUS", "dormouse"),
             ("DORMOUSE_SCHEDULER_GROUP", "dormouse"),
             ("DORMOUSE_SCHEDULER_ROLE_ARN", "arn:aws:iam::123456789012:role/r"),

@@ -12,7 +12,7 @@ use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Request, StreamLimit
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::DescriptorWakes;
-use dormouse_lambda::{App, Limits, Parts, Server, Wire};
+use dormouse_lambda::{App, Authorization, Limits, Parts, Server, Wire};
 use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};
@@ -116,6 +116,8 @@ impl Walk {
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),
             signal_key: BearerKey::new("open sesame"),
+            authorization: Authorization::None,
+            keys: Keys::new(store.clone()),
             base_url: base_url.clone(),
             limits: Limits::default(),
             telemetry: None,
@@ -147,6 +149,7 @@ impl Walk {
             path: path.to_owned(),
             query: query.to_owned(),
             headers: headers.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            caller: None,
             body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
             time_left: None,
         };

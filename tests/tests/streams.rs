@@ -64,6 +64,7 @@ impl Scene {
             path: path.to_owned(),
             query: query.to_owned(),
             headers: headers.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            caller: None,
             body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
             time_left: Some(Duration::from_secs(300)),
         }

@@ -15,6 +15,8 @@ pub struct Request {
     pub query: String,
     /// Header names in lower case.
     pub headers: Vec<(String, String)>,
+    /// Who sent it, where whoever delivered it has made sure of that.
+    pub caller: Option<String>,
     /// The body as it came.
     pub body: Vec<u8>,
     /// How much time the worker has left for it.

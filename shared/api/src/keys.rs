@@ -19,8 +19,8 @@ use std::sync::Arc;
 use dormouse_ports::{
     Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map, Page, Records, StoreError,
 };
+use dormouse_protocol::Scope;
 use dormouse_protocol::id::WorkspaceId;
-use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -139,30 +139,23 @@ impl Keys {
         Journal { documents: vec![write], appends: Vec::new() }
     }
 
-    /// Who asks, by the `authorization` header.
+    /// Who asks, by the `authorization` header; `None` for everything that is not the bearer of a good key.
     ///
     /// # Errors
-    /// `unauthenticated` for everything that is not the bearer of a good key; `service_unavailable` when the store did
-    /// not answer.
-    pub(crate) async fn authenticate(&self, header: Option<&str>, now: Timestamp) -> Result<Actor, ProtocolError> {
-        let token = header.and_then(bearer).and_then(KeyToken::parse).ok_or_else(ProtocolError::unauthenticated)?;
-        let found = self.0.document(&DocumentKey::new(KIND, token.id()), now).await.map_err(|error| {
-            tracing::warn!(%error, "a key cannot be looked up");
-            ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
-        })?;
+    /// [`StoreError`] when the store did not answer.
+    pub async fn holder(&self, header: Option<&str>, now: Timestamp) -> Result<Option<Actor>, StoreError> {
+        let Some(token) = header.and_then(bearer).and_then(KeyToken::parse) else { return Ok(None) };
+        let found = self.0.document(&DocumentKey::new(KIND, token.id()), now).await?;
         let stored = found.as_ref().and_then(read);
         let known = stored.as_ref().map_or("", |stored| stored.hash.as_str());
         let same = padded(known).ct_eq(&padded(&token.hash()));
         let good = stored.filter(|stored| stored.grant.expires_at.is_none_or(|end| now < end));
-        match good {
-            Some(Stored { grant, .. }) if same.into() => Ok(Actor {
-                name: grant.actor,
-                tenant: grant.tenant,
-                workspaces: grant.workspaces,
-                scopes: grant.scopes,
-            }),
-            Some(_) | None => Err(ProtocolError::unauthenticated()),
-        }
+        Ok(good.filter(|_| same.into()).map(|Stored { grant, .. }| Actor {
+            name: grant.actor,
+            tenant: grant.tenant,
+            workspaces: grant.workspaces,
+            scopes: grant.scopes,
+        }))
     }
 }
 

@@ -48,6 +48,7 @@ pub use outbound::{Outbound, OutboundShape};
 pub use outcome::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnError, TurnOutcome};
 pub use parked::ParkedSignal;
 pub use registry::GraphRegistry;
+pub use signal::store_failed;
 pub use sweep::{SweepOrder, SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, EventOrigin, Intent, SignalOrigin, Transmission, Trigger};
 pub use turn_span::{TurnSpan, TurnTracer};

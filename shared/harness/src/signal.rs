@@ -398,7 +398,8 @@ pub(crate) fn unknown(error: &CommitError) -> TurnError {
     TurnError { in_doubt: false, ..TurnError::new(Category::OutcomeUnknown, error.to_string()) }
 }
 
-pub(crate) fn store_failed(error: StoreError) -> TurnError {
+/// What a turn is told when the store failed with `error`.
+pub fn store_failed(error: StoreError) -> TurnError {
     let (category, bucket) = match &error {
         StoreError::Unavailable(_) | StoreError::LeaseHeld { .. } => {
             (Category::SuspensionPersistenceFailed, Bucket::RetryableTransient)

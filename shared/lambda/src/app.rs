@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_api::Keys;
 use dormouse_aws::{BearerKey, CallbackSigner};
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, Phases, cut_off, in_trace};
 use dormouse_harness::{
@@ -14,8 +15,9 @@ use futures::future::{Either, select};
 use serde_json::Value;
 use tracing::Instrument;
 
+use crate::principal::Doorkeeper;
 use crate::routes::Route;
-use crate::{HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
+use crate::{Authorization, HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
 
 /// By how much a turn that keeps its own time may overrun it.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -37,6 +39,10 @@ pub struct Parts {
     pub callbacks: CallbackSigner,
     /// What a sender of `POST /signals/{signal_id}` must present.
     pub signal_key: BearerKey,
+    /// How callers prove who they are that begin turns and send messages.
+    pub authorization: Authorization,
+    /// The API keys, where those are what they prove it by.
+    pub keys: Keys,
     /// What callback addresses begin with, for example `https://agents.example.com`; without it they begin with `/`.
     pub base_url: Option<String>,
     /// How much is taken in.
@@ -95,6 +101,7 @@ struct Shared {
     stateless: Harness,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
+    doorkeeper: Doorkeeper,
     base_url: String,
     limits: Limits,
     telemetry: Option<Telemetry>,
@@ -109,7 +116,19 @@ impl fmt::Debug for App {
 impl App {
     /// Serves the graphs of `parts`: those that persist sessions in sessioned mode, the others in stateless mode.
     pub fn new(parts: Parts) -> Self {
-        let Parts { engine, graphs, subscriptions, bus, callbacks, signal_key, base_url, limits, telemetry } = parts;
+        let Parts {
+            engine,
+            graphs,
+            subscriptions,
+            bus,
+            callbacks,
+            signal_key,
+            authorization,
+            keys,
+            base_url,
+            limits,
+            telemetry,
+        } = parts;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
             graph.attach_observer(Arc::new(telemetry.observer()), Phases::default());
         }
@@ -128,7 +147,8 @@ impl App {
         };
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
         let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));
-        Self(Arc::new(Shared { sessioned, stateless, callbacks, signal_key, base_url, limits, telemetry }))
+        let doorkeeper = Doorkeeper { authorization, keys };
+        Self(Arc::new(Shared { sessioned, stateless, callbacks, signal_key, doorkeeper, base_url, limits, telemetry }))
     }
 
     /// Serves one HTTP request of any route.
@@ -261,6 +281,10 @@ impl App {
 
     pub(crate) fn signal_key(&self) -> &BearerKey {
         &self.0.signal_key
+    }
+
+    pub(crate) fn doorkeeper(&self) -> &Doorkeeper {
+        &self.0.doorkeeper
     }
 
     /// What addresses begin with; nothing when it is not known.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
 use dormouse_aws::{
     AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
     StoreConfig, SystemClock, TokioSpawner,
@@ -99,6 +99,8 @@ pub fn compose(
         bus,
         callbacks: CallbackSigner::new(config.callback_secret),
         signal_key: config.signal_key,
+        authorization: config.authorization,
+        keys: Keys::new(wire.records.clone()),
         base_url: config.base_url,
         limits: Limits { rules: RulePolicy { settling: config.rule_settling, ..limits.rules }, ..limits },
         telemetry,

@@ -11,6 +11,8 @@ use dormouse_aws::{Access, BearerKey, CallbackSecret, Endpoints};
 
 pub use quotas::Quotas;
 
+use crate::Authorization;
+
 /// Fewest bytes of a secret that signs.
 const SECRET: usize = 32;
 /// Fewest bytes of a key that a sender presents.
@@ -25,6 +27,7 @@ const RULE_SETTLING: u64 = 5;
 /// | `DORMOUSE_TABLE` | the table that holds all state |
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes |
 /// | `DORMOUSE_SIGNAL_KEY` | what senders of signals present; at least 16 bytes |
+/// | `DORMOUSE_AUTHORIZATION` | how callers of `/graphs` and `/chat` prove who they are: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | what callback addresses begin with; optional |
 /// | `DORMOUSE_STREAM_URL` | what addresses of streams begin with; optional |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | whose pages may ask from a browser, separated by commas; optional, nobody's without it |
@@ -51,6 +54,8 @@ pub struct Config {
     pub callback_secret: CallbackSecret,
     /// What senders of signals present.
     pub signal_key: BearerKey,
+    /// How callers prove who they are that begin turns and send messages.
+    pub authorization: Authorization,
     /// What callback addresses begin with.
     pub base_url: Option<String>,
     /// What addresses of streams begin with.
@@ -108,6 +113,7 @@ impl Config {
             table: reader.needed("DORMOUSE_TABLE"),
             callback_secret: CallbackSecret::new(reader.secret("DORMOUSE_CALLBACK_SECRET", SECRET)),
             signal_key: BearerKey::new(&reader.secret("DORMOUSE_SIGNAL_KEY", KEY)),
+            authorization: reader.authorization("DORMOUSE_AUTHORIZATION"),
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
@@ -150,6 +156,14 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             self.faults.push(format!("{name} needs at least {least} bytes"));
         }
         secret
+    }
+
+    fn authorization(&mut self, name: &str) -> Authorization {
+        let Some(word) = self.optional(name) else { return Authorization::default() };
+        Authorization::parse(&word).unwrap_or_else(|| {
+            self.faults.push(format!("{name} must be KEYS, AWS_IAM or NONE"));
+            Authorization::default()
+        })
     }
 
     fn origins(&mut self, name: &str) -> Origins {
@@ -263,12 +277,14 @@ mod tests {
     fn what_is_optional_may_be_missing() {
         let config = Config::from_variables(variables).expect("a configuration");
         assert_eq!((config.table.as_str(), config.base_url, config.dead_letter_arn), ("dormouse", None, None));
+        assert_eq!(config.authorization, Authorization::Keys, "what nobody has opened is locked");
     }
 
     #[test]
     fn all_faults_are_told_in_one_line() {
         let error = Config::from_variables(|name| match name {
             "DORMOUSE_CALLBACK_SECRET" => Some("short".to_owned()),
+            "DORMOUSE_AUTHORIZATION" => Some("none".to_owned()),
             "DORMOUSE_BASE_URL" => Some("agents.example.com".to_owned()),
             "DORMOUSE_BUS" | "DORMOUSE_TABLE" | "AWS_REGION" => Some(" ".to_owned()),
             "DORMOUSE_WAKEUP_ARN" => Some("wakeup".to_owned()),
@@ -284,7 +300,7 @@ mod tests {
         assert_eq!(
             line,
             "the environment is not complete: DORMOUSE_TABLE is missing; DORMOUSE_CALLBACK_SECRET needs at least 32 \
-             bytes; DORMOUSE_BASE_URL must begin with https:// and a host; DORMOUSE_BUS is missing; DORMOUSE_WAKEUP_ARN \
+             bytes; DORMOUSE_AUTHORIZATION must be KEYS, AWS_IAM or NONE; DORMOUSE_BASE_URL must begin with https:// and a host; DORMOUSE_BUS is missing; DORMOUSE_WAKEUP_ARN \
              must be an ARN; DORMOUSE_DEAD_LETTER_ARN must be an ARN; AWS_REGION is missing; AWS_SECRET_ACCESS_KEY is \
              missing; AWS_ENDPOINT_URL_DYNAMODB must begin with https:// and a host; DORMOUSE_LIMIT_STATE must be \
              a number from 1 to 67108864; DORMOUSE_LIMIT_PAUSES must be a number from 1 to 1000000; \

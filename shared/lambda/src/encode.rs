@@ -4,6 +4,7 @@ use dormouse_harness::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnOutcome};
 use dormouse_ports::{InvocationId, Map};
 use serde_json::{Value, json};
 
+use crate::principal::session_name;
 use crate::refusal::Refusal;
 use crate::{App, HttpResponse, percent, telemetry};
 
@@ -130,7 +131,7 @@ impl App {
         let mut answer = json!({
             "status": "suspended",
             "invocation_id": pause.invocation_id,
-            "session_id": pause.session_id,
+            "session_id": pause.session_id.as_ref().map(session_name),
             "graph": pause.graph,
             "generation": pause.generation,
             "waiting_for": pause.descriptor,
@@ -195,7 +196,7 @@ fn completed(done: &CompletedTurn, holder: &Holder) -> Value {
     let mut answer = json!({
         "status": "completed",
         "invocation_id": done.invocation_id,
-        "session_id": done.session_id,
+        "session_id": done.session_id.as_ref().map(session_name),
         "graph": done.graph,
         "resolution": done.resolution,
         "repeated": done.repeated,

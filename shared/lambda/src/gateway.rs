@@ -34,6 +34,7 @@ struct Context {
     http: Http,
     stage: Option<String>,
     request_id: Option<String>,
+    authorizer: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -53,15 +54,26 @@ pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<HttpRe
         TriggerError::Unreadable(format!("an event that nobody here understands: {error}; {expected}"))
     })?;
     let body = payload(event.body, event.is_base64_encoded.unwrap_or(false))?;
-    let Context { http, stage, request_id } = event.request_context;
+    let Context { http, stage, request_id, authorizer } = event.request_context;
     Ok(HttpRequest {
         method: http.method,
         path: percent::decode(without_stage(&event.raw_path, stage.as_deref())),
         query: event.raw_query_string.unwrap_or_default(),
         headers: headers(event.headers.unwrap_or_default(), &event.cookies.unwrap_or_default(), request_id),
+        caller: caller(authorizer.as_ref()),
         body,
         time_left,
     })
+}
+
+/// Whose signature the gateway has checked: the ARN of a user, or of a role and the name of its session. Users of an
+/// identity pool share a role; their identity tells them apart.
+fn caller(authorizer: Option<&Value>) -> Option<String> {
+    let told = |of: &Value, name: &str| of.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let iam = authorizer?.get("iam")?;
+    let arn = told(iam, "userArn")?;
+    let identity = iam.get("cognitoIdentity").and_then(|cognito| told(cognito, "identityId"));
+    Some(identity.map_or_else(|| arn.clone(), |identity| format!("{arn} {identity}")))
 }
 
 /// The answer as API Gateway takes it: whole. What is no text goes as base64.
@@ -166,6 +178,7 @@ mod tests {
     fn a_signed_turn_is_read_whatever_else_the_gateway_tells_of_it() {
         let request = request(include_str!("../tests/events/apigw-turn-signed.json"));
         assert_eq!(request.header("user-agent"), Some("Grün/1.0"));
+        assert_eq!(request.caller.as_deref(), Some("arn:aws:iam::123456789012:user/ada"));
         assert_eq!(request.header("traceparent"), Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
         assert_eq!((request.query.as_str(), request.header("cookie")), ("", None));
         let body: Value = serde_json::from_slice(&request.body).expect("JSON");
@@ -180,6 +193,20 @@ mod tests {
         assert_eq!(crate::http::query_value(&request, "label").as_deref(), Some("a&b=c"));
         assert_eq!(crate::http::query_value(&request, "state"), None, "nobody can say which one counts");
         assert_eq!((request.body.len(), request.header("cookie")), (0, None));
+    }
+
+    #[test]
+    fn only_a_signature_that_the_gateway_has_checked_names_a_caller() {
+        let role = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
+        let user = |id: &str| json!({ "iam": { "userArn": role, "cognitoIdentity": { "identityId": id } } });
+        assert_eq!(caller(Some(&user("eu-central-1:7"))), Some(format!("{role} eu-central-1:7")));
+        assert_ne!(caller(Some(&user("eu-central-1:7"))), caller(Some(&user("eu-central-1:8"))));
+        let unsigned =
+            [json!(null), json!({ "jwt": { "claims": {} } }), json!({ "iam": { "userArn": "" } }), json!("x")];
+        for authorizer in &unsigned {
+            assert_eq!(caller(Some(authorizer)), None, "{authorizer}");
+        }
+        assert_eq!(caller(None), None);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use crate::HttpResponse;
 use crate::status::{retry_after, status_of};
 
+/// What a key is asked for with, in `www-authenticate`.
+pub(crate) const BEARER: &str = "Bearer realm=\"dormouse\"";
 /// Longest message in an answer, in characters.
 const MESSAGE: usize = 500;
 

@@ -6,13 +6,12 @@ use dormouse_protocol::operation::Method;
 use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, IdempotencyScope};
 use serde_json::json;
 
+use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::{HttpRequest, body};
 
 /// What ids of invocations begin with that an idempotency key stands for.
 const OF_KEYS: &str = "idempotent-";
-/// Who asks where nobody has to say so.
-pub(crate) const NOBODY: &str = "";
 /// What ids begin with that only the protocol gives.
 const OF_THE_PROTOCOL: [&str; 2] = ["task_", "session_"];
 
@@ -33,7 +32,7 @@ impl Repeatable {
     /// For an id or a key that may not be, and for both of them.
     pub(crate) fn of(
         request: &HttpRequest,
-        principal: &str,
+        principal: &Principal,
         said: &Map,
         invocation_id: Option<&str>,
     ) -> Result<Self, Refusal> {
@@ -54,11 +53,11 @@ impl Repeatable {
             }
             (Some(key), None) => {
                 let (method, target) = (Method::Post, request.path.as_str());
-                let scope = IdempotencyScope { actor: principal, workspace_id: "", method, target, key };
+                let scope = IdempotencyScope { actor: principal.as_str(), workspace_id: "", method, target, key };
                 format!("{OF_KEYS}{}", scope.id())
             }
         };
-        let asked = json!({ "principal": principal, "path": request.path, "body": said });
+        let asked = json!({ "principal": principal.as_str(), "path": request.path, "body": said });
         let digest = Body::from(asked.as_object().cloned().unwrap_or_default()).hash();
         let digest = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         Ok(Self { invocation_id: Some(id.into()), request_digest: Some(digest), by_key: key.is_some() })

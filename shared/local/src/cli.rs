@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use dormouse_lambda::telemetry;
+use dormouse_lambda::{Authorization, telemetry};
 use dormouse_otel::Telemetry;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -69,12 +69,23 @@ struct Dev {
     /// Port on 127.0.0.1 where tools that speak DynamoDB may ask the store, with the secret that is printed; 0 picks one.
     #[arg(long, value_name = "PORT")]
     store_port: Option<u16>,
+    /// How callers of /graphs and /chat prove who they are.
+    #[arg(long, value_enum, default_value_t = Proof::None)]
+    authorization: Proof,
     /// How log lines look.
     #[arg(long, value_enum, default_value_t = Log::Text)]
     log: Log,
     /// Do not print the guided tour.
     #[arg(long)]
     no_tour: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Proof {
+    /// Not at all: whoever reaches this machine's port may begin turns.
+    None,
+    /// By an API key, as on AWS; sessions belong to its actor.
+    Keys,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -139,6 +150,10 @@ fn run(arguments: Dev) -> ExitCode {
         tour: !arguments.no_tour,
         hosts: arguments.host,
         store_port: arguments.store_port,
+        authorization: match arguments.authorization {
+            Proof::None => Authorization::None,
+            Proof::Keys => Authorization::Keys,
+        },
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -15,7 +15,7 @@ use dormouse_aws::{
 };
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
-use dormouse_lambda::{App, ConfigError, Limits, Parts, Quotas, Server, TriggerError, Wire};
+use dormouse_lambda::{App, Authorization, ConfigError, Limits, Parts, Quotas, Server, TriggerError, Wire};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, Records, SignalSubscriptions, StateStore, StoreError};
 use dormouse_protocol::cursor::Cursors;
@@ -37,7 +37,8 @@ use crate::listen;
 use crate::scheduler::LocalScheduler;
 use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
-use crate::{sweeper, tour};
+use crate::sweeper;
+use crate::tour::Tour;
 
 pub(crate) const TABLE: &str = "dormouse";
 /// How often the store forgets what has expired.
@@ -65,6 +66,8 @@ pub struct DevOptions {
     pub hosts: Vec<String>,
     /// The port on 127.0.0.1 where tools may ask the store; without it there is none.
     pub store_port: Option<u16>,
+    /// How callers prove who they are that begin turns and send messages.
+    pub authorization: Authorization,
 }
 
 /// Why local mode does not run. Each message says what to do.
@@ -139,6 +142,8 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         bus: Arc::new(bus.clone()),
         callbacks: CallbackSigner::new(secret.clone()),
         signal_key: BearerKey::new(&key),
+        authorization: options.authorization,
+        keys: Keys::new(table.clone()),
         base_url: Some(address.clone()),
         limits: limits.clone(),
         telemetry: telemetry.clone(),
@@ -182,7 +187,8 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         Some(port) => Some(open_door(port, door, hosts, lifetime.running()).await?),
         None => None,
     };
-    let announced = Announced { address: &address, key: &key, api_key: &api_key, tour: options.tour };
+    let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization: options.authorization };
+    let announced = Announced { tour, tells_tour: options.tour };
     announced.print(store_address.as_deref().map(|address| (address, store_key.as_str())), started)?;
 
     asked_to_end().await?;
@@ -265,19 +271,18 @@ async fn open_door(port: u16, door: Door, hosts: Hosts, running: Running) -> Res
 
 /// What is printed when everything runs.
 struct Announced<'a> {
-    address: &'a str,
-    key: &'a str,
-    api_key: &'a str,
-    tour: bool,
+    tour: Tour<'a>,
+    tells_tour: bool,
 }
 
 impl Announced<'_> {
     fn print(&self, store: Option<(&str, &str)>, started: Instant) -> io::Result<()> {
-        tracing::info!(address = %self.address, elapsed = ?started.elapsed(), "ready");
+        let Tour { address, key, api_key, .. } = self.tour;
+        tracing::info!(address, elapsed = ?started.elapsed(), "ready");
         let mut out = io::stdout().lock();
-        writeln!(out, "dormouse is ready at {}", self.address)?;
-        writeln!(out, "signal key: {}", self.key)?;
-        writeln!(out, "api key: {}", self.api_key)?;
+        writeln!(out, "dormouse is ready at {address}")?;
+        writeln!(out, "signal key: {key}")?;
+        writeln!(out, "api key: {api_key}")?;
         if let Some((address, secret)) = store {
             let access = "AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local";
             writeln!(
@@ -285,8 +290,8 @@ impl Announced<'_> {
                 "store: {access} AWS_SESSION_TOKEN={secret} aws dynamodb --endpoint-url {address} list-tables"
             )?;
         }
-        if self.tour {
-            write!(out, "{}", tour::text(self.address, self.key, self.api_key))?;
+        if self.tells_tour {
+            write!(out, "{}", self.tour.text())?;
         }
         out.flush()
     }

@@ -113,6 +113,8 @@ async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum:
         path: percent_decode_str(head.uri.path()).decode_utf8_lossy().into_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers.iter().filter(|(name, _)| *name != REQUEST_ID).map(header).collect(),
+        // Nobody signs requests here.
+        caller: None,
         body: read_body(body, limit).await?,
         time_left: None,
     })

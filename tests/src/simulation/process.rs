@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, Content, Origins, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Response, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts, Server, TriggerError, Wire};
+use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts, Server, TriggerError, Wire};
 use dormouse_ports::{Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::StreamExt;
@@ -75,6 +75,8 @@ impl Process {
             bus: desk.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
+            authorization: Authorization::None,
+            keys: Keys::new(records.clone()),
             base_url: None,
             limits,
             telemetry: None,

@@ -128,6 +128,7 @@ pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest 
         path: path.to_owned(),
         query: query.to_owned(),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        caller: None,
         body,
         time_left: Some(super::TURN + Duration::from_secs(1)),
     }

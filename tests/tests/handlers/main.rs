@@ -1,5 +1,6 @@
 //! The routes and triggers that every function serves, on ports in memory: what is answered, and what is written.
 
+mod access;
 mod answers;
 mod cancellations;
 mod parts;

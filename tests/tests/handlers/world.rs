@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dormouse_api::Keys;
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, HttpRequest, HttpResponse, Limits, Parts};
+use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts};
 use dormouse_ports::{Category, InvocationRecord, SignalDescriptor, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::asking_for(Authorization::None)
+    }
+
+    /// A world in which callers prove who they are by `authorization`.
+    pub(crate) fn asking_for(authorization: Authorization) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let (continuations, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -62,6 +68,8 @@ impl World {
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
+            authorization,
+            keys: Keys::new(store.clone()),
             base_url: Some("https://agents.example.com/".to_owned()),
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
             telemetry: None,
@@ -135,6 +143,7 @@ pub(crate) fn request(method: &str, target: &str, body: &[u8]) -> HttpRequest {
         path: path.to_owned(),
         query: query.to_owned(),
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        caller: None,
         body: body.to_vec(),
         time_left: Some(Duration::from_secs(20)),
     }

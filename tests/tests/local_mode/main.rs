@@ -57,6 +57,26 @@ async fn what_was_acknowledged_survives_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_asks_for_keys_lets_nobody_else_begin_anything() {
+    let folder = folder();
+    let dormouse = Dormouse::start_with(folder.path(), &["--authorization", "keys"]);
+    let (turns, messages) = ("/graphs/expense-approval/turns", "/chat/chat/sessions/s/messages");
+    let said = json!({"role": "user", "content": "hello"});
+    for (path, body) in [(turns, &expense()), (messages, &said)] {
+        let (status, refused) = dormouse.answer(&dormouse.url(path), body).await;
+        assert_eq!((status, &refused["error"]["category"]), (401, &json!("unauthorized")), "{refused}");
+    }
+    let dormouse = dormouse.with_the_api_key();
+    let begun = dormouse.turn("expense-approval", &expense()).await;
+    assert_eq!(begun["status"], "suspended");
+    let (status, answer) = dormouse.answer(&dormouse.url(messages), &said).await;
+    assert_eq!((status, &answer["session_id"]), (200, &json!("s")), "{answer}");
+    // The addresses of a pause need nothing but their tokens.
+    let (status, done) = dormouse.answer(text(&begun, "callback_url"), &approval("Grace")).await;
+    assert_eq!((status, &done["status"]), (200, &json!("completed")), "{done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_approvals_at_once_are_one_continuation() {
     let folder = folder();
     let dormouse = Dormouse::start(folder.path());

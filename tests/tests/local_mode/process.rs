@@ -70,10 +70,20 @@ impl Dormouse {
         Self::start_on(folder.join("data"), 0)
     }
 
+    /// Starts it with `arguments` more.
+    pub(crate) fn start_with(folder: &Path, arguments: &[&str]) -> Self {
+        Self::start_command(folder.join("data"), 0, arguments)
+    }
+
     fn start_on(data: PathBuf, port: u16) -> Self {
+        Self::start_command(data, port, &[])
+    }
+
+    fn start_command(data: PathBuf, port: u16, arguments: &[&str]) -> Self {
         let log = log_of(&data);
         let log = File::options().create(true).append(true).open(log).expect("a log file");
-        let mut child = command(&data, port).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+        let mut child =
+            command(&data, port).args(arguments).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
         let printed = Arc::new(Mutex::new(String::new()));
         collect(&mut child, printed.clone());
         let client = Client::builder().timeout(PATIENCE).build().expect("a client");
@@ -164,6 +174,12 @@ impl Dormouse {
 
     pub(crate) async fn post(&self, url: &str, body: &Value) -> reqwest::Result<Response> {
         self.client.post(url).bearer_auth(&self.key).json(body).send().await
+    }
+
+    /// The same process, asked by whoever has its API key instead of its signal key.
+    pub(crate) fn with_the_api_key(mut self) -> Self {
+        self.key = self.api_key();
+        self
     }
 
     /// Posts `body` and gives status and answer.

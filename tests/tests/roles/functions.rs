@@ -63,7 +63,8 @@ impl Function {
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let (method, path, query) = (method.to_owned(), path.to_owned(), query.to_owned());
         let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
-        let response = self.server.http(HttpRequest { method, path, query, headers, body, time_left: None }).await;
+        let response =
+            self.server.http(HttpRequest { method, path, query, headers, body, ..HttpRequest::default() }).await;
         match response.content {
             Content::Whole(bytes) => (response.status, serde_json::from_slice(&bytes).expect("JSON")),
             Content::Live(mut pieces) => {
@@ -73,14 +74,19 @@ impl Function {
         }
     }
 
+    /// What is answered to whoever holds the signal key, or the token in the path.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
+        self.post_as(&self.key, path, body).await
+    }
+
+    /// What is answered to whoever holds `key`.
+    pub(crate) async fn post_as(&self, key: &str, path: &str, body: &Value) -> HttpResponse {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let headers =
-            [("content-type", "application/json".to_owned()), ("authorization", format!("Bearer {}", self.key))];
+        let headers = [("content-type", "application/json".to_owned()), ("authorization", format!("Bearer {key}"))];
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let (path, query) = (path.to_owned(), query.to_owned());
-        let body = body.to_string().into_bytes();
-        self.app.http(HttpRequest { method: "POST".to_owned(), path, query, headers, body, time_left: None }).await
+        let (method, body) = ("POST".to_owned(), body.to_string().into_bytes());
+        self.app.http(HttpRequest { method, path, query, headers, body, ..HttpRequest::default() }).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> HttpResponse {

@@ -16,6 +16,7 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::Transmission;
+use dormouse_lambda::{Authorization, HttpResponse};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
 use dormouse_protocol::Scope;
@@ -49,6 +50,8 @@ struct Scene {
     signal: Function,
     wakeup: Function,
     stream: Function,
+    /// An API key for everything.
+    key: String,
 }
 
 impl Scene {
@@ -60,7 +63,8 @@ impl Scene {
             let (template, endpoint) = (&template, door.clone());
             async move { Function::start(template, name, endpoint).await }
         });
-        Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, stream: stream.await, store }
+        let key = key(&store).await;
+        Self { inbound: inbound.await, signal: signal.await, wakeup: wakeup.await, stream: stream.await, store, key }
     }
 
     /// Begins an errand in the session `session`, with a state that needs a blob.
@@ -75,8 +79,13 @@ impl Scene {
         self.begin("lone-errand", &json!({ "state": state })).await
     }
 
+    /// What inbound answers to whoever has the API key.
+    async fn ask(&self, path: &str, body: &Value) -> HttpResponse {
+        self.inbound.post_as(&self.key, path, body).await
+    }
+
     async fn begin(&self, graph: &str, turn: &Value) -> Value {
-        let answer = self.inbound.post(&format!("/graphs/{graph}/turns"), turn).await;
+        let answer = self.ask(&format!("/graphs/{graph}/turns"), turn).await;
         assert_eq!((answer.status, &answer.body["status"]), (202, &json!("suspended")), "{}", answer.body);
         answer.body
     }
@@ -84,6 +93,18 @@ impl Scene {
     fn functions(&self) -> [(&'static str, &Function); 4] {
         [("inbound", &self.inbound), ("signal", &self.signal), ("wakeup", &self.wakeup), ("stream", &self.stream)]
     }
+}
+
+/// Makes a key for everything, as an operator does, and gives it.
+async fn key(store: &EmbeddedDynamoDb) -> String {
+    let store = DynamoDbStateStore::new(&store.client(), "dormouse", StoreConfig::default());
+    let (token, now) = (KeyToken::generate([7; CHANCE]), Timestamp::now());
+    let scopes = Scope::ALL.iter().copied().collect();
+    let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
+    let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
+    let (id, growing) = ("key".to_owned(), GrowingLists::default());
+    store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
+    token.reveal()
 }
 
 /// Text that cannot be made small.
@@ -115,11 +136,14 @@ async fn roles_grant_what_is_used_and_what_is_granted_is_used() {
 
 /// What inbound serves.
 async fn requests(scene: &Scene) {
+    // As the template deploys it, it asks for an API key: the key of signals is none.
+    let refused = scene.inbound.post("/graphs/export-job/turns", &json!({ "state": { "dataset": "orders" } })).await;
+    assert_eq!(refused.status, 401, "{}", refused.body);
     for asleep in [scene.errand("s1", None, "PT1H").await, scene.lone_errand("PT1H").await] {
         let status = scene.inbound.get(text(&asleep, "status_url")).await;
         assert_eq!((status.status, &status.body["status"]), (200, &json!("suspended")), "{}", status.body);
     }
-    let job = scene.inbound.post("/graphs/export-job/turns", &json!({ "state": { "dataset": "orders" } })).await;
+    let job = scene.ask("/graphs/export-job/turns", &json!({ "state": { "dataset": "orders" } })).await;
     assert_eq!(job.status, 202, "{}", job.body);
     // A signal that comes before its wait: the turn goes on at once, to its next wait.
     let early = scene.signal.post("/signals/ask-early", &json!({})).await;
@@ -133,12 +157,12 @@ async fn requests(scene: &Scene) {
     // Whoever chose the id may cancel it before it sleeps: the end asks whether they did.
     let small = json!({ "employee": "Ada", "amount_cents": 1, "purpose": "a nail" });
     let turn = json!({ "state": small, "invocation_id": "small" });
-    let done = scene.inbound.post("/graphs/expense-approval/turns", &turn).await;
+    let done = scene.ask("/graphs/expense-approval/turns", &turn).await;
     assert_eq!((done.status, &done.body["status"]), (200, &json!("completed")), "{}", done.body);
     // No commit is ever acknowledged: the item itself tells that it happened.
     scene.inbound.gate.fail(true);
     let message = json!({ "role": "user", "content": "hello" });
-    let said = scene.inbound.post("/chat/chat/sessions/s7/messages", &message).await;
+    let said = scene.ask("/chat/chat/sessions/s7/messages", &message).await;
     assert_eq!((said.status, &said.body["status"]), (200, &json!("completed")), "{}", said.body);
     scene.inbound.gate.fail(false);
 }
@@ -255,16 +279,9 @@ fn rule(digit: char, idle_since: Option<&Value>) -> Value {
 
 /// What all of them do for tasks.
 async fn tasks(scene: &Scene) {
-    let store = DynamoDbStateStore::new(&scene.store.client(), "dormouse", StoreConfig::default());
-    let (token, now) = (KeyToken::generate([7; CHANCE]), Timestamp::now());
-    let scopes = Scope::ALL.iter().copied().collect();
-    let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
-    let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
-    let (id, growing) = ("key".to_owned(), GrowingLists::default());
-    store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
-    let key = token.reveal();
+    let key = &scene.key;
     let post = async |target: &str, body: Value| {
-        let (status, answer) = scene.inbound.speak(&key, "POST", target, &body).await;
+        let (status, answer) = scene.inbound.speak(key, "POST", target, &body).await;
         assert!(matches!(status, 200..=202), "{target}: {answer}");
         answer
     };
@@ -301,17 +318,17 @@ async fn tasks(scene: &Scene) {
     assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
     post(&format!("/v1/tasks/{}/cancel", begin("PT1H").await), json!({})).await;
     for function in [&scene.inbound, &scene.stream] {
-        let (_, events) = function.speak(&key, "GET", &format!("{session}/events"), &Value::Null).await;
+        let (_, events) = function.speak(key, "GET", &format!("{session}/events"), &Value::Null).await;
         let after = format!("{session}/events/stream?after_event_id={}", text(&events["data"][0], "id"));
         for target in ["/v1/sessions", "/v1/events/stream", &after] {
-            let (status, answer) = function.speak(&key, "GET", target, &Value::Null).await;
+            let (status, answer) = function.speak(key, "GET", target, &Value::Null).await;
             assert_eq!(status, 200, "{target}: {answer}");
         }
     }
     let (status, refusal) =
-        scene.stream.speak(&key, "POST", "/v1/workspaces", &json!({ "name": "w", "root": "/" })).await;
+        scene.stream.speak(key, "POST", "/v1/workspaces", &json!({ "name": "w", "root": "/" })).await;
     assert_eq!(status, 501, "{refusal}");
-    let (status, refusal) = scene.stream.speak(&key, "POST", "/graphs/errand/turns", &json!({ "state": {} })).await;
+    let (status, refusal) = scene.stream.speak(key, "POST", "/graphs/errand/turns", &json!({ "state": {} })).await;
     assert_eq!(status, 404, "{refusal}");
 }
 
@@ -341,6 +358,21 @@ fn the_template_makes_the_table_of_the_store() {
     // What linters are told there is nothing of the table.
     written.as_object_mut().unwrap().shift_remove("Metadata");
     assert_eq!(written, dormouse_aws::table_resource());
+}
+
+/// Signatures are for the gateway to check, keys for the function: the template tells both of the same setting.
+#[test]
+fn the_gateway_asks_for_signatures_where_the_function_takes_its_word() {
+    let template = Template::read();
+    let setting = json!({ "Ref": "InboundAuthorization" });
+    let variables = &template.resource("InboundFunction")["Properties"]["Environment"]["Variables"];
+    assert_eq!(variables["DORMOUSE_AUTHORIZATION"], setting);
+    let asked = &template.resource("DefaultRoute")["Properties"]["AuthorizationType"];
+    assert_eq!(*asked, json!({ "Fn::If": ["CallersSign", "AWS_IAM", "NONE"] }));
+    assert_eq!(*template.condition("CallersSign"), json!({ "Fn::Equals": [setting, "AWS_IAM"] }));
+    let words = template.parameter("InboundAuthorization")["AllowedValues"].as_array().unwrap();
+    let settings: Vec<_> = words.iter().map(|word| Authorization::parse(word.as_str().unwrap())).collect();
+    assert_eq!(settings, [Authorization::Keys, Authorization::AwsIam, Authorization::None].map(Some));
 }
 
 /// Only people make, change and take away keys, from outside.

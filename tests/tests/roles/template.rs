@@ -22,6 +22,16 @@ impl Template {
         self.0["Resources"].get(name).unwrap_or_else(|| panic!("the template has no resource {name}"))
     }
 
+    /// The parameter `name`, as it is written.
+    pub(crate) fn parameter(&self, name: &str) -> &Value {
+        self.0["Parameters"].get(name).unwrap_or_else(|| panic!("the template has no parameter {name}"))
+    }
+
+    /// The condition `name`, as it is written.
+    pub(crate) fn condition(&self, name: &str) -> &Value {
+        self.0["Conditions"].get(name).unwrap_or_else(|| panic!("the template has no condition {name}"))
+    }
+
     /// The environment of the function `name`.
     pub(crate) fn environment(&self, name: &str) -> Map<String, Value> {
         let variables = self.resolved(&self.resource(name)["Properties"]["Environment"]["Variables"]);
@@ -74,6 +84,7 @@ impl Template {
             "AWS::StackName" | "Bus" | "ScheduleGroup" => STACK.to_owned(),
             "StateTable" => "dormouse".to_owned(),
             "AllowedOrigins" => String::new(),
+            "InboundAuthorization" => text(&self.parameter(name)["Default"]).to_owned(),
             "CallbackSecret" => "hush-hush-hush-hush-hush-hush-hush".to_owned(),
             "SignalKey" => "open-sesame-open-sesame".to_owned(),
             other => panic!("nothing is known of {other}"),

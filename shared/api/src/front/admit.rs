@@ -1,6 +1,7 @@
 use dormouse_protocol::operation::{Access, Operation};
 use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Query, VERSION_HEADER, check_version};
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
+use jiff::Timestamp;
 
 use super::Front;
 use crate::{Actor, Call, Request};
@@ -15,7 +16,7 @@ impl Front {
         let (operation, now) = (found.operation, self.0.clock.now());
         tracing::Span::current().record("operation", operation.spec().id);
         check_version(header(request, VERSION_HEADER))?;
-        let actor = self.0.keys.authenticate(request.header("authorization"), now).await?;
+        let actor = self.authenticate(request, now).await?;
         check_scope(&actor, operation)?;
         let query = Query::parse(&request.query)?;
         let body = Body::read(operation, request.header("content-type"), &request.body)?;
@@ -24,6 +25,14 @@ impl Front {
             false => None,
         };
         Ok(Call { operation, params: found.params, query, body, actor, idempotency_key, target: found.target, now })
+    }
+
+    async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
+        let holder = self.0.keys.holder(request.header("authorization"), now).await.map_err(|error| {
+            tracing::warn!(%error, "a key cannot be looked up");
+            ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
+        })?;
+        holder.ok_or_else(ProtocolError::unauthenticated)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use dormouse_harness::TurnError;
 use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Sending};
-use dormouse_ports::SessionId;
+use dormouse_protocol::Scope;
 use serde_json::{Value, json};
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
-use crate::repeat::{NOBODY, Repeatable, check_own_id};
+use crate::repeat::Repeatable;
 use crate::status::{retry_after, status_of};
 use crate::{App, HttpRequest, HttpResponse, body, telemetry};
 
@@ -18,22 +18,24 @@ impl App {
         session_id: &str,
         request: &HttpRequest,
     ) -> Result<HttpResponse, Refusal> {
+        // It writes to a session, as a message of the protocol does, and begins work.
+        let principal = self.principal(request, &[Scope::SessionsWrite, Scope::TasksWrite]).await?;
         let chat = ChatHarness::new(self.harness().clone(), graph)?;
-        check_own_id("session_id", session_id)?;
+        let stored_as = principal.session(session_id)?;
         let said = body::object(request, self.limits().body)?;
-        let repeatable = Repeatable::of(request, NOBODY, &said, None)?;
+        let repeatable = Repeatable::of(request, &principal, &said, None)?;
         let (invocation_id, request_digest) = (repeatable.invocation_id.clone(), repeatable.request_digest.clone());
         let sending = Sending { invocation_id, request_digest, time_left: request.time_left };
-        let (message, session_id) = (ChatMessage::unchecked(Value::Object(said)), SessionId::from(session_id));
-        let (path, mut outcome) = chat.send_as(&session_id, message, sending).await;
+        let message = ChatMessage::unchecked(Value::Object(said));
+        let (path, mut outcome) = chat.send_as(&stored_as, message, sending).await;
         if let ChatTurnOutcome::Errored { error_category, .. } = &mut outcome {
             *error_category = repeatable.refused(error_category.clone());
         }
-        telemetry::message(&session_id, path, &outcome);
-        Ok(self.chat_answer(&session_id, outcome))
+        telemetry::message(&stored_as, path, &outcome);
+        Ok(self.chat_answer(session_id, outcome))
     }
 
-    fn chat_answer(&self, session_id: &SessionId, outcome: ChatTurnOutcome) -> HttpResponse {
+    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome) -> HttpResponse {
         match outcome {
             ChatTurnOutcome::Completed { replies, final_state } => HttpResponse::new(
                 200,

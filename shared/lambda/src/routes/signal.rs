@@ -4,7 +4,7 @@ use dormouse_harness::{Transmission, TurnOutcome};
 use dormouse_ports::{Answered, Category};
 
 use crate::encode::Holder;
-use crate::refusal::Refusal;
+use crate::refusal::{BEARER, Refusal};
 use crate::routes::invocation::differs;
 use crate::{App, HttpRequest, HttpResponse, body};
 
@@ -13,7 +13,7 @@ impl App {
         if !self.is_operator(request) {
             let message = "send the key as authorization: Bearer <key>";
             let refusal = Refusal::new(Category::Unauthorized, message);
-            return Err(refusal.header("www-authenticate", "Bearer realm=\"dormouse\""));
+            return Err(refusal.header("www-authenticate", BEARER));
         }
         body::check_id("signal_id", signal_id)?;
         let payload = body::object(request, self.limits().signal_payload)?;

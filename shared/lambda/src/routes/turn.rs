@@ -2,11 +2,12 @@
 
 use dormouse_harness::{Intent, Transmission, TurnOutcome};
 use dormouse_ports::Map;
+use dormouse_protocol::Scope;
 use serde::Deserialize;
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
-use crate::repeat::{NOBODY, Repeatable, check_own_id};
+use crate::repeat::{Repeatable, check_own_id};
 use crate::{App, HttpRequest, HttpResponse, body};
 
 /// What begins a turn.
@@ -30,20 +31,37 @@ enum TurnIntent {
 
 impl App {
     pub(super) async fn post_turn(&self, graph: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+        let principal = self.principal(request, &[Scope::TasksWrite]).await?;
         let compiled = self.graphs().get(graph)?;
         let said = body::object(request, self.limits().body)?;
-        let turn: TurnRequest = body::typed(said.clone())?;
-        let repeatable = Repeatable::of(request, NOBODY, &said, turn.invocation_id.as_deref())?;
+        let mut turn: TurnRequest = body::typed(said.clone())?;
+        let repeatable = Repeatable::of(request, &principal, &said, turn.invocation_id.as_deref())?;
         if turn.session_id.is_some() && compiled.sessions().is_none() {
             return Err(Refusal::invalid(format!("graph `{graph}` keeps no sessions; leave session_id out")));
         }
         let harness = self.harness_of(compiled);
-        let transmission = transmission(graph, turn, (request, &repeatable))?;
+        if compiled.sessions().is_some() && !principal.is_nobody() {
+            self.name_session(&mut turn);
+        }
+        let session_id = turn.session_id.take().map(|id| principal.session(&id)).transpose()?;
+        let transmission = Transmission { session_id, ..transmission(graph, turn, (request, &repeatable))? };
         let mut turn = harness.turn(transmission).await;
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
         }
         Ok(self.answer(&turn, &Holder::Operator))
+    }
+
+    /// Names the session that `turn` begins without a name, so that it can be its principal's from the beginning.
+    fn name_session(&self, turn: &mut TurnRequest) {
+        let begins = match turn.intent {
+            Some(TurnIntent::NewSession) | None => true,
+            Some(TurnIntent::ExistingSession) => false,
+        };
+        if begins && turn.session_id.is_none() {
+            turn.session_id = Some(self.engine().ports().ids.fresh());
+            turn.intent = Some(TurnIntent::NewSession);
+        }
     }
 }
 
@@ -58,7 +76,6 @@ fn transmission(
             TurnIntent::NewSession => Intent::NewSession,
             TurnIntent::ExistingSession => Intent::ExistingSession,
         }),
-        session_id: checked("session_id", turn.session_id)?.map(Into::into),
         invocation_id: repeatable.invocation_id.clone(),
         request_digest: repeatable.request_digest.clone(),
         correlation_id: checked("correlation_id", turn.correlation_id)?,

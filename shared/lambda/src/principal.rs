@@ -1,0 +1,205 @@
+//! Who begins turns: how they prove who they are, and which sessions are theirs.
+
+use dormouse_api::{Actor, Keys};
+use dormouse_harness::{TurnError, store_failed};
+use dormouse_ports::{Category, SessionId};
+use dormouse_protocol::Scope;
+use sha2::{Digest, Sha256};
+
+use crate::refusal::{BEARER, Refusal};
+use crate::repeat::check_own_id;
+use crate::{App, HttpRequest};
+
+/// What the stored ids of sessions begin with that belong to a principal.
+const OWNED: &str = "owned_";
+/// How many hexadecimal digits of the owner's digest stand behind it.
+const OWNER_DIGITS: usize = 32;
+/// Separates the digest of an owner from whatever else is digested.
+const OWNER_DOMAIN: &[u8] = b"dormouse session owner 1\0";
+
+/// How callers of `/graphs` and `/chat` prove who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authorization {
+    /// By an API key, as for the protocol: `KEYS`.
+    #[default]
+    Keys,
+    /// By a signature that the gateway has checked; it says whose it is in [`HttpRequest::caller`]: `AWS_IAM`.
+    AwsIam,
+    /// Not at all. Everybody may begin turns and is the same to us: `NONE`.
+    None,
+}
+
+impl Authorization {
+    /// The setting that `word` names.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "KEYS" => Some(Self::Keys),
+            "AWS_IAM" => Some(Self::AwsIam),
+            "NONE" => Some(Self::None),
+            _ => None,
+        }
+    }
+}
+
+/// Who asks. Repeated requests are told apart by it, and a session belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Principal(String);
+
+impl Principal {
+    /// Whoever asks where nobody has to prove who they are.
+    pub(crate) fn nobody() -> Self {
+        Self(String::new())
+    }
+
+    /// Whoever holds a key of `actor`. Names of tenants and actors hold no slash.
+    fn of_key(actor: &Actor) -> Self {
+        Self(format!("key:{}/{}", actor.tenant, actor.name))
+    }
+
+    /// Whom the gateway calls `caller`.
+    fn of_caller(caller: &str) -> Self {
+        Self(format!("iam:{caller}"))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The stored id of the session that this principal calls `id`. Another principal's session of the same name has
+    /// another id, so that knowing a name reaches nothing.
+    ///
+    /// # Errors
+    /// For an id that callers may not choose.
+    pub(crate) fn session(&self, id: &str) -> Result<SessionId, Refusal> {
+        check_own_id("session_id", id)?;
+        if name_within(id).is_some() {
+            return Err(Refusal::invalid(format!("`session_id` must not begin with `{OWNED}` and a digest")));
+        }
+        if self.is_nobody() {
+            return Ok(id.into());
+        }
+        let digest = Sha256::new().chain_update(OWNER_DOMAIN).chain_update(&self.0).finalize();
+        let owner =
+            digest.iter().take(OWNER_DIGITS / 2).fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        Ok(format!("{OWNED}{owner}:{id}").into())
+    }
+}
+
+/// What its owner calls the session that is stored as `id`.
+pub(crate) fn session_name(id: &SessionId) -> &str {
+    name_within(id.as_str()).unwrap_or_else(|| id.as_str())
+}
+
+fn name_within(id: &str) -> Option<&str> {
+    let (owner, name) = id.strip_prefix(OWNED)?.split_once(':')?;
+    let is_digest = owner.len() == OWNER_DIGITS && owner.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_digest.then_some(name)
+}
+
+/// Knows who may begin turns.
+#[derive(Clone, Debug)]
+pub(crate) struct Doorkeeper {
+    pub(crate) authorization: Authorization,
+    pub(crate) keys: Keys,
+}
+
+impl App {
+    /// Who sends `request`, once it is known that they may: a key must have the scopes `needed`. Only the key is read
+    /// before.
+    ///
+    /// # Errors
+    /// 401 when nobody is proved, for whatever reason; 403 when the key is not for this.
+    pub(crate) async fn principal(&self, request: &HttpRequest, needed: &[Scope]) -> Result<Principal, Refusal> {
+        let Doorkeeper { authorization, keys } = self.doorkeeper();
+        match authorization {
+            Authorization::None => Ok(Principal::nobody()),
+            Authorization::AwsIam => request.caller.as_deref().map(Principal::of_caller).ok_or_else(|| {
+                let refusal = Refusal::new(Category::Unauthorized, "send a request that is signed for AWS");
+                refusal.header("www-authenticate", "AWS4-HMAC-SHA256")
+            }),
+            Authorization::Keys => {
+                let now = self.engine().ports().clock.now();
+                let holder = keys.holder(request.header("authorization"), now).await.map_err(|error| {
+                    tracing::warn!(%error, "a key cannot be looked up");
+                    let message = "the store did not answer when the key was looked up".to_owned();
+                    TurnError { message, ..store_failed(error) }
+                })?;
+                let actor = holder.ok_or_else(|| {
+                    let refusal =
+                        Refusal::new(Category::Unauthorized, "send a valid API key as authorization: Bearer <key>");
+                    refusal.header("www-authenticate", BEARER)
+                })?;
+                check_grant(&actor, needed)?;
+                Ok(Principal::of_key(&actor))
+            }
+        }
+    }
+}
+
+/// Checks that a key is for all tenants' routes: it has the scopes `needed`, and is not for some workspaces only, of which
+/// these routes know nothing.
+fn check_grant(actor: &Actor, needed: &[Scope]) -> Result<(), Refusal> {
+    if let Some(scope) = needed.iter().find(|scope| !actor.scopes.contains(scope)) {
+        let message = format!("the key does not have the scope {}, which this needs", scope.as_str());
+        let challenge = format!("{BEARER}, error=\"insufficient_scope\", scope=\"{}\"", scope.as_str());
+        return Err(Refusal::new(Category::Unauthorized, message).status(403).header("www-authenticate", challenge));
+    }
+    if actor.workspaces.is_some() {
+        let message = "the key is for some workspaces only, and this route belongs to none; use /v1 or another key";
+        return Err(Refusal::new(Category::Unauthorized, message).status(403));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ada() -> Principal {
+        Principal::of_caller("arn:aws:iam::123456789012:user/ada")
+    }
+
+    #[test]
+    fn a_session_of_a_principal_has_an_id_that_only_they_reach() {
+        let (ada, grace) = (ada(), Principal::of_caller("arn:aws:iam::123456789012:user/grace"));
+        let id = ada.session("team/7").expect("a session");
+        assert_eq!(ada.session("team/7"), Ok(id.clone()));
+        assert_ne!(grace.session("team/7"), Ok(id.clone()));
+        assert_eq!(session_name(&id), "team/7");
+        for principal in [&ada, &grace, &Principal::nobody()] {
+            assert!(principal.session(id.as_str()).is_err(), "a stored id is no name");
+        }
+    }
+
+    #[test]
+    fn nobodys_sessions_keep_their_ids() {
+        for id in ["team/7", "owned_by_ada:1", "owned_:x"] {
+            let stored = Principal::nobody().session(id).expect("a session");
+            assert_eq!((stored.as_str(), session_name(&stored)), (id, id));
+        }
+    }
+
+    #[test]
+    fn principals_of_different_kinds_are_never_the_same() {
+        let actor = |tenant: &str, name: &str| Actor {
+            name: name.to_owned(),
+            tenant: tenant.to_owned(),
+            workspaces: None,
+            scopes: [].into(),
+        };
+        let all = [
+            Principal::nobody(),
+            ada(),
+            Principal::of_key(&actor("acme", "ada")),
+            Principal::of_key(&actor("ada", "acme")),
+            Principal::of_caller("acme/ada"),
+        ];
+        for (place, one) in all.iter().enumerate() {
+            assert!(all[place + 1..].iter().all(|other| other != one), "{one:?}");
+        }
+    }
+}

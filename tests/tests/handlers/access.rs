@@ -1,0 +1,245 @@
+//! Who may begin turns and send messages, and whose sessions are reached.
+
+use std::time::Duration;
+
+use dormouse_api::Keys;
+use dormouse_api::keys::{CHANCE, Grant, KeyToken};
+use dormouse_lambda::{Authorization, HttpRequest, HttpResponse};
+use dormouse_ports::{Category, Clock, Commit, GrowingLists, Journal, StateStore};
+use dormouse_protocol::Scope;
+use serde_json::{Value, json};
+
+use crate::world::{World, header, path_of, refused, request};
+
+const TURNS: &str = "/graphs/approval/turns";
+const CHAT_TURNS: &str = "/graphs/chat/turns";
+const MESSAGES: &str = "/chat/chat/sessions/team/7/messages";
+
+/// What a key may do that is for whoever begins turns and chats.
+const WORK: [Scope; 2] = [Scope::SessionsWrite, Scope::TasksWrite];
+
+async fn keep(world: &World, id: &str, journal: Journal) {
+    let (id, now, growing) = (id.to_owned(), world.clock.now(), GrowingLists::default());
+    let commit = Commit { id, now, session: None, invocation: None, journal, growing };
+    world.store.commit(&commit).await.expect("it is kept");
+}
+
+/// The key number `number`, with what it lets its holder do.
+async fn key(world: &World, number: u8, grant: Grant) -> KeyToken {
+    let token = KeyToken::generate([number; CHANCE]);
+    keep(world, &format!("key {number}"), Keys::creation(&token, grant, world.clock.now())).await;
+    token
+}
+
+fn grant(actor: &str, scopes: &[Scope]) -> Grant {
+    let (actor, tenant) = (actor.to_owned(), "acme".to_owned());
+    Grant { actor, tenant, workspaces: None, scopes: scopes.iter().copied().collect(), expires_at: None }
+}
+
+fn with_key(path: &str, token: &KeyToken, body: &Value) -> HttpRequest {
+    let mut request = request("POST", path, body.to_string().as_bytes());
+    request.headers.push(("authorization".to_owned(), format!("Bearer {}", token.reveal())));
+    request
+}
+
+async fn post(world: &World, path: &str, token: &KeyToken, body: &Value) -> HttpResponse {
+    world.app.http(with_key(path, token, body)).await
+}
+
+fn order(id: &str) -> Value {
+    json!({ "state": { "order": id, "amount": 7 }, "invocation_id": id })
+}
+
+fn says(words: &str) -> Value {
+    json!({ "role": "user", "content": words })
+}
+
+fn messages(answer: &HttpResponse) -> Option<usize> {
+    answer.body["final_state"]["messages"].as_array().map(Vec::len)
+}
+
+#[tokio::test]
+async fn whoever_proves_nothing_begins_nothing() {
+    let world = World::asking_for(Authorization::Keys);
+    let revoked = key(&world, 1, grant("ada", &WORK)).await;
+    let keys = Keys::new(world.store.clone());
+    let revocation = keys.revocation(revoked.id(), world.clock.now()).await.expect("the store answers");
+    keep(&world, "revocation", revocation.expect("there is a key")).await;
+    let end = world.clock.now() + Duration::from_secs(60);
+    let expired = key(&world, 2, Grant { expires_at: Some(end), ..grant("ada", &WORK) }).await;
+    world.clock.advance(Duration::from_secs(60));
+    let good = key(&world, 3, grant("ada", &WORK)).await.reveal();
+    let wrong = format!("{}{}", &good[..good.len() - 1], if good.ends_with('0') { '1' } else { '0' });
+    let unknown = KeyToken::generate([9; CHANCE]).reveal();
+    let presented = [
+        None,
+        Some(good.clone()),
+        Some(format!("Basic {good}")),
+        Some(format!("Bearer {}", crate::world::KEY)),
+        Some(format!("Bearer {wrong}")),
+        Some(format!("Bearer {unknown}")),
+        Some(format!("Bearer {}", revoked.reveal())),
+        Some(format!("Bearer {}", expired.reveal())),
+    ];
+    let before = world.written();
+    let mut told = Vec::new();
+    for authorization in presented {
+        // Neither the graph nor the body is looked at before.
+        for (path, body) in [(TURNS, order("o1")), (MESSAGES, says("hi")), ("/graphs/none/turns", json!([]))] {
+            let mut request = request("POST", path, body.to_string().as_bytes());
+            let header_of = |value: &String| ("authorization".to_owned(), value.clone());
+            request.headers.extend(authorization.as_ref().map(header_of));
+            let answer = world.app.http(request).await;
+            told.push(refused(&answer, 401, &Category::Unauthorized));
+            assert_eq!(header(&answer, "www-authenticate"), Some("Bearer realm=\"dormouse\""), "{authorization:?}");
+        }
+    }
+    assert_eq!(world.written(), before);
+    told.dedup();
+    assert_eq!(told.len(), 1, "no refusal tells what is wrong with a key: {told:?}");
+    let token = KeyToken::parse(&good).expect("a key");
+    assert_eq!(post(&world, TURNS, &token, &order("o1")).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_key_needs_the_scopes_and_all_workspaces() {
+    let world = World::asking_for(Authorization::Keys);
+    let reads = key(&world, 1, grant("ada", &[Scope::TasksRead, Scope::SessionsRead])).await;
+    let submits = key(&world, 2, grant("ada", &[Scope::TasksWrite])).await;
+    let says_only = key(&world, 3, grant("ada", &[Scope::SessionsWrite])).await;
+    let workspaces = Some([dormouse_protocol::id::WorkspaceId::from("workspace_1".to_owned())].into());
+    let bound = key(&world, 4, Grant { workspaces, ..grant("ada", &WORK) }).await;
+    let before = world.written();
+    let turns = [(&reads, "tasks:write"), (&says_only, "tasks:write")].map(|pair| (TURNS, order("o1"), pair));
+    let chats = [(&reads, "sessions:write"), (&submits, "sessions:write"), (&says_only, "tasks:write")];
+    let chats = chats.map(|pair| (MESSAGES, says("hi"), pair));
+    for (path, body, (token, scope)) in turns.into_iter().chain(chats) {
+        let answer = post(&world, path, token, &body).await;
+        let message = refused(&answer, 403, &Category::Unauthorized);
+        assert!(message.contains(scope), "{message}");
+        let challenge = format!("Bearer realm=\"dormouse\", error=\"insufficient_scope\", scope=\"{scope}\"");
+        assert_eq!(header(&answer, "www-authenticate"), Some(challenge.as_str()));
+    }
+    for (path, body) in [(TURNS, order("o1")), (MESSAGES, says("hi"))] {
+        let message = refused(&post(&world, path, &bound, &body).await, 403, &Category::Unauthorized);
+        assert!(message.contains("some workspaces only"), "{message}");
+    }
+    assert_eq!(world.written(), before);
+    assert_eq!(post(&world, TURNS, &submits, &order("o1")).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_session_belongs_to_who_began_it() {
+    let world = World::asking_for(Authorization::Keys);
+    let ada = key(&world, 1, grant("ada", &WORK)).await;
+    let ada_again = key(&world, 2, grant("ada", &WORK)).await;
+    let grace = key(&world, 3, grant("grace", &WORK)).await;
+    let cousin = key(&world, 4, Grant { tenant: "other".to_owned(), ..grant("ada", &WORK) }).await;
+    let first = post(&world, MESSAGES, &ada, &says("hi")).await;
+    assert_eq!((first.status, &first.body["session_id"]), (200, &json!("team/7")), "{}", first.body);
+    assert_eq!(messages(&post(&world, MESSAGES, &ada_again, &says("again")).await), Some(4), "another key of hers");
+    for stranger in [&grace, &cousin] {
+        let other = post(&world, MESSAGES, stranger, &says("hello")).await;
+        assert_eq!((messages(&other), &other.body["session_id"]), (Some(2), &json!("team/7")), "{}", other.body);
+    }
+    // A turn reaches the same session by the same name, and no other principal's.
+    let turn = json!({ "state": { "messages": [says("more")] }, "session_id": "team/7", "intent": "existing_session" });
+    for (who, length) in [(&ada, 6), (&grace, 4)] {
+        let answer = post(&world, CHAT_TURNS, who, &turn).await;
+        assert_eq!(answer.body["state"]["messages"].as_array().map(Vec::len), Some(length), "{}", answer.body);
+        assert_eq!(answer.body["session_id"], "team/7");
+    }
+    assert!(world.store.load_session(&"team/7".into(), None).await.expect("the store answers").record.is_none());
+}
+
+#[tokio::test]
+async fn a_session_without_a_name_belongs_to_who_began_it_too() {
+    let world = World::asking_for(Authorization::Keys);
+    let (ada, grace) = (key(&world, 1, grant("ada", &WORK)).await, key(&world, 2, grant("grace", &WORK)).await);
+    let begin = json!({ "state": { "messages": [says("hi")] } });
+    let begun = post(&world, CHAT_TURNS, &ada, &begin).await;
+    let name = begun.body["session_id"].as_str().expect("a session");
+    assert!(!name.contains("owned_"), "{name}");
+    let more = json!({ "state": begin["state"], "session_id": name, "intent": "existing_session" });
+    for (who, length) in [(&ada, 4), (&grace, 2)] {
+        let answer = post(&world, CHAT_TURNS, who, &more).await;
+        assert_eq!(answer.body["state"]["messages"].as_array().map(Vec::len), Some(length), "{}", answer.body);
+    }
+    let nameless = json!({ "state": begin["state"], "intent": "existing_session" });
+    refused(&post(&world, CHAT_TURNS, &ada, &nameless).await, 422, &Category::HarnessSessionIdUnresolved);
+}
+
+/// Everything that is answered on the way of a pause names the session as its owner does.
+#[tokio::test]
+async fn no_answer_shows_how_a_session_is_kept() {
+    let world = World::asking_for(Authorization::Keys);
+    let ada = key(&world, 1, grant("ada", &WORK)).await;
+    let asleep = post(&world, MESSAGES, &ada, &says("it needs approval")).await;
+    assert_eq!(asleep.status, 202, "{}", asleep.body);
+    let (status, callback) = (path_of(&asleep.body["status_url"]), path_of(&asleep.body["callback_url"]));
+    let seen = [world.get(&status).await, world.post(&callback, &json!({ "allowed": true })).await];
+    let seen = [asleep].into_iter().chain(seen).chain([world.get(&status).await]);
+    for answer in seen {
+        assert_eq!(answer.body["session_id"], "team/7", "{}", answer.body);
+        assert!(!format!("{answer:?}").contains("owned_"), "{}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn an_id_or_a_key_of_somebody_else_tells_nothing() {
+    let world = World::asking_for(Authorization::Keys);
+    let (ada, grace) = (key(&world, 1, grant("ada", &WORK)).await, key(&world, 2, grant("grace", &WORK)).await);
+    let begun = post(&world, TURNS, &ada, &order("o1")).await;
+    assert_eq!(begun.status, 202);
+    let again = post(&world, TURNS, &ada, &order("o1")).await;
+    assert_eq!((again.status, &again.body["repeated"]), (202, &json!(true)), "{}", again.body);
+    let other = post(&world, TURNS, &grace, &order("o1")).await;
+    refused(&other, 409, &Category::InvocationIdInUse);
+    for secret in ["state", "callback_url", "status_url", "cancel_url", "amount"] {
+        assert!(!other.body.to_string().contains(secret), "{}", other.body);
+    }
+    // The same idempotency key is another request of another principal.
+    let keyed = |who: &KeyToken| {
+        let mut request = with_key(TURNS, who, &json!({ "state": { "order": "k" } }));
+        request.headers.push(("idempotency-key".to_owned(), "k1".to_owned()));
+        request
+    };
+    let (hers, theirs) = (world.app.http(keyed(&ada)).await, world.app.http(keyed(&grace)).await);
+    assert_eq!(hers.status, 202, "{}", hers.body);
+    assert_ne!(hers.body["invocation_id"], theirs.body["invocation_id"], "{}", theirs.body);
+}
+
+#[tokio::test]
+async fn a_signed_request_is_its_callers() {
+    let world = World::asking_for(Authorization::AwsIam);
+    let post = async |caller: Option<&str>, path: &str, body: &Value| {
+        let request = request("POST", path, body.to_string().as_bytes());
+        world.app.http(HttpRequest { caller: caller.map(str::to_owned), ..request }).await
+    };
+    let (ada, grace) = (Some("arn:aws:iam::123456789012:user/ada"), Some("arn:aws:iam::123456789012:user/grace"));
+    let unsigned = post(None, TURNS, &order("o1")).await;
+    refused(&unsigned, 401, &Category::Unauthorized);
+    assert_eq!(header(&unsigned, "www-authenticate"), Some("AWS4-HMAC-SHA256"));
+    assert_eq!(post(ada, TURNS, &order("o1")).await.status, 202);
+    refused(&post(grace, TURNS, &order("o1")).await, 409, &Category::InvocationIdInUse);
+    assert_eq!(messages(&post(ada, MESSAGES, &says("hi")).await), Some(2));
+    assert_eq!(messages(&post(grace, MESSAGES, &says("hi")).await), Some(2));
+    assert_eq!(messages(&post(ada, MESSAGES, &says("hi")).await), Some(4));
+}
+
+#[tokio::test]
+async fn nobody_reaches_what_belongs_to_somebody() {
+    let world = World::new();
+    let stored = format!("owned_{}:team", "0123456789abcdef".repeat(2));
+    for (path, body) in [
+        (format!("/chat/chat/sessions/{stored}/messages"), says("hi")),
+        (CHAT_TURNS.to_owned(), json!({ "session_id": stored })),
+    ] {
+        let message = refused(&world.post(&path, &body).await, 400, &Category::RequestInvalid);
+        assert!(message.contains("`session_id` must not begin with `owned_`"), "{message}");
+    }
+    let answer = world.post(MESSAGES, &says("hi")).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let kept = world.store.load_session(&"team/7".into(), None).await.expect("the store answers");
+    assert!(kept.record.is_some(), "nobody's sessions are kept under the names that they are given");
+}
