@@ -12,7 +12,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-protocol", &["dormouse-json"]),
     ("dormouse-engine", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-harness", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
-    ("dormouse-api", &["dormouse-protocol", "dormouse-harness", "dormouse-engine", "dormouse-ports"]),
+    ("dormouse-api", &["dormouse-protocol", "dormouse-harness", "dormouse-engine", "dormouse-json", "dormouse-ports"]),
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     ("dormouse-aws", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-ports"]),

@@ -1,5 +1,6 @@
 //! How a task ends, for its clients: last words, artifact, outcome and event, in one change.
 
+use dormouse_ports::limits::MESSAGE;
 use dormouse_ports::{FailureRecord, Map};
 use dormouse_protocol::event::{Draft, redact};
 use dormouse_protocol::id::MessageId;
@@ -12,12 +13,17 @@ use serde_json::Value;
 use crate::documents::{Source, Stored};
 use crate::ids;
 use crate::ledger::{Ledger, Said};
+use crate::page::fitting;
+use crate::refusal::internal;
 
 /// The field of a final state that says in a sentence what became of it.
 const RESULT: &str = "result";
 
 /// The longest summary, in characters.
 const SUMMARY_CHARS: usize = 200;
+
+/// The longest message of a failure, in characters.
+const FAILURE_CHARS: usize = 4_000;
 
 /// How a task ends.
 pub(crate) enum Ending<'a> {
@@ -65,6 +71,7 @@ pub(crate) fn end(ledger: &mut Ledger, task: &mut Stored<Task>, ending: Ending<'
             for (role, parts) in said.collect::<Vec<_>>() {
                 outcome.messages.push(say(ledger, task, role, parts)?);
             }
+            outcome.messages = last_of(outcome.messages)?;
             outcome.summary =
                 outcome.messages.last().and_then(text_of).unwrap_or_else(|| "The task completed.".to_owned());
             if state.is_some() {
@@ -96,7 +103,13 @@ pub(crate) fn end(ledger: &mut Ledger, task: &mut Stored<Task>, ending: Ending<'
     ledger.put_task(task)
 }
 
-/// Something that the agent of `task` says.
+/// The last of `messages`, as far as one page holds them: the transcript has all.
+fn last_of(mut messages: Vec<Message>) -> Result<Vec<Message>, ProtocolError> {
+    let count = fitting(messages.iter().rev(), messages.len())?;
+    Ok(messages.split_off(messages.len() - count))
+}
+
+/// Something that the agent of `task` says, [shortened](shortened) if need be.
 ///
 /// # Errors
 /// `internal_error` when it cannot be written.
@@ -108,7 +121,7 @@ pub(crate) fn say(
 ) -> Result<Message, ProtocolError> {
     let envelope = Envelope::new(MessageId::new(""), ledger.now());
     let task_id = Some(task.kept.resource.envelope.id.clone());
-    let message = Message { envelope, session_id: None, task_id, role, parts };
+    let message = Message { envelope, session_id: None, task_id, role, parts: shortened(parts)? };
     ledger.say(Said { message, heard: true }, Draft::message_appended)
 }
 
@@ -135,8 +148,36 @@ fn final_state(ledger: &mut Ledger, task: &Stored<Task>) -> Result<Artifact, Pro
 /// What clients are told of a failure; its code is the category of the harness.
 fn failure_of(record: &FailureRecord) -> Failure {
     let message = redact::value(record.message.as_str().into());
-    let message = message.as_str().unwrap_or(redact::MARK).to_owned();
+    let message = message.as_str().unwrap_or(redact::MARK).chars().take(FAILURE_CHARS).collect();
     Failure { code: record.category.as_str().to_owned(), message, details: Map::new() }
+}
+
+/// `parts`, of which those stay that together fit a message. The first that does not is cut, if it is a text; a sentence stands
+/// for what is left out.
+fn shortened(parts: Vec<Part>) -> Result<Vec<Part>, ProtocolError> {
+    let size = |part: &Part| dormouse_json::length(part).map_err(|error| internal(&error));
+    let (mut kept, mut bytes, mut missing) = (Vec::new(), 0, 0);
+    for part in parts {
+        let length = size(&part)?;
+        let room = MESSAGE.saturating_sub(bytes);
+        if missing == 0 && length <= room {
+            bytes += length;
+            kept.push(part);
+            continue;
+        }
+        if let (0, Part::Text { text, .. }) = (missing, &part) {
+            // A character has at most six bytes in JSON.
+            let cut = text.chars().take(room / 6).collect::<String>();
+            if !cut.is_empty() {
+                kept.push(Part::text(cut));
+            }
+        }
+        missing += length;
+    }
+    if missing > 0 {
+        kept.push(Part::text(format!("[shortened: from here on {missing} bytes were too many for one message]")));
+    }
+    Ok(kept)
 }
 
 fn text_of(message: &Message) -> Option<String> {
@@ -149,4 +190,27 @@ fn text_of(message: &Message) -> Option<String> {
         | Part::FileRef { .. }
         | Part::ImageRef { .. } => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_shortened_to_what_can_be_told() {
+        let short = vec![Part::text("a"), Part::json(json!([1]))];
+        assert_eq!(shortened(short.clone()).expect("parts"), short);
+        for large in [Part::text("\u{1}".repeat(MESSAGE)), Part::json(json!("x".repeat(MESSAGE)))] {
+            let told = shortened([short.clone(), vec![large.clone(), Part::text("b")]].concat()).expect("parts");
+            assert_eq!(told[..2], short);
+            assert!(dormouse_json::length(&told).expect("JSON") < MESSAGE + 1000);
+            let cut = matches!(large, Part::Text { .. });
+            assert_eq!(told.len(), if cut { 4 } else { 3 }, "a text is cut");
+            let missing = dormouse_json::length(&[large, Part::text("b")]).expect("JSON") - 3;
+            let Some(Part::Text { text, .. }) = told.last() else { panic!("{told:?}") };
+            assert!(text.contains(&format!(" {missing} bytes")), "{text}");
+        }
+    }
 }

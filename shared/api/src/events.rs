@@ -12,6 +12,7 @@ use dormouse_protocol::{Event, ProtocolError};
 use serde_json::Value;
 
 use crate::api::{Api, found};
+use crate::page::fitting;
 use crate::refusal::store;
 use crate::transcript::{event_of, readable};
 use crate::{Answer, Call, feed};
@@ -65,7 +66,7 @@ impl Api {
             }
         }
         let upto = EventId::at(stream, position);
-        found(&page_of(events, query.limit, more.then_some(upto)))
+        found(&page_of(events, query.limit, more.then_some(upto))?)
     }
 
     /// The position of `after` in `stream`.
@@ -96,7 +97,7 @@ impl Api {
             return self.range(call, stream.as_str(), 0, wanted).await;
         }
         if filters.session_id.is_some() || filters.task_id.is_some() {
-            return found(&page_of(Vec::new(), query.limit, None));
+            return found(&page_of(Vec::new(), query.limit, None)?);
         }
         let expired = || ProtocolError::cursor_expired("after_event_id");
         if let Some(after) = &query.after
@@ -125,7 +126,7 @@ impl Api {
             }
         }
         let upto = after.filter(|_| more);
-        found(&page_of(events, query.limit, upto))
+        found(&page_of(events, query.limit, upto)?)
     }
 
     /// The session whose stream holds all that `filters` let through, if it is one that the caller sees.
@@ -175,13 +176,15 @@ fn passes(filters: &Filters, event: &Event) -> bool {
         && (task_id.is_none() || *task_id == event.task_id)
 }
 
-/// At most `limit` of `events`; behind them the list goes on, or, where it was not read to its end, behind `upto`.
-fn page_of(mut events: Vec<Event>, limit: usize, upto: Option<EventId>) -> List<Event> {
-    let next = if events.len() > limit {
-        events.truncate(limit);
+/// At most `limit` of `events`, as far as one page holds them; behind them the list goes on, or, where it was not read to its
+/// end, behind `upto`.
+fn page_of(mut events: Vec<Event>, limit: usize, upto: Option<EventId>) -> Result<List<Event>, ProtocolError> {
+    let fitting = fitting(&events, limit)?;
+    let next = if events.len() > fitting {
+        events.truncate(fitting);
         events.last().map(|last| last.envelope.id.clone())
     } else {
         upto
     };
-    List::page(events, next.map(|id| id.to_string()))
+    Ok(List::page(events, next.map(|id| id.to_string())))
 }

@@ -10,7 +10,7 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use crate::api::{Api, Change, by, found};
 use crate::documents::{Standing, Stored};
 use crate::ledger::{Ledger, Said};
-use crate::page::scope;
+use crate::page::{fitting, scope};
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Spot};
 use crate::{Answer, Call};
@@ -31,8 +31,9 @@ impl Api {
         };
         let (transcript, bounds) = (&session.kept.own.transcript, (query.limit + 1, LOOKED_AT));
         let mut reading = transcript::read(self.records(), transcript, after.as_ref(), bounds).await?;
-        if reading.messages.len() > query.limit {
-            reading.messages.truncate(query.limit);
+        let fitting = fitting(reading.messages.iter().map(|(_, message)| message), query.limit)?;
+        if reading.messages.len() > fitting {
+            reading.messages.truncate(fitting);
             reading.upto = reading.messages.last().map(|(spot, _)| spot.clone());
         }
         let seal = |(stream, position): Spot| self.cursor(call, &scope, &[stream, position.to_string()]);

@@ -3,11 +3,12 @@
 //! A cursor holds the id of the last resource of its page, so what is written between two pages changes neither: newer
 //! resources come before the first page.
 
-use dormouse_ports::ListRequest;
+use dormouse_ports::{ListRequest, limits};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::envelope::List;
 use dormouse_protocol::request::ListQuery;
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use crate::api::{Api, found};
 use crate::documents::{self, Resource, Stored};
@@ -57,8 +58,9 @@ impl Api {
                 break;
             }
         }
-        if kept.len() > query.limit {
-            kept.truncate(query.limit);
+        let fitting = fitting(&kept, query.limit)?;
+        if kept.len() > fitting {
+            kept.truncate(fitting);
             after = kept.last().map(|last| last.envelope().id.as_ref().to_owned());
         }
         let next = after.map(|after| self.cursor(call, &scope, &[after])).transpose()?;
@@ -80,6 +82,25 @@ impl Api {
         let expires: Timestamp = call.now.checked_add(GOOD_FOR).map_err(|error| internal(&error))?;
         Ok(self.parts().cursors.seal(scope, position, expires))
     }
+}
+
+/// How many of `elements` one page holds: at most `limit`, and [so many bytes](limits::PAGE), but one if there is any.
+///
+/// # Errors
+/// `internal_error` for an element that cannot be JSON.
+pub(crate) fn fitting<'e, T: Serialize + 'e>(
+    elements: impl IntoIterator<Item = &'e T>,
+    limit: usize,
+) -> Result<usize, ProtocolError> {
+    let (mut count, mut bytes) = (0, 0);
+    for element in elements.into_iter().take(limit) {
+        bytes += dormouse_json::length(element).map_err(|error| internal(&error))?;
+        if bytes > limits::PAGE {
+            return Ok(count.max(1));
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Which list it is, for whom, narrowed how.

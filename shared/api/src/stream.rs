@@ -54,7 +54,8 @@ pub struct StreamLimits {
     /// How many of them one actor may have.
     pub each: usize,
     /// Whether a stream ends as soon as it has told everything, and something at all: for transports that deliver a
-    /// response only when it is whole. It then holds at most this many bytes and little more.
+    /// response only when it is whole. It then ends behind the event with which it has this many bytes or more; its client
+    /// comes back for the others.
     pub whole: Option<usize>,
 }
 

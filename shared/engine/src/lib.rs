@@ -51,7 +51,6 @@ mod node;
 mod observe;
 mod run;
 mod sending;
-mod size;
 mod state;
 
 pub use ambient::{Identity, Position, current, in_trace, origin, position, surrounding_trace};

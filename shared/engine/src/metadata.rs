@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::EngineError;
 use crate::ambient::{self, Identity};
-use crate::size::json_size;
 
 /// Prefixes that belong to the framework.
 const RESERVED_PREFIXES: [&str; 2] = ["openarmature.", "gen_ai."];
@@ -105,7 +104,7 @@ pub(crate) fn accept(given: &Map) -> Result<(), EngineError> {
 
 fn check_size(metadata: &Map) -> Result<(), MetadataError> {
     // Scalars and lists of them always have a JSON form.
-    let size = json_size(metadata).unwrap_or(usize::MAX);
+    let size = dormouse_json::length(metadata).unwrap_or(usize::MAX);
     if size > METADATA { Err(MetadataError::TooLarge(size)) } else { Ok(()) }
 }
 

@@ -13,11 +13,13 @@
 //! Each leaves room for what the next wraps around it, and the last for the deepest that can be read: what cannot be
 //! decoded is not encoded.
 
+mod length;
 mod measure;
 mod scan;
 
 use serde::de::DeserializeOwned;
 
+pub use length::length;
 pub use measure::{measure, measure_object};
 pub use scan::scan;
 

@@ -165,7 +165,7 @@ impl App {
             self.within(request.time_left, self.serve(route, request)).await?
         };
         let answer = async {
-            let answer = answer.await.unwrap_or_else(HttpResponse::from);
+            let answer = answer.await.unwrap_or_else(HttpResponse::from).fit();
             let took = ports.clock.monotonic().saturating_sub(began);
             telemetry::answered(answer.status, took);
             answer

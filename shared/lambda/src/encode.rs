@@ -87,11 +87,15 @@ impl Links {
 }
 
 impl App {
-    /// Answers for a turn and leaves a line about it in the log.
-    pub(crate) fn answer(&self, turn: &Turn, holder: &Holder) -> HttpResponse {
+    /// Answers for a turn and leaves a line about it in the log. `kept` says that what becomes of the invocation is kept,
+    /// even if it never slept.
+    pub(crate) fn answer(&self, turn: &Turn, holder: &Holder, kept: bool) -> HttpResponse {
         telemetry::turn(turn);
         match &turn.outcome {
-            TurnOutcome::Completed(done) => HttpResponse::new(200, completed(done, holder)),
+            TurnOutcome::Completed(done) => {
+                let kept = kept || done.repeated || done.resolution.is_some();
+                HttpResponse::new(200, self.completed(done, holder, kept))
+            }
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, holder),
             TurnOutcome::Errored(error) => Refusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => HttpResponse::new(
@@ -112,7 +116,7 @@ impl App {
             _ if !holder.sees_all() && !matches!(outcome, TurnOutcome::Suspended(pause) if shown(pause)) => {
                 Refusal::pause_over().into()
             }
-            TurnOutcome::Completed(done) => HttpResponse::new(200, completed(done, holder)),
+            TurnOutcome::Completed(done) => HttpResponse::new(200, self.completed(done, holder, true)),
             TurnOutcome::Suspended(pause) => HttpResponse::new(200, self.acknowledge(pause, holder).body),
             TurnOutcome::Errored(error) => HttpResponse::new(
                 200,
@@ -124,6 +128,36 @@ impl App {
             ),
             TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => Refusal::no_invocation().into(),
         }
+    }
+
+    /// What is said of an invocation that has ended; with where to look for it, if it is kept.
+    fn completed(&self, done: &CompletedTurn, holder: &Holder, kept: bool) -> Value {
+        let mut answer = json!({
+            "status": "completed",
+            "invocation_id": done.invocation_id,
+            "session_id": done.session_id.as_ref().map(session_name),
+            "graph": done.graph,
+            "resolution": done.resolution,
+            "repeated": done.repeated,
+        });
+        if holder.sees_all() {
+            answer["state"] = done.state.clone().into();
+            if kept {
+                answer["status_url"] = self.status_url(&done.invocation_id).into();
+            }
+        }
+        answer
+    }
+
+    /// Where whoever began the invocation `id` looks at it.
+    pub(crate) fn status_url(&self, id: &InvocationId) -> String {
+        self.address("invocations", id, &self.callbacks().token(id, STATUS, None), None)
+    }
+
+    fn address(&self, what: &str, id: &InvocationId, token: &str, part: Option<&str>) -> String {
+        let (base, id, token) = (self.base_url(), percent::encode(id.as_str()), percent::encode(token));
+        let part = part.map(|part| format!("&part={}", percent::encode(part))).unwrap_or_default();
+        format!("{base}/{what}/{id}?token={token}{part}")
     }
 
     fn acknowledge(&self, pause: &SuspendedTurn, holder: &Holder) -> HttpResponse {
@@ -157,11 +191,7 @@ impl App {
     /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one
     /// pause, or one part of it: whoever holds one is not given another.
     pub(crate) fn links(&self, id: &InvocationId, generation: u64, tally: Option<&Tally>, holder: &Holder) -> Links {
-        let address = |what: &str, token: &str, part: Option<&str>| {
-            let (base, id, token) = (self.base_url(), percent::encode(id.as_str()), percent::encode(token));
-            let part = part.map(|part| format!("&part={}", percent::encode(part))).unwrap_or_default();
-            format!("{base}/{what}/{id}?token={token}{part}")
-        };
+        let address = |what: &str, token: &str, part: Option<&str>| self.address(what, id, token, part);
         let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
             status: address("invocations", token, part),
             callback: may_wake.then(|| address("callback", token, part)),
@@ -183,26 +213,11 @@ impl App {
                     |part: &str| address("callback", &self.callbacks().token(id, generation, Some(part)), Some(part));
                 let parts = parts.map(|part| (part.clone(), link(part).into())).collect();
                 let token = self.callbacks().token(id, generation, None);
-                let status = address("invocations", &self.callbacks().token(id, STATUS, None), None);
+                let status = self.status_url(id);
                 let cancel = self.callbacks().token(id, generation, Some(CANCEL));
                 let cancel = address("invocations", &cancel, None).replacen("?token=", "/cancel?token=", 1);
                 Links { status, cancel: Some(cancel), parts, ..own(&token, None, tally.is_none()) }
             }
         }
     }
-}
-
-fn completed(done: &CompletedTurn, holder: &Holder) -> Value {
-    let mut answer = json!({
-        "status": "completed",
-        "invocation_id": done.invocation_id,
-        "session_id": done.session_id.as_ref().map(session_name),
-        "graph": done.graph,
-        "resolution": done.resolution,
-        "repeated": done.repeated,
-    });
-    if holder.sees_all() {
-        answer["state"] = done.state.clone().into();
-    }
-    answer
 }

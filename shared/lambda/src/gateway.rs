@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_api::{Content, Response};
+use dormouse_ports::limits::ANSWER;
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode};
 use lambda_runtime::MetadataPrelude;
@@ -76,7 +77,11 @@ fn caller(authorizer: Option<&Value>) -> Option<String> {
     Some(identity.map_or_else(|| arn.clone(), |identity| format!("{arn} {identity}")))
 }
 
-/// The answer as API Gateway takes it: whole. What is no text goes as base64.
+/// The most bytes that the body of an answer has within what is handed over: those of the longest one as Base64.
+const MOST: usize = ANSWER.div_ceil(3) * 4;
+
+/// The answer as API Gateway takes it: whole. What is no text goes as Base64, and so does a text that its escapes would make
+/// longer than Lambda takes.
 pub(crate) async fn encode(response: Response) -> Value {
     let Response { status, headers, content } = response;
     let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
@@ -85,10 +90,21 @@ pub(crate) async fn encode(response: Response) -> Value {
         Content::Live(pieces) => pieces.concat().await,
     };
     let (body, is_base64) = match String::from_utf8(bytes) {
-        Ok(text) => (text, false),
+        Ok(text) if escaped(&text) <= MOST => (text, false),
+        Ok(text) => (STANDARD.encode(text), true),
         Err(binary) => (STANDARD.encode(binary.as_bytes()), true),
     };
     json!({ "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": is_base64 })
+}
+
+/// How many bytes `text` has within a string of JSON.
+fn escaped(text: &str) -> usize {
+    let escape = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escape).sum()
 }
 
 /// The beginning of an answer that is streamed: status and headers, as the runtime sends them before the first byte.
@@ -284,6 +300,26 @@ mod tests {
         assert_eq!((&picture["body"], &picture["isBase64Encoded"]), (&json!("/wA="), &json!(true)));
         let pieces = futures::stream::iter([b"id: 1\n".to_vec(), b"\n".to_vec()]).boxed();
         assert_eq!(encode(of(Content::Live(pieces))).await["body"], "id: 1\n\n");
+    }
+
+    #[test]
+    fn escapes_are_counted() {
+        let all: String = (0..=0x7f).map(char::from).chain("ü€😀\u{2028}".chars()).collect();
+        assert_eq!(escaped(&all) + 2, Value::from(all).to_string().len());
+    }
+
+    /// What Lambda takes as a response: 6 MB.
+    #[tokio::test]
+    async fn the_longest_answer_is_taken_whatever_it_says() {
+        for (byte, is_base64) in [(b'a', false), (b'"', true), (1, true), (0xff, true)] {
+            let content = Content::Whole(vec![byte; ANSWER]);
+            let answer = encode(Response { status: 200, headers: Vec::new(), content }).await;
+            assert_eq!(answer["isBase64Encoded"], is_base64, "{byte}");
+            assert!(answer.to_string().len() < 6_000_000, "{byte}");
+            let body = answer["body"].as_str().expect("a body").to_owned();
+            let said = if is_base64 { STANDARD.decode(body).expect("Base64") } else { body.into_bytes() };
+            assert!(said == vec![byte; ANSWER], "{byte}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! # Invariants
 //! - Decoding and encoding are pure. Nothing is loaded or written before a request was read in full and allowed.
 //! - Every HTTP answer carries `x-request-id`; every failure names its category or code, and what to do.
+//! - No answer is longer than Lambda takes: what was done can be told.
 //! - A wrong token and an unknown invocation cannot be told apart.
 //! - An event of unknown shape is an error, so that the service which sent it keeps it in a dead-letter queue.
 //! - Neither payloads, nor state, nor secrets are logged.
@@ -20,6 +21,7 @@ mod body;
 mod boot;
 mod config;
 mod encode;
+mod fit;
 mod gateway;
 mod http;
 mod offers;

@@ -21,6 +21,9 @@
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-lambda` |
+//! | answer to an HTTP request | [`ANSWER`] bytes | of a turn: its largest fields are left out, and named with their sizes; content of an artifact: 413, ask for it in ranges; a stream: it ends early, to be taken up again | fixed: Lambda refuses a larger one when the work is done |
+//! | page of a list, range of events | [`PAGE`] bytes of JSON, but one element at least | it ends early, with a cursor | fixed |
+//! | message of a graph's conversation, as clients of the protocol are told of it | [`MESSAGE`] bytes of JSON | it is told shortened; the agent keeps it whole | fixed |
 //! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RulePolicy::most` of `dormouse-harness`; rules that nobody has needed for an hour go |
 
 use std::time::Duration;
@@ -55,6 +58,13 @@ pub const RUNGS: usize = 10;
 pub const SESSION_LINE: usize = 16;
 /// The most rules for events on one bus: two thirds of what AWS allows, so that others find room there.
 pub const PATTERN_RULES: usize = 200;
+/// The longest answer to an HTTP request, in bytes of its body. Lambda takes 6 MB, within which the body is a string of
+/// JSON, or Base64: so many bytes are 5.6 MB of Base64, whatever they are.
+pub const ANSWER: usize = 4 * 1024 * 1024;
+/// The most bytes of JSON that the elements of one page have together. A single one may be longer, and is below [`ANSWER`].
+pub const PAGE: usize = 1024 * 1024;
+/// The most bytes of JSON that one message has of what an agent says. Clients may send as much in one request.
+pub const MESSAGE: usize = 256 * 1024;
 /// A pause that wakes by itself sooner than this wakes at once.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
 

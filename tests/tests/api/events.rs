@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_ports::Clock;
+use dormouse_ports::{Clock, limits};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -177,4 +177,39 @@ async fn nobody_is_told_of_what_may_be_overtaken() {
     assert_eq!(ids(&told), ids(&own), "who asks once waits for what was there when he asked");
     assert!(world.clock.now().duration_since(asked_at) >= under_way);
     assert_eq!(ids(&look().await), ids(&own));
+}
+
+/// Pages end before they are too long to be answered, and nothing is missing or twice behind their cursors.
+#[tokio::test]
+async fn pages_of_large_elements_are_cut_by_their_bytes() {
+    let (world, session) = World::with_session().await;
+    let large = "\u{1}".repeat(limits::PAGE / 6 / 5);
+    let sent = 12;
+    for n in 0..sent {
+        let parts = json!([{ "type": "text", "text": format!("{n}") }, { "type": "text", "text": large }]);
+        let body = json!({ "message": { "role": "user", "parts": parts, "metadata": {} } });
+        world.post(&format!("{session}/messages"), body).await;
+        let artifact = json!({ "kind": "log", "mime_type": "text/plain", "visibility": "public",
+            "session_id": session.rsplit('/').next(), "uri": format!("data:,{n}{}", "a".repeat(limits::PAGE / 5)) });
+        world.post("/v1/artifacts", artifact).await;
+    }
+    for (path, word, count) in [
+        (format!("{session}/messages"), "cursor", sent),
+        (format!("{session}/events"), "after_event_id", 1 + 2 * sent),
+        ("/v1/events".to_owned(), "after_event_id", 1 + 2 * sent),
+        ("/v1/artifacts".to_owned(), "cursor", sent),
+    ] {
+        let (mut found, mut pages, mut more) = (Vec::new(), 0, String::new());
+        loop {
+            let page = world.while_time_passes(world.get(&format!("{path}?limit=200{more}"))).await;
+            assert!(page.to_string().len() < limits::PAGE + 1000, "{path}");
+            found.extend(ids(&page));
+            pages += 1;
+            let Some(next) = page["page"]["next_cursor"].as_str() else { break };
+            more = format!("&{word}={next}");
+        }
+        let distinct: std::collections::BTreeSet<_> = found.iter().collect();
+        assert_eq!((found.len(), distinct.len()), (count, count), "{path}");
+        assert!(pages >= 3, "{path}: {pages}");
+    }
 }

@@ -63,7 +63,11 @@ impl World {
         };
         let app = App::new(Parts {
             engine: Engine::new(ports),
-            graphs: GraphRegistry::new(shipped.iter().cloned().chain([approval, Arc::new(two_questions())])),
+            graphs: GraphRegistry::new(shipped.iter().cloned().chain([
+                approval,
+                Arc::new(two_questions()),
+                Arc::new(swell()),
+            ])),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
@@ -192,6 +196,25 @@ fn approval(continuations: Arc<AtomicUsize>, broken: Arc<AtomicBool>) -> Compile
         })
         .edge("ask", "settle")
         .edge("settle", END)
+        .compile()
+        .expect("a graph")
+}
+
+/// `swell -> ask`: a result of `amount` times `order`, then a pause if `decision` says `wait`.
+fn swell() -> CompiledGraph {
+    TypedGraph::<Approval>::new("swell")
+        .entry("swell")
+        .node("swell", async |state: Approval| {
+            Ok(Update::none().with("result", state.order.repeat(state.amount as usize)))
+        })
+        .node("ask", async |state: Approval| match state.decision.as_str() {
+            "wait" => Err(suspend(SignalDescriptor::new("swollen")).await),
+            _ => Ok(Update::none()),
+        })
+        .node("end", async |_: Approval| Ok(Update::none()))
+        .edge("swell", "ask")
+        .edge("ask", "end")
+        .edge("end", END)
         .compile()
         .expect("a graph")
 }

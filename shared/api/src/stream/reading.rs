@@ -82,22 +82,29 @@ impl Reading {
     /// The blocks of `events`; nothing if there are none.
     fn tell(&mut self, events: &[Event], more: bool) -> Option<Vec<u8>> {
         let limits = &self.shared.limits;
-        let Some(last) = events.last() else {
+        if events.is_empty() {
             self.over = limits.whole.is_some() && (self.begun || self.source.has_ended());
             if self.source.has_ended() && !more {
                 self.ends_at = self.ends_at.min(self.shared.clock.monotonic() + limits.linger);
             }
             return None;
-        };
-        self.begun = true;
-        last.envelope.id.as_str().clone_into(&mut self.cursor);
-        self.pause = limits.poll_soonest;
-        let piece = events.iter().map(sse::event).collect::<String>().into_bytes();
-        if events.iter().any(|event| self.source.ends_with(event)) {
-            self.ends_at = self.ends_at.min(self.shared.clock.monotonic() + limits.linger);
         }
-        self.over = limits.whole.is_some_and(|most| !more || self.bytes + piece.len() >= most);
-        Some(piece)
+        self.begun = true;
+        self.pause = limits.poll_soonest;
+        let mut piece = String::new();
+        for event in events {
+            piece.push_str(&sse::event(event));
+            event.envelope.id.as_str().clone_into(&mut self.cursor);
+            if self.source.ends_with(event) {
+                self.ends_at = self.ends_at.min(self.shared.clock.monotonic() + limits.linger);
+            }
+            if limits.whole.is_some_and(|most| self.bytes + piece.len() >= most) {
+                self.over = true;
+                return Some(piece.into_bytes());
+            }
+        }
+        self.over = limits.whole.is_some() && !more;
+        Some(piece.into_bytes())
     }
 
     /// The last block: why it does not go on. The client keeps its cursor.

@@ -258,3 +258,24 @@ async fn one_actor_has_so_many_streams_and_no_more() {
     drop(first);
     assert_eq!(world.get(SESSION_STREAM).await.status, 200);
 }
+
+/// However many events are read at once: what is sent whole ends behind the event with which it is long enough.
+#[tokio::test]
+async fn a_stream_that_is_sent_whole_ends_when_it_has_said_so_much() {
+    let world = World::with(StreamLimits { whole: Some(1_000), page: 100, ..StreamLimits::default() });
+    for _ in 0..7 {
+        world.append(TASK, EventKind::AgentMessage);
+    }
+    let mut told = Vec::new();
+    while told.len() < 7 {
+        let piece = match told.last() {
+            None => to_end(world.get(SESSION_STREAM).await).await,
+            Some(last) => to_end(resumed(&world, SESSION_STREAM, *last).await).await,
+        };
+        let positions = positions(piece.as_bytes());
+        let longest = piece.len() / positions.len() + 100;
+        assert!(!positions.is_empty() && piece.len() < 1_000 + longest, "{} bytes", piece.len());
+        told.extend(positions);
+    }
+    assert_eq!(told, [1, 2, 3, 4, 5, 6, 7]);
+}

@@ -13,7 +13,6 @@ use super::record::Run;
 use super::session::save_failed;
 use super::walk::End;
 use crate::sending::Sending;
-use crate::size::json_size;
 use crate::{CompiledGraph, EngineError, State};
 
 impl Engine {
@@ -31,7 +30,7 @@ impl Engine {
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         let limit = self.limits().state;
         for (what, state) in states(commit) {
-            let size = json_size(state).map_err(|error| StoreError::Invalid(error.to_string()))?;
+            let size = dormouse_json::length(state).map_err(|error| StoreError::Invalid(error.to_string()))?;
             if size > limit {
                 return Err(StoreError::TooLarge { what, size, limit }.into());
             }

@@ -2,6 +2,7 @@
 
 use dormouse_harness::TurnError;
 use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Sending};
+use dormouse_ports::InvocationId;
 use dormouse_protocol::Scope;
 use serde_json::{Value, json};
 
@@ -32,20 +33,24 @@ impl App {
             *error_category = repeatable.refused(error_category.clone());
         }
         telemetry::message(&stored_as, path, &outcome);
-        Ok(self.chat_answer(session_id, outcome))
+        Ok(self.chat_answer(session_id, outcome, repeatable.invocation_id.as_ref()))
     }
 
-    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome) -> HttpResponse {
+    /// Answers for a message. What became of it is kept under the id `kept`, where it was sent with an idempotency key.
+    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> HttpResponse {
         match outcome {
-            ChatTurnOutcome::Completed { replies, final_state } => HttpResponse::new(
-                200,
-                json!({
+            ChatTurnOutcome::Completed { replies, final_state } => {
+                let mut answer = json!({
                     "status": "completed",
                     "session_id": session_id,
                     "replies": values(replies),
                     "final_state": final_state,
-                }),
-            ),
+                });
+                if let Some(id) = kept {
+                    answer["status_url"] = self.status_url(id).into();
+                }
+                HttpResponse::new(200, answer)
+            }
             ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
                 let links = self.links(&invocation_id, generation, tally.as_ref(), &Holder::Operator);
                 let mut answer = json!({

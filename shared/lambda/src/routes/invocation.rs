@@ -23,7 +23,12 @@ impl App {
     pub(super) async fn get_invocation(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
         let (id, holder) = self.holder(id, request)?;
         match self.harness().look_up(&id).await {
-            Ok(outcome) => Ok(self.present(&outcome, &holder)),
+            Ok(mut outcome) => {
+                if let Some(fields) = query_value(request, "fields") {
+                    narrow(&mut outcome, &fields.split(',').collect::<Vec<_>>());
+                }
+                Ok(self.present(&outcome, &holder))
+            }
             Err(error) => Err(hidden(error)),
         }
     }
@@ -52,7 +57,7 @@ impl App {
             | TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)
             | TurnOutcome::Buffered { .. }
-            | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder)),
+            | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder, true)),
         }
     }
 
@@ -105,6 +110,15 @@ fn presented(request: &HttpRequest) -> Option<String> {
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
     };
     query_value(request, "token").or_else(bearer)
+}
+
+/// Leaves of the state only the `fields` that are asked for.
+fn narrow(outcome: &mut TurnOutcome, fields: &[&str]) {
+    match outcome {
+        TurnOutcome::Completed(done) => done.state.retain(|name, _| fields.contains(&name.as_str())),
+        TurnOutcome::Suspended(pause) => pause.state.retain(|name, _| fields.contains(&name.as_str())),
+        TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => {}
+    }
 }
 
 /// Whether a pause that is over was answered otherwise than by `sent`.

@@ -26,7 +26,7 @@ impl App {
             let decided = done.answered.as_ref().and_then(|answered| answered.payload.clone());
             return Err(Refusal::decided_otherwise(&done.invocation_id, decided));
         }
-        Ok(self.answer(&turn, &Holder::Operator))
+        Ok(self.answer(&turn, &Holder::Operator, true))
     }
 
     pub(super) fn is_operator(&self, request: &HttpRequest) -> bool {

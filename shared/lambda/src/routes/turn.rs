@@ -49,7 +49,7 @@ impl App {
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
         }
-        Ok(self.answer(&turn, &Holder::Operator))
+        Ok(self.answer(&turn, &Holder::Operator, repeatable.invocation_id.is_some()))
     }
 
     /// Names the session that `turn` begins without a name, so that it can be its principal's from the beginning.
