@@ -165,6 +165,20 @@ impl Walk {
         self.ask("GET", target, Value::Null).await
     }
 
+    /// Status, `allow` and whether there is no body of what `method` is answered.
+    async fn manners(&self, method: &str, path: &str) -> (u16, String, bool) {
+        let headers = [
+            ("authorization".to_owned(), format!("Bearer {}", self.key)),
+            ("harn-agents-protocol-version".to_owned(), PROTOCOL_VERSION.to_owned()),
+        ];
+        let (method, path) = (method.to_owned(), path.to_owned());
+        let response =
+            self.server.http(Request { method, path, headers: headers.to_vec(), ..Request::default() }).await;
+        let allow = response.headers.iter().find(|(name, _)| name == "allow").map(|(_, value)| value.clone());
+        let is_empty = matches!(&response.content, Content::Whole(bytes) if bytes.is_empty());
+        (response.status, allow.unwrap_or_default(), is_empty)
+    }
+
     /// Does the work that was called for last.
     async fn work(&self) {
         let event = self.bus.events().pop().unwrap();
@@ -231,6 +245,19 @@ async fn walk() -> Vec<Said> {
     walk.ask("POST", &format!("{path}/fork"), json!({})).await;
     walk.ask("POST", &format!("{path}/truncate"), json!({ "keep_first": 1 })).await;
     walk.ask("POST", &format!("{path}/close"), Value::Null).await;
+    let document = walk.get("/openapi.json").await;
+    for spec in Operation::ALL.iter().map(|operation| operation.spec()) {
+        let described = &document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
+        if described["x-dormouse-not-offered"] == true {
+            walk.ask(spec.method.as_str(), &spec.path.replace(['{', '}'], ""), json!({})).await;
+            assert_eq!(walk.said.last().unwrap().status, 501, "{} is offered", spec.id);
+        }
+    }
+    assert_eq!(walk.manners("HEAD", "/health").await, (200, String::new(), true));
+    assert_eq!(walk.manners("OPTIONS", "/v1/tasks").await, (204, "GET, HEAD, POST, OPTIONS".to_owned(), true));
+    assert_eq!(walk.manners("OPTIONS", "/callback/i").await, (204, "POST, OPTIONS".to_owned(), true));
+    assert_eq!(walk.manners("HEAD", "/").await, (200, String::new(), true));
+    assert_eq!(walk.manners("HEAD", "/v1/events/stream").await, (405, "GET, OPTIONS".to_owned(), true));
     // Refusals.
     walk.get("/v1/tasks/task_nobody").await;
     walk.get("/v1/tasks?limit=0").await;

@@ -160,6 +160,10 @@ impl App {
         let (method, began) = (request.method.clone(), ports.clock.monotonic());
         let span = tracing::info_span!("request", request_id, method, route = tracing::field::Empty);
         let answer = async {
+            if request.method == "OPTIONS" {
+                let allowed = Route::allowed(&request.path)?;
+                return Ok(HttpResponse::new(204, Value::Null).header("allow", allowed));
+            }
             let route = Route::of(&request)?;
             tracing::Span::current().record("route", route.template());
             self.within(request.time_left, self.serve(route, request)).await?

@@ -50,7 +50,7 @@ mod tests {
         let fit = HttpResponse::new(200, body).fit().body;
         assert_eq!(fit["state_omitted"], json!({ "bytes": large.len() + 6, "help": ASK_FOR_FIELDS }));
         assert_eq!((&fit["state"], &fit["note"], &fit["replies"][0]), (&Value::Null, &json!(small), &json!(large)));
-        let one = HttpResponse::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 35) }));
+        let one = HttpResponse::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 31) }));
         assert_eq!(
             (bytes_of(&one.body), one.clone().fit()),
             (
@@ -58,12 +58,12 @@ mod tests {
                 HttpResponse::new(
                     200,
                     json!({
-                        "status": "completed", "state_omitted": { "bytes": ANSWER - 33, "help": NOT_KEPT },
+                        "status": "completed", "state_omitted": { "bytes": ANSWER - 29, "help": NOT_KEPT },
                     })
                 )
             )
         );
-        let fits = HttpResponse::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 37) }));
+        let fits = HttpResponse::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 33) }));
         assert_eq!((bytes_of(&fits.body), fits.clone().fit()), (ANSWER, fits));
     }
 }

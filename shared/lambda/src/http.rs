@@ -1,4 +1,4 @@
-use dormouse_api::{Request, Response};
+use dormouse_api::{Content, Request, Response};
 use serde_json::Value;
 
 /// The value of the query parameter `name`, decoded. Two of them are none: nobody can say which one counts.
@@ -33,7 +33,11 @@ impl HttpResponse {
 
 impl From<HttpResponse> for Response {
     fn from(response: HttpResponse) -> Self {
-        let HttpResponse { status, headers, body } = response;
+        let HttpResponse { status, mut headers, body } = response;
+        if status == 204 {
+            headers.retain(|(name, _)| name != "content-type");
+            return Self { status, headers, content: Content::Whole(Vec::new()) };
+        }
         // It names its media type itself.
         let whole = Self { headers: Vec::new(), ..Self::json(status, &body) };
         headers.into_iter().fold(whole, |response, (name, value)| response.header(&name, value))

@@ -46,15 +46,27 @@ impl Route {
     /// # Errors
     /// 404 for an unknown path, 405 for a method that the path does not take.
     pub(crate) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
-        let route = Self::at(&request.method, &request.path).ok_or_else(|| {
-            Refusal::new(Category::NotFound, "there is no such path; GET / lists those that there are")
-        })?;
-        let method = route.listed().method;
-        if request.method == method {
+        let route = Self::at(&request.method, &request.path).ok_or_else(no_such_path)?;
+        if request.method == route.listed().method {
             return Ok(route);
         }
-        let message = format!("this path takes {method} only");
-        Err(Refusal::invalid(message).status(405).header("allow", method))
+        let allowed = Self::allowed(&request.path)?;
+        Err(Refusal::invalid(format!("this path takes {allowed}")).status(405).header("allow", allowed))
+    }
+
+    /// The methods that `path` takes, separated by commas. The path of a cancellation is also that of an invocation whose id
+    /// ends like one.
+    ///
+    /// # Errors
+    /// 404 for an unknown path.
+    pub(crate) fn allowed(path: &str) -> Result<String, Refusal> {
+        let ways = ["GET", "POST"].map(|method| Self::at(method, path).filter(|route| route.listed().method == method));
+        let methods = ways.into_iter().flatten().flat_map(|route| match route.listed().method {
+            "GET" => ["GET, HEAD"],
+            other => [other],
+        });
+        let methods: Vec<_> = methods.chain(["OPTIONS"]).collect();
+        if methods.len() == 1 { Err(no_such_path()) } else { Ok(methods.join(", ")) }
     }
 
     /// An id at the end of a path is all that is left of it: it may contain slashes. Only what is read may be an id
@@ -102,6 +114,10 @@ impl Route {
     pub(crate) fn template(&self) -> &'static str {
         self.listed().path
     }
+}
+
+fn no_such_path() -> Refusal {
+    Refusal::new(Category::NotFound, "there is no such path; GET / lists those that there are")
 }
 
 fn is_segment(text: &str) -> bool {
@@ -152,7 +168,11 @@ mod tests {
             assert_eq!(found.template(), listed.path);
             let refused = route("PUT", &path).expect_err("another method");
             assert_eq!(refused.status, 405, "{path}");
-            assert!(refused.headers.contains(&("allow".to_owned(), listed.method.to_owned())), "{path}");
+            let method = if listed.method == "GET" { "GET, HEAD" } else { listed.method };
+            let allowed = refused.headers.iter().find(|(name, _)| name == "allow").map(|(_, value)| value.as_str());
+            let both = format!("GET, HEAD, {method}, OPTIONS");
+            let alone = format!("{method}, OPTIONS");
+            assert_eq!(allowed, Some(if path.ends_with("/cancel") { both } else { alone }.as_str()), "{path}");
         }
     }
 

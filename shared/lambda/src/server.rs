@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_api::{
-    About, Answer, Api, Bell, Call, Front, FrontParts, Keys, Operations, Origins, Response, StreamLimits, Streams,
+    About, Answer, Api, Bell, Call, Front, FrontParts, Keys, Manners, Operations, Origins, Response, StreamLimits,
+    Streams,
 };
 use dormouse_ports::{Records, SignalSubscriptions};
 use dormouse_protocol::ProtocolError;
@@ -94,8 +95,14 @@ impl Server {
 
     /// Serves one HTTP request of any path. Those that nobody knows are refused as the protocol refuses.
     pub async fn http(&self, request: HttpRequest) -> Response {
+        let mut request = request;
+        let manners = Manners::of(&mut request);
         let of_turns = request.path == "/" || OF_TURNS.iter().any(|start| request.path.starts_with(start));
-        if of_turns && !self.reads_only { self.app.http(request).await.into() } else { self.front.serve(request).await }
+        let response = match of_turns && !self.reads_only {
+            true => self.app.http(request).await.into(),
+            false => self.front.serve(request).await,
+        };
+        manners.answer(response)
     }
 }
 

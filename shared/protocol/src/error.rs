@@ -9,7 +9,7 @@ use crate::PROTOCOL_VERSION;
 pub use code::{ErrorCode, ErrorType};
 
 use crate::envelope::{Map, present};
-use crate::operation::{Method, Operation};
+use crate::operation::Operation;
 
 /// The longest message and the longest name of a parameter, in bytes. Longer ones are cut.
 const MAX_MESSAGE_BYTES: usize = 300;
@@ -50,8 +50,8 @@ impl ProtocolError {
     }
 
     /// The path has operations, but none with this method.
-    pub fn method_not_allowed(allowed: &[Method]) -> Self {
-        let allowed = allowed.iter().map(|method| method.as_str()).collect::<Vec<_>>().join(", ");
+    pub fn method_not_allowed(allowed: &[&str]) -> Self {
+        let allowed = allowed.join(", ");
         let refusal = Self::new(ErrorCode::InvalidRequest, format!("this path takes {allowed}"));
         Self { http: Some(405), header: Some(("allow", allowed)), ..refusal }
     }
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn http_has_three_statuses_that_the_table_has_not() {
-        let wrong_method = ProtocolError::method_not_allowed(&[Method::Get, Method::Post]);
+        let wrong_method = ProtocolError::method_not_allowed(&["GET", "POST"]);
         assert_eq!((wrong_method.status(), wrong_method.header()), (405, Some(("allow", "GET, POST"))));
         assert_eq!(ProtocolError::unsupported_media_type().status(), 415);
         let refusal = ProtocolError::not_implemented(Operation::ReplayTask);

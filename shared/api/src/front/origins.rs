@@ -4,11 +4,12 @@ use crate::http::Content;
 use crate::{Request, Response};
 
 /// What pages may do.
-const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /// What they may send beside what every page may.
-const SENT: &str = "authorization, content-type, harn-agents-protocol-version, idempotency-key, last-event-id";
+const SENT: &str =
+    "authorization, content-type, harn-agents-protocol-version, idempotency-key, if-none-match, last-event-id, range";
 /// What they may read beside what every page may.
-const READ: &str = "harn-agents-protocol-version, idempotent-replayed, retry-after, x-request-id";
+const READ: &str = "accept-ranges, allow, content-range, etag, harn-agents-protocol-version, idempotent-replayed, retry-after, x-request-id";
 /// How many seconds a browser remembers that it may ask.
 const REMEMBERED: &str = "7200";
 

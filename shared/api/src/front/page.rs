@@ -7,6 +7,8 @@ use dormouse_protocol::request::{IDEMPOTENCY_HEADER, VERSION_HEADER};
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION};
 use serde_json::Value;
 
+use super::public::NOT_OFFERED;
+
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
@@ -85,8 +87,11 @@ fn introduce(page: &mut String, document: &Value) -> std::fmt::Result {
 fn describe(page: &mut String, spec: &Spec, document: &Value) -> std::fmt::Result {
     let (method, path) = (spec.method.as_str(), escape(spec.path));
     writeln!(page, "<h3 id=\"{}\"><b>{method}</b> <code>{path}</code></h3>", spec.id)?;
-    writeln!(page, "<p>{} <span class=\"quiet\">{}</span></p>", escape(spec.summary), facts(spec))?;
     let operation = &document["paths"][spec.path][method.to_ascii_lowercase()];
+    if operation[NOT_OFFERED] == true {
+        writeln!(page, "<p><strong>not offered here (501)</strong></p>")?;
+    }
+    writeln!(page, "<p>{} <span class=\"quiet\">{}</span></p>", escape(spec.summary), facts(spec))?;
     let body = &operation["requestBody"]["content"]["application/json"]["schema"];
     match spec.input {
         Input::None => {}

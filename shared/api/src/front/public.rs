@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use dormouse_protocol::envelope::Object;
 use dormouse_protocol::openapi;
-use dormouse_protocol::operation::{Access, Operation};
+use dormouse_protocol::operation::{Access, Level, Operation, Spec};
 use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
 use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
 use jiff::Timestamp;
@@ -17,15 +17,38 @@ const DOCS: &str = "/docs";
 /// Where clients of A2A look for a card.
 const A2A_CARD: &str = "/.well-known/agent-card.json";
 
+/// What can be done with what is only read.
+const READ_ONLY: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
+
+/// The answer to who asks what can be done.
+fn options(methods: &[&str]) -> Response {
+    Response::empty().header("allow", methods.join(", "))
+}
+
 /// The OpenAPI document of this server: made once.
 fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
     DOCUMENT.get_or_init(|| {
-        openapi::document(openapi::About {
+        let mut document = openapi::document(openapi::About {
             title: "Dormouse",
             description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
-        })
+        });
+        for spec in Operation::ALL.iter().map(|operation| operation.spec()).filter(|spec| !is_offered(spec)) {
+            let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
+            described[NOT_OFFERED] = true.into();
+            described["description"] = "Not offered by this server: it answers 501.".into();
+            described["responses"]["501"] = json!({ "$ref": "#/components/responses/Error" });
+        }
+        document
     })
+}
+
+/// Marks an operation in the document that is part of the protocol and not offered here.
+pub(super) const NOT_OFFERED: &str = "x-dormouse-not-offered";
+
+/// Whether an operation is more than a name: those of level Core are, and the public ones.
+fn is_offered(spec: &Spec) -> bool {
+    spec.level == Level::Core || spec.access == Access::Public
 }
 
 /// What a server says of itself.
@@ -53,9 +76,9 @@ impl Front {
         match (request.path.as_str(), request.method.as_str()) {
             (DOCS, "GET") => return Ok(Some(html(page::of(document())))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(about))))),
-            (DOCS | A2A_CARD, _) => {
-                return Err(ProtocolError::method_not_allowed(&[dormouse_protocol::Method::Get]));
-            }
+            (DOCS | A2A_CARD, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
+            (DOCS | A2A_CARD, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
+            (path, "OPTIONS") => return Operation::methods(path).map(|methods| Some(options(&methods))),
             _ => {}
         }
         let operation = Operation::find(&request.method, &request.path)?.operation;

@@ -1,6 +1,6 @@
 use percent_encoding::percent_decode_str;
 
-use super::{Method, Operation};
+use super::{Method, Operation, Paging};
 use crate::ProtocolError;
 
 /// What stood at the places of a path that differ.
@@ -34,17 +34,45 @@ impl Operation {
     /// this method.
     pub fn find(method: &str, path: &str) -> Result<Found, ProtocolError> {
         let segments: Vec<String> = segments(path).map(decode).collect();
-        let fits =
-            Self::ALL.iter().filter_map(|operation| Some((*operation, params(operation.spec().path, &segments)?)));
-        let mut found: Vec<(Self, Params)> = fits.collect();
-        // A word at a place beats a name that stands for any: fewer places are better.
-        let fewest = found.iter().map(|(_, params)| params.0.len()).min().ok_or_else(ProtocolError::no_such_route)?;
-        found.retain(|(_, params)| params.0.len() == fewest);
-        let allowed: Vec<Method> = found.iter().map(|(operation, _)| operation.spec().method).collect();
+        let found = Self::at(&segments)?;
+        let allowed = methods_of(&found);
         let wanted = found.into_iter().find(|(operation, _)| operation.spec().method.as_str() == method);
         let (operation, params) = wanted.ok_or_else(|| ProtocolError::method_not_allowed(&allowed))?;
         Ok(Found { operation, params, target: format!("/{}", segments.join("/")) })
     }
+
+    /// The methods that `path` takes: those of its operations, `HEAD` where a `GET` is no stream, and `OPTIONS`.
+    ///
+    /// # Errors
+    /// `resource_not_found` (404) if no operation has this path.
+    pub fn methods(path: &str) -> Result<Vec<&'static str>, ProtocolError> {
+        let segments: Vec<String> = segments(path).map(decode).collect();
+        Self::at(&segments).map(|found| methods_of(&found))
+    }
+
+    /// The operations whose path is this one, at least one.
+    fn at(segments: &[String]) -> Result<Vec<(Self, Params)>, ProtocolError> {
+        let fits =
+            Self::ALL.iter().filter_map(|operation| Some((*operation, params(operation.spec().path, segments)?)));
+        let mut found: Vec<(Self, Params)> = fits.collect();
+        // A word at a place beats a name that stands for any: fewer places are better.
+        let fewest = found.iter().map(|(_, params)| params.0.len()).min().ok_or_else(ProtocolError::no_such_route)?;
+        found.retain(|(_, params)| params.0.len() == fewest);
+        Ok(found)
+    }
+}
+
+fn methods_of(found: &[(Operation, Params)]) -> Vec<&'static str> {
+    let mut methods = Vec::new();
+    for (operation, _) in found {
+        let spec = operation.spec();
+        methods.push(spec.method.as_str());
+        if spec.method == Method::Get && spec.paging != Paging::Stream {
+            methods.push("HEAD");
+        }
+    }
+    methods.push("OPTIONS");
+    methods
 }
 
 fn segments(path: &str) -> impl Iterator<Item = &str> {
@@ -104,7 +132,10 @@ mod tests {
             assert_eq!(Operation::find("GET", path).expect_err(path).status(), 404, "{path}");
         }
         let refusal = Operation::find("DELETE", "/v1/tasks").expect_err("no operation");
-        assert_eq!((refusal.status(), refusal.header()), (405, Some(("allow", "GET, POST"))));
+        assert_eq!((refusal.status(), refusal.header()), (405, Some(("allow", "GET, HEAD, POST, OPTIONS"))));
+        let of_a_stream = Operation::methods("/v1/events/stream").expect("a path");
+        assert_eq!(of_a_stream, ["GET", "OPTIONS"]);
+        assert_eq!(Operation::methods("/v2").expect_err("no path").status(), 404);
         assert_eq!(Operation::find("get", "/v1/tasks").expect_err("no method").status(), 405);
     }
 
