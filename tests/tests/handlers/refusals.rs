@@ -80,7 +80,7 @@ async fn paths_and_methods_are_checked() {
     refused(&world.get("/nothing").await, 404, &Category::NotFound);
     let answer = world.get(TURNS).await;
     refused(&answer, 405, &Category::RequestInvalid);
-    assert_eq!(header(&answer, "allow"), Some("POST"));
+    assert_eq!(header(&answer, "allow"), Some("POST, OPTIONS"));
 }
 
 #[tokio::test]
