@@ -10,7 +10,7 @@
 //! | text | the text, in the field that `answers` name under `text` |
 //!
 //! `answers` is metadata of the descriptor: `{"approved": {fields}, "denied": {fields}, "by": field, "text": field}`. The
-//! field under `by` receives the name of who answers. A confirmation has to say yes or no.
+//! field under `by` receives the name of who answers, whatever the message says of it. A confirmation has to say yes or no.
 //!
 //! Where the task waits for several answers, the request in its event has them under `expects.parts`, and under `missing`
 //! who has not answered. A message then says in its metadata which of them it is: `{"in_reply_to": name}`, or the part's
@@ -202,7 +202,8 @@ fn payload(
         }
     };
     if let Some(by) = field("by") {
-        payload.entry(by).or_insert_with(|| actor.into());
+        // Whatever the message says: nobody answers in the name of another.
+        payload.insert(by.to_owned(), actor.into());
     }
     Ok(payload)
 }
@@ -267,7 +268,11 @@ mod tests {
         let input = TaskMessageKind::Input;
         let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": "bob"}))]);
         let taken = payload(&approval(), input, &fields, "ada").unwrap();
-        assert_eq!(Value::Object(taken), json!({"decision": "later", "decided_by": "bob"}));
+        assert_eq!(
+            Value::Object(taken),
+            json!({"decision": "later", "decided_by": "ada"}),
+            "nobody answers as another"
+        );
         let taken = payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
         assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
     }

@@ -16,7 +16,7 @@ use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
-use crate::documents::{Source, Stored};
+use crate::documents::{Resource, Source, Stored};
 use crate::ledger::{Ledger, entry};
 use crate::refusal::store;
 use crate::{Answer, Call, feed};
@@ -36,7 +36,7 @@ impl Api {
     }
 
     pub(crate) async fn get_artifact(&self, call: &Call) -> Result<Answer, ProtocolError> {
-        found(&self.named::<Artifact>(call, "artifact_id").await?.kept.resource)
+        found(&self.named::<Artifact>(call, "artifact_id").await?.kept.resource.shown())
     }
 
     /// What an artifact belongs to, it is in: a task names its session, a session its workspace.
@@ -82,7 +82,7 @@ impl Api {
             }
             None => alone(call, &stored, draft)?,
         };
-        Change::new(journal, 201, &artifact)
+        Change::new(journal, 201, &artifact.shown())
     }
 
     /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: whoever has registered it

@@ -17,7 +17,7 @@ use std::fmt::Debug;
 use dormouse_ports::{Document, DocumentKey, DocumentWrite, Listed, Records, StoreError};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{ArtifactId, BranchId, OutcomeId, SessionId, TaskId, WorkspaceId};
-use dormouse_protocol::resource::{Artifact, Branch, Outcome, Session, Task, Workspace};
+use dormouse_protocol::resource::{Artifact, Branch, Outcome, PartVisibility, Session, Task, Workspace};
 use dormouse_protocol::{Envelope, Identifier, ProtocolError};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -39,6 +39,12 @@ pub(crate) trait Resource: Serialize + DeserializeOwned {
 
     /// The ids of what it belongs to: it stands in a list of each.
     fn parents(&self) -> Vec<&str>;
+
+    /// What clients see of it, wherever it is shown.
+    #[must_use]
+    fn shown(self) -> Self {
+        self
+    }
 }
 
 /// A resource with all that is stored of it.
@@ -226,9 +232,30 @@ resources! {
     Task TaskId Progress, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
     Outcome OutcomeId (), outcome => [Some(outcome.task_id.as_str())];
-    Artifact ArtifactId Source, artifact => [
-        artifact.workspace_id.as_ref().map(WorkspaceId::as_str),
-        artifact.session_id.as_ref().map(SessionId::as_str),
-        artifact.task_id.as_ref().map(TaskId::as_str)
-    ];
+}
+
+impl Resource for Artifact {
+    type Id = ArtifactId;
+    type Own = Source;
+
+    fn envelope(&self) -> &Envelope<ArtifactId> {
+        &self.envelope
+    }
+
+    fn parents(&self) -> Vec<&str> {
+        let workspace = self.workspace_id.as_ref().map(WorkspaceId::as_str);
+        let session = self.session_id.as_ref().map(SessionId::as_str);
+        [workspace, session, self.task_id.as_ref().map(TaskId::as_str)].into_iter().flatten().collect()
+    }
+
+    /// Where the content is, is told of what is public; that may be the content itself. Its hash, from which a short
+    /// content can be found, is also told of what is only proved.
+    fn shown(self) -> Self {
+        let (uri, sha256) = match self.visibility {
+            PartVisibility::Public => (self.uri, self.sha256),
+            PartVisibility::ReceiptOnly => (None, self.sha256),
+            PartVisibility::Internal => (None, None),
+        };
+        Self { uri, sha256, ..self }
+    }
 }

@@ -50,7 +50,7 @@ impl Api {
                     }
                 };
                 if one.is_seen_by(&call.actor) && wanted(&one.kept.resource) {
-                    kept.push(one.kept.resource);
+                    kept.push(one.kept.resource.shown());
                 }
             }
             after = page.next;

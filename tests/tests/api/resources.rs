@@ -74,6 +74,32 @@ async fn an_artifact_of_nobody_has_its_own_events() {
     assert_eq!(world.refusal(actor("eve", "evil", None), "GET", &path, Value::Null).await.status(), 404);
 }
 
+/// The address may be the content itself, and a short content is found by its hash.
+#[tokio::test]
+async fn nothing_shows_where_the_content_is_of_what_is_not_public() {
+    let (world, session) = World::with_session().await;
+    let session_id = session.strip_prefix("/v1/sessions/").unwrap();
+    let uri = "data:text/plain,c2VjcmV0LWNvbnRlbnQ";
+    for (visibility, with_address, with_hash) in
+        [("public", true, true), ("internal", false, false), ("receipt_only", false, true)]
+    {
+        let given = json!({"kind": "log", "mime_type": "text/plain", "visibility": visibility, "uri": uri,
+            "session_id": session_id});
+        let made = world.post("/v1/artifacts", given).await;
+        let id = text(&made["id"]);
+        let listed = world.get(&format!("/v1/artifacts?session_id={session_id}")).await;
+        let one = world.get(&format!("/v1/artifacts/{id}")).await;
+        let in_list = listed["data"].as_array().unwrap().iter().find(|seen| seen["id"] == made["id"]).unwrap();
+        for seen in [&made, &one, in_list] {
+            assert_eq!(seen["uri"].is_string(), with_address, "{visibility}: {seen}");
+            assert_eq!(seen["sha256"].is_string(), with_hash, "{visibility}: {seen}");
+        }
+        let events = world.get(&format!("{session}/events")).await;
+        let told = events["data"].as_array().unwrap().last().unwrap();
+        assert_eq!((text(&told["resource"]["id"]), told.to_string().contains(uri)), (id, with_address), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn a_branch_is_made_in_a_session() {
     let (world, session) = World::with_session().await;
