@@ -6,12 +6,12 @@
 
 use dormouse_engine::admit_answer;
 use dormouse_ports::{
-    Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation, RESOLUTION,
-    SignalId,
+    Answered, Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation,
+    RESOLUTION, SignalId,
 };
 
 use crate::signal::{Delivery, sleeping, store_failed, unknown};
-use crate::{Harness, Tally, Trigger, TurnError, TurnOutcome};
+use crate::{CompletedTurn, Harness, Tally, Trigger, TurnError, TurnOutcome};
 
 /// Which of several expected signals a delivery is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,18 +53,19 @@ impl Harness {
             return Ok(Gathered::Claims(Bid { payload, answered: Some(fan_in.answers.len()) }));
         }
         let part = part_of(&fan_in, &delivery.part)?;
+        let earlier = fan_in.answers.iter().find(|answer| answer.part == part);
+        if let Some(earlier) = earlier
+            && admit_answer(&paused, delivery.payload.clone())? != earlier.payload
+        {
+            let message = "this part was answered before, and otherwise; that answer stands";
+            return Err(TurnError::new(Category::SuspensionRecordInvalid, message));
+        }
         if fan_in.decision().is_some() {
             // They were enough before, and whoever went on with them gave the pause back.
             return Ok(Gathered::Claims(Bid { payload: fan_in.payload(), answered: Some(fan_in.answers.len()) }));
         }
-        if let Some(earlier) = fan_in.answers.iter().find(|answer| answer.part == part) {
-            return match admit_answer(&paused, delivery.payload.clone())? == earlier.payload {
-                true => Ok(Gathered::Told(accepted(paused, part, true))),
-                false => {
-                    let message = "this part was answered before, and otherwise; that answer stands";
-                    Err(TurnError::new(Category::SuspensionRecordInvalid, message))
-                }
-            };
+        if earlier.is_some() {
+            return Ok(Gathered::Told(accepted(paused, part, true)));
         }
         let known = fan_in.answers.len();
         let payload = admit_answer(&paused, delivery.payload.clone())?;
@@ -123,6 +124,29 @@ impl Harness {
         } else {
             InvocationWrite::Answer { paused: Box::new(paused.clone()), answer }
         })
+    }
+
+    /// What is said to a delivery that comes when its pause is over: where that expected several signals, it is compared
+    /// with the answer of its own part.
+    pub(crate) fn answer_to(&self, record: InvocationRecord, addressee: &Addressee, sent: &Map) -> TurnOutcome {
+        let paused = &record.paused;
+        let part = paused.fan_in.as_ref().and_then(|fan_in| part_of(fan_in, addressee).ok());
+        let standing = part.and_then(|part| paused.answered.as_ref()?.parts.get(&part).cloned());
+        let is_same = |standing: &Answered| {
+            let admitted = admit_answer(paused, sent.clone());
+            admitted.is_ok_and(|admitted| Answered::with(&admitted).digest == standing.digest)
+        };
+        let answered = standing.map(|standing| if is_same(&standing) { Answered::with(sent) } else { standing });
+        match self.answer_of(record) {
+            TurnOutcome::Completed(done) => {
+                let answered = answered.or(done.answered);
+                TurnOutcome::Completed(Box::new(CompletedTurn { answered, ..*done }))
+            }
+            other @ (TurnOutcome::Suspended(_)
+            | TurnOutcome::Errored(_)
+            | TurnOutcome::Buffered { .. }
+            | TurnOutcome::Stale { .. }) => other,
+        }
     }
 
     /// Refuses what would be found unfit only once another answer decides: it would keep that one from deciding.

@@ -123,7 +123,8 @@ impl Harness {
             Some(SignalState::Delivered { invocation_id, .. }) => {
                 let record = self.load_invocation(&invocation_id).await?;
                 let stale = TurnOutcome::Stale { invocation_id };
-                Ok(Known::Told(record.map_or(stale, |record| self.answer_of(*record))))
+                let addressee = Addressee::Signal(stored.origin().1);
+                Ok(Known::Told(record.map_or(stale, |record| self.answer_to(*record, &addressee, payload))))
             }
             Some(SignalState::Buffered(_)) | None => Ok(Known::Unclaimed),
         }

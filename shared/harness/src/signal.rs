@@ -123,7 +123,7 @@ impl Harness {
                         Gathered::Claims(next) => bid = next,
                     }
                 }
-                ClaimOutcome::Settled(record) => return Ok(self.answer_of(*record)),
+                ClaimOutcome::Settled(record) => return Ok(self.answer_to(*record, &delivery.part, &delivery.payload)),
                 ClaimOutcome::Held { .. }
                     if delivery.trigger == Trigger::Signal && !self.time_left(delivery.budget).is_zero() =>
                 {
@@ -309,7 +309,8 @@ impl Harness {
                 state,
                 carried: paused.carried,
                 resolution: paused.resolution,
-                answered: paused.answered,
+                // Each part was answered for itself.
+                answered: paused.answered.filter(|answered| answered.parts.is_empty()),
                 repeated: true,
             })),
             InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),

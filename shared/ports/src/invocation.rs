@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -182,6 +183,9 @@ pub struct Answered {
     /// The answer itself, where it is small.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Map>,
+    /// Of a pause that expected several signals: the answer of each part that had answered.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, Answered>,
 }
 
 impl Answered {
@@ -190,6 +194,22 @@ impl Answered {
 
     /// What is kept of `payload`, without what only the harness says in it.
     pub fn with(payload: &Map) -> Self {
+        Self::within(payload, Self::MOST)
+    }
+
+    /// What is kept of `payload`, which holds under the field `into` the answers of several parts, each with its share
+    /// of the bytes.
+    pub fn by_parts(payload: &Map, into: &str) -> Self {
+        let answers = payload.get(into).and_then(|all| all.get("answers")).and_then(serde_json::Value::as_object);
+        let share = Self::MOST / answers.map_or(1, Map::len).max(1);
+        let answers = answers.into_iter().flatten();
+        let answers =
+            answers.filter_map(|(part, answer)| Some((part.clone(), Self::within(answer.as_object()?, share))));
+        let parts = answers.collect();
+        Self { payload: None, parts, ..Self::with(payload) }
+    }
+
+    fn within(payload: &Map, most: usize) -> Self {
         let mut payload = payload.clone();
         payload.shift_remove(RESOLUTION);
         payload.sort_keys();
@@ -197,7 +217,7 @@ impl Answered {
         // A map of JSON can be written.
         let bytes = serde_json::to_vec(&payload).unwrap_or_default();
         let digest = Sha256::digest(&bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-        Self { digest, payload: (bytes.len() <= Self::MOST).then_some(payload) }
+        Self { digest, payload: (bytes.len() <= most).then_some(payload), parts: BTreeMap::new() }
     }
 }
 

@@ -42,6 +42,25 @@ async fn each_approver_has_an_address() {
 }
 
 #[tokio::test]
+async fn when_it_is_decided_another_answer_of_the_same_part_is_refused_and_the_same_is_repeated() {
+    let world = World::new();
+    let (_, [ada, grace, _]) = asleep(&world).await;
+    let (yes, no) = (json!({ "vote": "yes" }), json!({ "vote": "no" }));
+    assert_eq!(world.post(&ada, &yes).await.status, 202);
+    let decides = world.post(&grace, &yes).await;
+    assert_eq!((decides.status, &decides.body["repeated"]), (200, &json!(false)), "{}", decides.body);
+    for path in [&ada, &grace] {
+        let other = world.post(path, &no).await;
+        refused(&other, 409, &Category::SuspensionRecordInvalid);
+        assert_eq!(other.body["error"]["decided"], json!({ "vote": "yes" }), "{}", other.body);
+        let misfit = world.post(path, &json!({ "vote": "perhaps" })).await;
+        refused(&misfit, 409, &Category::SuspensionRecordInvalid);
+        let again = world.post(path, &yes).await;
+        assert_eq!((again.status, &again.body["repeated"]), (200, &json!(true)), "{}", again.body);
+    }
+}
+
+#[tokio::test]
 async fn one_no_is_enough() {
     let world = World::new();
     let (asleep, [_, _, linus]) = asleep(&world).await;

@@ -119,7 +119,10 @@ pub(super) fn prepare(
     let resolution = Resolution::of(&payload);
     // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
     let is_answer = resolution == Resolution::Signalled && paused.fan_in.is_none();
-    paused.answered = is_answer.then(|| Answered::with(&payload));
+    paused.answered = match &paused.fan_in {
+        Some(fan_in) => Some(Answered::by_parts(&payload, &fan_in.into)),
+        None => is_answer.then(|| Answered::with(&payload)),
+    };
     let payload = if is_answer { answer::placed(&paused, payload)? } else { payload };
     let payload = resolution.mark(payload);
     paused.resolution = Some(resolution);
