@@ -52,19 +52,21 @@ impl Sending {
 
     /// It was found out that the last commit of which nobody knew was not written, and cannot be any more.
     pub(crate) fn resolve_doubt() {
-        CURRENT.with_borrow(Clone::clone).iter().flat_map(Self::all).for_each(|one| {
+        tell(CURRENT.with_borrow(Clone::clone).as_ref(), |one| {
             // Below zero there is nothing to resolve.
-            let _ = one.0.doubts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |doubts| doubts.checked_sub(1));
+            let _ = one.doubts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |doubts| doubts.checked_sub(1));
         });
     }
 
-    fn is_under_way(&self) -> bool {
-        self.0.under_way.load(Ordering::SeqCst) > 0
+    /// Whether nothing that lasts was written, nor can be by what was sent.
+    fn is_clean(&self) -> bool {
+        self.0.under_way.load(Ordering::SeqCst) == 0 && !self.may_have_written()
     }
+}
 
-    fn all(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |one| one.0.around.as_ref())
-    }
+/// Tells `innermost` and all around it.
+fn tell(innermost: Option<&Sending>, how: impl Fn(&Sent)) {
+    std::iter::successors(innermost, |one| one.0.around.as_ref()).for_each(|one| how(&one.0));
 }
 
 /// Why work did not come to its end.
@@ -93,13 +95,13 @@ pub async fn cut_off<T, G: Future<Output = ()>>(
     }
     let mut grace = pin!(grace());
     poll_fn(|cx| {
-        if !sending.is_under_way() && !sending.may_have_written() {
+        if sending.is_clean() {
             return Poll::Ready(Err(Cut::Clean));
         }
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
-        if !sending.is_under_way() && !sending.may_have_written() {
+        if sending.is_clean() {
             return Poll::Ready(Err(Cut::Clean));
         }
         grace.as_mut().poll(cx).map(|()| Err(Cut::InDoubt))
@@ -136,24 +138,22 @@ struct UnderWay {
 impl UnderWay {
     fn of(commit: &Commit) -> Self {
         let told = CURRENT.with_borrow(Clone::clone);
-        told.iter().flat_map(Sending::all).for_each(|one| {
-            one.0.under_way.fetch_add(1, Ordering::SeqCst);
+        tell(told.as_ref(), |one| {
+            one.under_way.fetch_add(1, Ordering::SeqCst);
         });
         Self { told, lasts: lasts(commit), answered: false }
     }
 
     fn wrote(&self) {
         if self.lasts {
-            self.told.iter().flat_map(Sending::all).for_each(|one| one.0.wrote.store(true, Ordering::SeqCst));
+            tell(self.told.as_ref(), |one| one.wrote.store(true, Ordering::SeqCst));
         }
     }
-}
 
-impl UnderWay {
     fn doubt(&self) {
         if self.lasts {
-            self.told.iter().flat_map(Sending::all).for_each(|one| {
-                one.0.doubts.fetch_add(1, Ordering::SeqCst);
+            tell(self.told.as_ref(), |one| {
+                one.doubts.fetch_add(1, Ordering::SeqCst);
             });
         }
     }
@@ -164,8 +164,8 @@ impl Drop for UnderWay {
         if !self.answered {
             self.wrote();
         }
-        self.told.iter().flat_map(Sending::all).for_each(|one| {
-            one.0.under_way.fetch_sub(1, Ordering::SeqCst);
+        tell(self.told.as_ref(), |one| {
+            one.under_way.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }
