@@ -187,9 +187,7 @@ impl<K: Ord + Clone> Admission<K> {
         }
         Overloaded { retry_after: wait.clamp(WAITS.0, WAITS.1) }
     }
-}
 
-impl<K: Ord + Clone> Admission<K> {
     fn lines(&self) -> MutexGuard<'_, Lines<K>> {
         self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

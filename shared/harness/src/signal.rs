@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, Map, PausedInvocation, RESOLUTION, StoreError, Subscription,
+    InvocationWrite, Map, Owner, PausedInvocation, RESOLUTION, StoreError, Subscription,
 };
 
 use crate::accepted::Patience;
@@ -220,28 +220,29 @@ impl Harness {
         self.within(budget, self.engine().resume_claimed(graph, record, call)).await
     }
 
+    /// Gives a claim back: the pause is as it was before.
     pub(crate) async fn give_back(&self, record: &InvocationRecord) {
-        let InvocationStatus::Resuming(claim) = &record.status else { return };
-        let write = InvocationWrite::Release {
-            invocation_id: record.paused.invocation_id.clone(),
-            generation: record.paused.generation,
-            owner: claim.owner.clone(),
-        };
-        if let Err(error) = self.commit(write).await {
-            tracing::warn!(%error, "a claim was not given back; it ends by itself");
-        }
+        let release = |invocation_id, generation, owner| InvocationWrite::Release { invocation_id, generation, owner };
+        self.end_attempt(record, release, "a claim was not given back; it ends by itself").await;
     }
 
     /// Leaves a claim to a worker that may do more: that nobody died of it is written down.
     async fn leave(&self, record: &InvocationRecord) {
+        let keep = |invocation_id, generation, owner| InvocationWrite::Keep { invocation_id, generation, owner };
+        self.end_attempt(record, keep, "a claim that was left counts as an attempt").await;
+    }
+
+    /// Writes down that an attempt ended, whose worker lives.
+    async fn end_attempt(
+        &self,
+        record: &InvocationRecord,
+        write: impl FnOnce(InvocationId, u64, Owner) -> InvocationWrite + Send,
+        otherwise: &'static str,
+    ) {
         let InvocationStatus::Resuming(claim) = &record.status else { return };
-        let write = InvocationWrite::Keep {
-            invocation_id: record.paused.invocation_id.clone(),
-            generation: record.paused.generation,
-            owner: claim.owner.clone(),
-        };
+        let write = write(record.paused.invocation_id.clone(), record.paused.generation, claim.owner.clone());
         if let Err(error) = self.commit(write).await {
-            tracing::warn!(%error, "a claim that was left counts as an attempt");
+            tracing::warn!(%error, invocation_id = %record.paused.invocation_id, "{otherwise}");
         }
     }
 
