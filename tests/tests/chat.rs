@@ -9,7 +9,7 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, Reducer, SessionConcurrency, SessionPolicy, State,
     StateSchema, Update, suspend,
 };
-use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Sending};
+use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOptions};
 use dormouse_harness::{Bucket, DispatchPath, Mode, Transmission};
 use dormouse_ports::{Category, Map, SignalDescriptor};
 use dormouse_tests::Stage;
@@ -77,7 +77,7 @@ async fn only_new_messages_are_replies_even_when_they_repeat_old_ones() {
     let same = draft().entry("a").function("a", |_| async { Ok(says("Same.")) }).edge("a", END);
     let chat = chat(&stage, &Arc::new(same.compile().unwrap()));
     for path in [DispatchPath::NewSession, DispatchPath::ExistingSession] {
-        let (taken, outcome) = chat.send_as(&"c".into(), hello(), Sending::default()).await;
+        let (taken, outcome) = chat.send_as(&"c".into(), hello(), SendOptions::default()).await;
         assert_eq!((taken, replies(&outcome)), (Some(path), vec!["Same."]));
     }
 }

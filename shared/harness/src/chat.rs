@@ -9,7 +9,7 @@ mod message;
 mod outcome;
 
 pub(crate) use harness::carry_of;
-pub use harness::{ChatHarness, Sending};
+pub use harness::{ChatHarness, SendOptions};
 pub(crate) use listener::Listeners;
 pub use listener::{Listener, ListenerHandle};
 pub use message::ChatMessage;

@@ -18,7 +18,7 @@ pub struct ChatHarness {
 
 /// How a message is sent.
 #[derive(Clone, Debug, Default)]
-pub struct Sending {
+pub struct SendOptions {
     /// The id that its turn shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
     /// A digest of who sends what ([`Transmission::request_digest`]).
@@ -49,7 +49,7 @@ impl ChatHarness {
     /// Sends a message into a conversation and waits for what the turn comes to (§5). Sends to the same session run
     /// one after the other, on all machines together; sends to different sessions run side by side.
     pub async fn send(&self, session_id: &SessionId, message: ChatMessage) -> ChatTurnOutcome {
-        self.send_as(session_id, message, Sending::default()).await.1
+        self.send_as(session_id, message, SendOptions::default()).await.1
     }
 
     /// As [`send`](Self::send), with what `sending` says; also tells which dispatch path the turn took (§6), where one
@@ -58,7 +58,7 @@ impl ChatHarness {
         &self,
         session_id: &SessionId,
         message: ChatMessage,
-        sending: Sending,
+        sending: SendOptions,
     ) -> (Option<DispatchPath>, ChatTurnOutcome) {
         if let Err(error) = check(session_id, &message) {
             return (None, ChatTurnOutcome::errored(&error));

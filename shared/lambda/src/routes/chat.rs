@@ -1,7 +1,7 @@
 //! `POST /chat/{graph}/sessions/{session_id}/messages`
 
 use dormouse_harness::TurnError;
-use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Sending};
+use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOptions};
 use dormouse_ports::InvocationId;
 use dormouse_protocol::Scope;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ impl App {
         let said = body::object(request, self.limits().body)?;
         let repeatable = Repeatable::of(request, &principal, &said, None)?;
         let (invocation_id, request_digest) = (repeatable.invocation_id.clone(), repeatable.request_digest.clone());
-        let sending = Sending { invocation_id, request_digest, time_left: request.time_left };
+        let sending = SendOptions { invocation_id, request_digest, time_left: request.time_left };
         let message = ChatMessage::unchecked(Value::Object(said));
         let (path, mut outcome) = chat.send_as(&stored_as, message, sending).await;
         if let ChatTurnOutcome::Errored { error_category, .. } = &mut outcome {
