@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_engine::DrainSummary;
-use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Listener, ListenerHandle, Sending};
+use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, Listener, ListenerHandle, SendOptions};
 use dormouse_harness::{DispatchPath, Harness, Transmission, TurnOutcome};
 use dormouse_ports::{Map, SessionId};
 use futures::FutureExt;
@@ -123,7 +123,7 @@ impl ChatCase<'_> {
             self.handles.push(self.chat.subscribe(&turn.session_id, self.listener(name)));
         }
         let message = ChatMessage::unchecked(turn.user_message.clone());
-        let sending = self.chat.send_as(&turn.session_id, message, Sending::default());
+        let sending = self.chat.send_as(&turn.session_id, message, SendOptions::default());
         let (path, outcome) = self.bench.capture.around(sending).await;
         if let ChatTurnOutcome::Suspended { invocation_id, .. } = &outcome {
             self.bench.past.remember(&turn.name, crate::past::EndKind::Suspended, invocation_id.as_str());

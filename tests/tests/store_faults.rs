@@ -38,7 +38,7 @@ async fn bench(attempts: u32) -> Bench {
     let client = aws_sdk_dynamodb::Client::from_conf(embedded.config().interceptor(faults.clone()).build());
     let retry = RetryPolicy { attempts, ..RetryPolicy::default() };
     let store = DynamoDbStateStore::new(&client, TABLE, StoreConfig { retry, ..StoreConfig::default() });
-    Bench { embedded: embedded, faults, store }
+    Bench { embedded, faults, store }
 }
 
 /// A table that answers a request for many items with the first of them, and leaves the others unread.
@@ -56,7 +56,7 @@ impl Intercept for OneAtATime {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if !cfg.load::<Metadata>().is_some_and(|metadata| metadata.name() == "BatchGetItem") {
+        if cfg.load::<Metadata>().is_none_or(|metadata| metadata.name() != "BatchGetItem") {
             return Ok(());
         }
         let response = context.response_mut();

@@ -24,7 +24,7 @@ pub(crate) async fn run(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, le
         let scope = if settled && round % THOROUGH != 0 { SweepScope::Due } else { SweepScope::Everything };
         match functions.sweep(scope).await {
             Ok(summary) if summary.called > 0 => {
-                tracing::info!(called = summary.called, "the sweep called for workers")
+                tracing::info!(called = summary.called, "the sweep called for workers");
             }
             Ok(_) => {}
             Err(reason) => tracing::warn!(%reason, "a sweep failed; the next one goes on"),
