@@ -78,6 +78,20 @@ async fn it_is_put_aside_when_too_many_workers_died_and_goes_on_when_somebody_sa
 }
 
 #[tokio::test]
+async fn it_can_be_canceled_for_good() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    die(&stage, limits::ATTEMPTS).await;
+    stage.sweep(&harness, SweepScope::Everything).await.unwrap();
+    assert_eq!(harness.aside().await.unwrap(), ["i1".into()]);
+    assert!(!harness.cancel(&"i1".into(), None, Some("not worth it".to_owned())).await.unwrap().repeated);
+    assert!(matches!(status(&stage).await, InvocationStatus::Canceled(_)));
+    assert_eq!(harness.aside().await.unwrap(), []);
+    assert_eq!(harness.retry(&"i1".into()).await.unwrap_err().category, Category::SuspensionRecordInvalid);
+    assert!(harness.cancel(&"i1".into(), None, None).await.unwrap().repeated);
+}
+
+#[tokio::test]
 async fn one_worker_less_and_it_goes_on() {
     let stage = Stage::default();
     let harness = asleep(&stage).await;

@@ -1,4 +1,5 @@
-//! What kills its workers is put aside, whole, so that it keeps nobody from working; a person may let it be tried again.
+//! What kills its workers is put aside, whole, so that it keeps nobody from working; a person may let it be tried again,
+//! or cancel it. Until then it stays, however long that takes.
 //!
 //! Each claim counts as an attempt until the invocation gets further. A worker that gives its claim back, or leaves it to
 //! another one, lives: its attempt is taken back. What remains are workers that died, or that never came to an end.

@@ -5,6 +5,7 @@ use dormouse_ports::{
     InvocationWrite, PausedInvocation, Standing, StoreError, WakePlan, limits,
 };
 
+use crate::aside::is_aside;
 use crate::signal::{store_failed, subscription_of};
 use crate::{Harness, Transmission, TurnError};
 
@@ -29,7 +30,8 @@ impl Harness {
     ///
     /// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and is
     /// told so at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). What its nodes do
-    /// outside, sessions that they save themselves among it, is theirs to undo. Of an invocation of which nothing is
+    /// outside, sessions that they save themselves among it, is theirs to undo. What was put aside can be canceled, too,
+    /// and is not tried again from then on. Of an invocation of which nothing is
     /// stored, because it never slept, the cancellation is kept for as long as other ends: it can neither sleep nor,
     /// when its id was given by whoever began it, complete.
     ///
@@ -142,8 +144,10 @@ fn over(record: &InvocationRecord, generation: Option<u64>) -> Option<Result<Can
             repeated: true,
         })),
         InvocationStatus::Completed { .. } => refuse("the invocation has completed; there is nothing to cancel"),
-        InvocationStatus::Errored(_) => refuse("the invocation has ended with an error; there is nothing to cancel"),
-        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
+        InvocationStatus::Errored(_) if !is_aside(record) => {
+            refuse("the invocation has ended with an error; there is nothing to cancel")
+        }
+        InvocationStatus::Errored(_) | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
             let other = generation.is_some_and(|meant| meant != record.paused.generation);
             if other { refuse("the invocation is past the pause for which this address was given") } else { None }
         }

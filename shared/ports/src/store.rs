@@ -494,8 +494,9 @@ pub enum InvocationWrite {
         /// What happened.
         failure: FailureRecord,
     },
-    /// It is canceled, whether it sleeps or somebody resumes it; the same clean-up. The condition is that the pause
-    /// is current and its next deadline still the same, so that whoever holds a claim finds every write of its own refused from then on.
+    /// It is canceled, whether it sleeps, somebody resumes it, or it was put aside; the same clean-up. The condition is
+    /// that the pause is current and its next deadline still the same, so that whoever holds a claim finds every write of
+    /// its own refused from then on.
     Cancel {
         /// The pause that ends.
         paused: Box<PausedInvocation>,

@@ -149,6 +149,7 @@ checks! {
         claims_are_counted_until_it_gets_further,
         an_attempt_that_is_given_back_or_left_does_not_count,
         what_is_put_aside_stays_whole,
+        what_is_put_aside_can_be_canceled,
         only_what_was_put_aside_is_tried_again,
         what_had_not_begun_is_put_aside_as_well,
     ],

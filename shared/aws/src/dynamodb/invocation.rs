@@ -298,8 +298,9 @@ pub(super) fn end_write(
     Ok(match (end, owner) {
         (End::Forestalled(_) | End::Concluded(_), _) => put.when(ABSENT),
         (End::Canceled(_), _) => {
-            let put = put.when("phase = :suspended OR phase = :resuming").with(":resuming", text_value(RESUMING));
-            unmoved(put, paused)
+            let alive = "phase = :suspended OR phase = :resuming OR (phase = :errored AND claim_lane = :aside)";
+            let put = put.when(alive).with(":resuming", text_value(RESUMING)).with(":errored", text_value(ERRORED));
+            unmoved(put.with(":aside", text_value(aside_lane_of(&paused.invocation_id))), paused)
         }
         (End::Completed(_) | End::Errored(_), Some(owner)) => claimed(put, owner, paused.generation),
         (End::Completed(_) | End::Errored(_), None) => asleep(put, paused),

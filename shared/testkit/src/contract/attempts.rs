@@ -1,8 +1,8 @@
 //! What kills its workers: how often it was claimed without getting further, and how it is put aside.
 
 use dormouse_ports::{
-    Category, Claim, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationStatus, InvocationWrite, Map,
-    PausedInvocation,
+    Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationStatus,
+    InvocationWrite, Map, PausedInvocation,
 };
 use serde_json::json;
 
@@ -92,6 +92,25 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     assert_eq!(attempts(&store, &takeover("c", 3600)).await, 1, "counted from the beginning");
     let twice = store.commit(&commit("retry-twice", None, Some(retry()))).await;
     assert!(matches!(twice, Err(CommitError::InvocationConflict)), "{twice:?}");
+}
+
+pub(super) async fn what_is_put_aside_can_be_canceled(store: Store) {
+    let paused = pause("i1", 1, "s1");
+    sleep(&store, &paused).await;
+    granted(store.claim(&claim_of("i1", "a", at(0))).await.expect("an answer"));
+    done(&store, "aside", put_aside(&paused, "a")).await;
+    let cancellation = Cancellation { reason: None, at: at(1) };
+    let cancel = || InvocationWrite::Cancel { paused: Box::new(paused.clone()), cancellation: cancellation.clone() };
+    done(&store, "cancel", cancel()).await;
+    let record = invocation(&store, "i1").await.expect("it is there");
+    assert_eq!(record.status, InvocationStatus::Canceled(cancellation.clone()));
+    assert_eq!(store.put_aside().await.expect("an answer"), []);
+    assert_eq!(all_pending(&store, None).await, []);
+    for write in [cancel(), InvocationWrite::Retry { paused: Box::new(paused.clone()) }] {
+        let refused = store.commit(&commit("late", None, Some(write))).await;
+        assert!(matches!(refused, Err(CommitError::InvocationConflict)), "{refused:?}");
+    }
+    sleep(&store, &pause("i2", 1, "s1")).await;
 }
 
 pub(super) async fn only_what_was_put_aside_is_tried_again(store: Store) {

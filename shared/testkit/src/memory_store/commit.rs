@@ -78,7 +78,7 @@ impl Tables {
         if self.invocations.contains_key(id) { Err(CommitError::InvocationConflict) } else { Ok(()) }
     }
 
-    /// The pause is current and its next deadline still the same, whoever has claimed it.
+    /// The pause is current and its next deadline still the same, whoever has claimed it, or it was put aside.
     fn check_not_over(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
         let same = |stored: &PausedInvocation| {
             stored.generation == paused.generation && stored.wake.rung() == paused.wake.rung()
@@ -86,6 +86,7 @@ impl Tables {
         let record = self.invocations.get(&paused.invocation_id).filter(|record| same(&record.paused));
         match record.map(|record| &record.status) {
             Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => Ok(()),
+            Some(InvocationStatus::Errored(_)) if self.aside.contains_key(&paused.invocation_id) => Ok(()),
             Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_))
             | None => Err(CommitError::InvocationConflict),
         }
@@ -224,6 +225,7 @@ impl Tables {
 
     fn cancel(&mut self, paused: &PausedInvocation, cancellation: &Cancellation) {
         self.end_wait(paused);
+        self.aside.remove(&paused.invocation_id);
         self.put(stripped(paused), InvocationStatus::Canceled(cancellation.clone()));
     }
 
