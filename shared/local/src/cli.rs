@@ -106,7 +106,9 @@ pub fn main() -> ExitCode {
                 --dry-run` reports what would become of them";
             Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit()
         }
-        Command::Ask(ask) => quietly(async { inspect(ask).await.map(Into::into).map_err(told) }),
+        Command::Ask(ask) => quietly(async {
+            inspect(ask).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string()))
+        }),
         Command::Talk(asked) => {
             quietly(async { talk(asked).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string())) })
         }
@@ -115,10 +117,6 @@ pub fn main() -> ExitCode {
             done.map(|()| ExitCode::SUCCESS)
         }),
     }
-}
-
-fn told(error: impl std::fmt::Display) -> (ExitCode, String) {
-    (ExitCode::FAILURE, error.to_string())
 }
 
 /// Runs a command. The log is silent unless `RUST_LOG` asks for it: what there is to say is printed.

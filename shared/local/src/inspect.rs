@@ -5,6 +5,7 @@
 mod ask;
 mod cancel;
 mod migrate;
+mod named;
 mod print;
 mod retry;
 
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use crate::store::EmbeddedError;
 use crate::target::{Opened, Purpose, TargetError};
 pub(crate) use ask::Ask;
+use named::named;
 pub(crate) use print::Printer;
 use print::Row;
 
@@ -67,8 +69,26 @@ pub(crate) enum InspectError {
     Turn(TurnError),
     #[error("the payload must be a JSON object: {0}")]
     Payload(String),
+    #[error("several begin with `{typed}`; type more of the one that you mean: {}", in_a_row(found))]
+    Ambiguous { typed: String, found: Vec<InvocationId> },
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl InspectError {
+    /// With what the process ends: 2 for an argument that makes no sense, 1 for everything else.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Ambiguous { .. } => ExitCode::from(2),
+            Self::Target(_) | Self::Store(_) | Self::Embedded(_) | Self::Turn(_) | Self::Payload(_) | Self::Io(_) => {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn in_a_row(ids: &[InvocationId]) -> String {
+    ids.iter().map(InvocationId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 impl From<TurnError> for InspectError {
@@ -88,30 +108,38 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
         }
         Ask::Show(ask) => {
             let opened = ask.target.open(Purpose::Look, 100).await?;
-            let ended = show(&opened, &ask.id.into(), ask.json).await;
+            let ended = async { show(&opened, &named(&opened, &ask.id).await?, ask.json).await }.await;
             opened.close().await?;
             ended
         }
         Ask::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
-            let transmission = match (&ask.invocation, &ask.signal_id) {
-                (Some(id), _) => Transmission::callback(id.as_str(), None, payload),
-                (None, id) => Transmission::signal(SignalId::from(id.as_deref().unwrap_or_default()), payload),
-            };
             let opened = ask.target.open(Purpose::Change, 100).await?;
-            let ended = signal(&opened, transmission, ask.json).await;
+            let ended = async {
+                let transmission = match (&ask.invocation, &ask.signal_id) {
+                    (Some(id), _) => Transmission::callback(named(&opened, id).await?, None, payload),
+                    (None, id) => Transmission::signal(SignalId::from(id.as_deref().unwrap_or_default()), payload),
+                };
+                signal(&opened, transmission, ask.json).await
+            };
+            let ended = ended.await;
             opened.close().await?;
             ended
         }
         Ask::Cancel(ask) => {
             let opened = ask.target.open(Purpose::Change, 100).await?;
-            let ended = cancel::cancel(&opened, ask.id.into(), ask.reason, (ask.ahead, ask.json)).await;
+            let ended = async {
+                // What has not begun yet is named in full.
+                let id = if ask.ahead { ask.id.into() } else { named(&opened, &ask.id).await? };
+                cancel::cancel(&opened, id, ask.reason, (ask.ahead, ask.json)).await
+            };
+            let ended = ended.await;
             opened.close().await?;
             ended
         }
         Ask::Retry(ask) => {
             let opened = ask.target.open(Purpose::Change, 100).await?;
-            let ended = retry::retry(&opened, &ask.id.into(), ask.json).await;
+            let ended = async { retry::retry(&opened, &named(&opened, &ask.id).await?, ask.json).await }.await;
             opened.close().await?;
             ended
         }
@@ -125,7 +153,9 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
             let purpose = if ask.repair { Purpose::Change } else { Purpose::Look };
             let opened = ask.target.open(purpose, 100).await?;
             let ended = match ask.id {
-                Some(id) => examine_one(&opened, &id.into(), ask.repair, ask.json).await,
+                Some(id) => {
+                    async { examine_one(&opened, &named(&opened, &id).await?, ask.repair, ask.json).await }.await
+                }
                 None => examine_all(&opened, ask.repair, ask.json).await,
             };
             opened.close().await?;

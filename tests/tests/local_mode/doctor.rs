@@ -205,6 +205,37 @@ async fn each_reason_is_told_by_the_command_line_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ids_can_be_shortened_and_are_never_guessed() {
+    let ward = Ward::open().await;
+    for id in ["order-4711", "order-4712", "order-47", "trip-1"] {
+        ward.asleep(id).await;
+    }
+    let shown = |id: &str| {
+        let said = ward.doctor.ask(&["show", "--json", id]);
+        let shown = serde_json::from_slice::<Value>(&said.stdout).map(|shown| shown["invocation_id"].clone());
+        (said.status.code(), shown.unwrap_or_default())
+    };
+    assert_eq!(shown("trip"), (Some(0), json!("trip-1")));
+    assert_eq!(shown("order-47"), (Some(0), json!("order-47")), "a whole id is nobody's beginning");
+    for none in ["tri", "trip-2", "trip-11"] {
+        assert_eq!(shown(none), (Some(4), Value::Null), "{none}");
+    }
+    for command in ["show", "cancel", "doctor", "retry"] {
+        let said = ward.doctor.ask(&[command, "order-471"]);
+        let told = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(2), "{command}: {told}");
+        assert!(told.contains("order-4711, order-4712"), "{command}: {told}");
+    }
+    let canceled = ward.doctor.ask(&["cancel", "order-4711"]);
+    assert_eq!(canceled.status.code(), Some(0), "{canceled:?}");
+    assert_eq!(shown("order-471"), (Some(0), json!("order-4712")), "the only one that sleeps");
+    let answer = r#"{"decision": "approved", "decided_by": "Grace"}"#;
+    let answered = ward.doctor.ask(&["signal", "--json", "--invocation", "trip", answer]);
+    let answered: Value = serde_json::from_slice(&answered.stdout).expect("JSON");
+    assert_eq!((&answered["status"], &answered["invocation_id"]), (&json!("completed"), &json!("trip-1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_went_astray_is_named() {
     let ward = Ward::open().await;
     ward.harness.turn(Transmission::signal("expense-before", map(json!({})))).await;

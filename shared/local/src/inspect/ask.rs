@@ -103,7 +103,7 @@ impl Filter {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
-    /// Which invocation.
+    /// Which invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
@@ -121,7 +121,7 @@ pub(crate) struct Signal {
     pub(crate) signal_id: Option<String>,
     /// A JSON object; `-` reads it from the standard input. Without one it is empty.
     payload: Option<String>,
-    /// Wake this invocation, whatever it waits for.
+    /// Wake this invocation, whatever it waits for; its id may be shortened as for `show`.
     #[arg(long, value_name = "ID", conflicts_with = "payload")]
     pub(crate) invocation: Option<String>,
     /// Print one JSON document.
@@ -142,7 +142,7 @@ impl Signal {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
-    /// Which invocation.
+    /// Which invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Why; told to everybody who asks for the invocation from then on.
     #[arg(long, value_name = "TEXT")]
@@ -159,7 +159,7 @@ pub(crate) struct Cancel {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Retry {
-    /// Which invocation.
+    /// Which invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
@@ -195,7 +195,7 @@ pub(crate) struct Bounds {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Which invocation; without one, all that sleep.
+    /// Which invocation, as for `show`; without one, all that sleep.
     pub(crate) id: Option<String>,
     /// Do what helps, where something does. Turns run in this process.
     #[arg(long)]

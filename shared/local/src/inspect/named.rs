@@ -1,0 +1,51 @@
+//! Ids as people type them: whole, or as much of their beginning as nobody else has.
+
+use dormouse_ports::InvocationId;
+
+use super::InspectError;
+use crate::target::Opened;
+
+/// Fewest characters of an id that is not whole.
+const SHORTEST: usize = 4;
+/// How many are named of those that begin alike.
+const NAMED: usize = 5;
+
+/// The invocation that `typed` names: the one of that id, or else the only one that sleeps or was put aside whose id
+/// begins so. Where there is none, `typed` itself: whoever looks for it says that it is not there.
+///
+/// # Errors
+/// When several begin so, or the store does not answer.
+pub(super) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, InspectError> {
+    let id = InvocationId::from(typed);
+    let is_known = opened.store().glance(std::slice::from_ref(&id)).await?.iter().any(Option::is_some);
+    if is_known || typed.chars().count() < SHORTEST {
+        return Ok(id);
+    }
+    let mut found = beginning_with(opened, typed).await?;
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Ok(id),
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            found.push(last);
+            Err(InspectError::Ambiguous { typed: typed.to_owned(), found })
+        }
+    }
+}
+
+/// Those that sleep or were put aside and whose ids begin with `typed`, as far as they are told.
+async fn beginning_with(opened: &Opened, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
+    let begins = |id: &InvocationId| id.as_str().starts_with(typed);
+    let mut found: Vec<InvocationId> = opened.harness.aside().await?.into_iter().filter(begins).collect();
+    let mut cursor = None;
+    while found.len() <= NAMED {
+        let page = opened.store().list_pending(None, cursor.as_deref()).await?;
+        found.extend(page.items.into_iter().map(|row| row.invocation_id).filter(begins));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    found.truncate(NAMED);
+    found.sort_unstable();
+    Ok(found)
+}
