@@ -47,7 +47,7 @@ struct Start {
 const COMPARED: &str = "hello + SDK defaults";
 
 fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subject> {
-    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1, None);
+    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"nobody".into(), 1, None, jiff::Timestamp::MAX);
     let query = format!("token={token}");
     let status = http_event("GET", "/invocations/nobody", &query, &Value::Null);
     let message = json!({ "role": "user", "content": "please get an approval" });
@@ -87,7 +87,8 @@ fn subjects(programs: &Path, zips: &Path, variants: Option<&Path>) -> Vec<Subjec
 
 /// Whoever asks for it a second time is told, after one read, that it is done.
 fn cancellation() -> Value {
-    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"canceled".into(), 1, None);
+    let token =
+        CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"canceled".into(), 1, None, jiff::Timestamp::MAX);
     http_event("POST", "/invocations/canceled/cancel", &format!("token={token}"), &json!({}))
 }
 

@@ -88,7 +88,7 @@ async fn failures(endpoint: &str, deadline: Duration) -> Vec<Value> {
     let inbound = Lambda::start_with("dormouse-inbound", endpoint, deadline).await;
     let state = json!({ "state": { "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" } });
     let turn = inbound.http("/graphs/expense-approval/turns", "", &state).await;
-    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"i".into(), 1, None);
+    let token = CallbackSigner::new(CallbackSecret::new(SECRET)).token(&"i".into(), 1, None, jiff::Timestamp::MAX);
     let look_up = http_event("GET", "/invocations/i", &format!("token={token}"), &Value::Null);
     let looked_up = inbound.invoke(look_up).await.expect("an answer to an HTTP request");
     vec![turn, looked_up]

@@ -4,4 +4,4 @@ mod bearer;
 mod signer;
 
 pub use bearer::BearerKey;
-pub use signer::{CallbackSecret, CallbackSigner};
+pub use signer::{CallbackSecret, CallbackSigner, Token};

@@ -20,7 +20,7 @@ mod scheduler;
 mod subscriptions;
 mod system;
 
-pub use callback::{BearerKey, CallbackSecret, CallbackSigner};
+pub use callback::{BearerKey, CallbackSecret, CallbackSigner, Token};
 pub use connect::{Access, Clients, Endpoints, Lazy};
 pub use dynamodb::{
     DynamoDbCheckpointer, DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table,

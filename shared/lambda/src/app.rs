@@ -73,6 +73,8 @@ pub struct Limits {
     pub rules: RulePolicy,
     /// How many workers may die of an invocation before it is put aside.
     pub attempts: u32,
+    /// How long the addresses are good that answers hold.
+    pub address: Duration,
     /// The longest wait after a turn, for observers and for the collector of spans together.
     pub drain: Duration,
 }
@@ -87,6 +89,7 @@ impl Default for Limits {
             early_signals: Some(limits::EARLY_SIGNALS),
             rules: RulePolicy::default(),
             attempts: limits::ATTEMPTS,
+            address: limits::ADDRESS,
             drain: Duration::from_secs(2),
         }
     }

@@ -2,6 +2,7 @@
 
 use dormouse_harness::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnOutcome};
 use dormouse_ports::{InvocationId, Map};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::principal::session_name;
@@ -151,7 +152,14 @@ impl App {
 
     /// Where whoever began the invocation `id` looks at it.
     pub(crate) fn status_url(&self, id: &InvocationId) -> String {
-        self.address("invocations", id, &self.callbacks().token(id, STATUS, None), None)
+        self.address("invocations", id, &self.token(id, STATUS, None), None)
+    }
+
+    /// A token that is good for as long as one that is given now may be.
+    fn token(&self, id: &InvocationId, generation: u64, part: Option<&str>) -> String {
+        let now = self.engine().ports().clock.now();
+        let ends = now.checked_add(self.limits().address).unwrap_or(Timestamp::MAX);
+        self.callbacks().token(id, generation, part, ends)
     }
 
     fn address(&self, what: &str, id: &InvocationId, token: &str, part: Option<&str>) -> String {
@@ -203,18 +211,17 @@ impl App {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
                 if *of + 1 == generation && part.is_none() && tally.is_none() {
                     // Whose answer led to the next pause may answer that one too.
-                    return own(&self.callbacks().token(id, generation, None), None, true);
+                    return own(&self.token(id, generation, None), None, true);
                 }
                 own(token, part.as_deref(), may_wake)
             }
             Holder::Operator | Holder::Reader => {
                 let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
-                let link =
-                    |part: &str| address("callback", &self.callbacks().token(id, generation, Some(part)), Some(part));
+                let link = |part: &str| address("callback", &self.token(id, generation, Some(part)), Some(part));
                 let parts = parts.map(|part| (part.clone(), link(part).into())).collect();
-                let token = self.callbacks().token(id, generation, None);
+                let token = self.token(id, generation, None);
                 let status = self.status_url(id);
-                let cancel = self.callbacks().token(id, generation, Some(CANCEL));
+                let cancel = self.token(id, generation, Some(CANCEL));
                 let cancel = address("invocations", &cancel, None).replacen("?token=", "/cancel?token=", 1);
                 Links { status, cancel: Some(cancel), parts, ..own(&token, None, tally.is_none()) }
             }

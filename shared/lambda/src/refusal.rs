@@ -42,6 +42,13 @@ impl Refusal {
         Self::new(Category::SuspensionRecordInvalid, message).status(410)
     }
 
+    /// The time of an address is over.
+    pub(crate) fn address_over() -> Self {
+        let message = "this address was good for a time that is over; whoever began the invocation asks for it again, or \
+            sends its request again with the same id, and gets a new one";
+        Self::new(Category::SuspensionRecordInvalid, message).status(410)
+    }
+
     /// The pause was answered, and otherwise than by who asks; `decided` is what counts, where it is known.
     pub(crate) fn decided_otherwise(invocation_id: &InvocationId, decided: Option<Map>) -> Self {
         let message = "the pause was answered before, and otherwise; that answer stands";

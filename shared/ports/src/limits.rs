@@ -21,6 +21,7 @@
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-lambda` |
+//! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: whoever began the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-lambda` |
 //! | answer to an HTTP request | [`ANSWER`] bytes | of a turn: its largest fields are left out, and named with their sizes; content of an artifact: 413, ask for it in ranges; a stream: it ends early, to be taken up again | fixed: Lambda refuses a larger one when the work is done |
 //! | page of a list, range of events | [`PAGE`] bytes of JSON, but one element at least | it ends early, with a cursor | fixed |
 //! | message of a graph's conversation, as clients of the protocol are told of it | [`MESSAGE`] bytes of JSON | it is told shortened; the agent keeps it whole | fixed |
@@ -37,6 +38,9 @@ pub const SIGNAL_PAYLOAD: usize = 256 * 1024;
 /// How many workers may die of one invocation, without it getting any further. Machines that fail for reasons of their own
 /// rarely hit the same invocation as often.
 pub const ATTEMPTS: u32 = 8;
+/// How long an address is good that opens a pause, cancels it or looks at it, from when it was given. What ends before makes
+/// it useless before.
+pub const ADDRESS: Duration = Duration::from_secs(366 * 24 * 3600);
 /// How long a signal is kept for a wait that has not begun.
 pub const EARLY_SIGNALS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The largest state, in bytes as it is stored.

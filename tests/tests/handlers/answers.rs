@@ -1,6 +1,6 @@
 //! What an answer may say, and what a request may set: of the graphs that ship, each.
 
-use dormouse_ports::InvocationStatus;
+use dormouse_ports::{InvocationStatus, limits};
 use serde_json::{Value, json};
 
 use crate::world::{World, path_of};
@@ -129,4 +129,29 @@ async fn a_request_sets_only_what_the_graph_takes() {
         assert!(message.contains(&format!("field `{field}` cannot be set by a request")), "{message}");
         assert!(world.is_unknown("i-1").await, "{graph}");
     }
+}
+
+/// Who began it gets a new address; nobody else learns why an old one is refused.
+#[tokio::test]
+async fn an_address_is_good_for_a_time() {
+    let world = World::new();
+    let callback = world.asleep("o1").await;
+    let begun = world.begun("o1").await;
+    let old = [path_of(&begun["status_url"]), path_of(&begun["cancel_url"])];
+    let answer = json!({ "decision": "yes" });
+    world.clock.advance(limits::ADDRESS);
+    let before = world.written();
+    let refused =
+        [world.post(&callback, &answer).await, world.get(&old[0]).await, world.post(&old[1], &json!({})).await];
+    for refused in refused {
+        assert_eq!(refused.status, 410, "{}", refused.body);
+        assert!(refused.body["error"]["message"].as_str().is_some_and(|told| told.contains("same id")));
+    }
+    assert_eq!(world.written(), before, "nothing was done");
+    let begun = world.begun("o1").await;
+    assert_eq!(world.get(&path_of(&begun["status_url"])).await.status, 200);
+    assert_eq!(world.post(&path_of(&begun["callback_url"]), &answer).await.status, 200);
+    assert_eq!(world.post(&callback, &answer).await.status, 410);
+    let foreign = callback.replacen("o1", "o2", 1);
+    assert_eq!(world.post(&foreign, &answer).await.status, 404);
 }

@@ -4,13 +4,28 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_ports::InvocationId;
 use hmac::{Hmac, Mac};
+use jiff::Timestamp;
 use sha2::Sha256;
 
 /// Separates these tokens from whatever else the secret may ever sign.
-const DOMAIN: &[u8] = b"dormouse callback 1\0";
+const DOMAIN: &[u8] = b"dormouse callback 2\0";
 /// The same for tokens of one part of a pause.
-const PART_DOMAIN: &[u8] = b"dormouse callback part 1\0";
+const PART_DOMAIN: &[u8] = b"dormouse callback part 2\0";
+/// The same for tokens of earlier versions, which never ended.
+const ENDLESS: &[u8] = b"dormouse callback 1\0";
+const ENDLESS_PART: &[u8] = b"dormouse callback part 1\0";
 const GENERATION_BYTES: usize = 8;
+const END_BYTES: usize = 8;
+const SIGNATURE_BYTES: usize = 32;
+
+/// What a genuine token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// It opens the pause of this generation.
+    Good(u64),
+    /// It opened one, until its time was over.
+    Ended,
+}
 
 /// What callback tokens are signed with. At least 32 random bytes.
 #[derive(Clone)]
@@ -37,8 +52,8 @@ impl fmt::Debug for CallbackSecret {
 /// Makes and checks callback tokens: whoever holds one may resume exactly one pause of one invocation, or, where that
 /// expects several signals, send exactly one of them.
 ///
-/// A token is base64url, without padding, of the generation (eight bytes, big-endian) and an HMAC-SHA256 over
-/// invocation and generation, and the part if it is for one.
+/// A token is base64url, without padding, of the generation and the second at which it ends (eight bytes each, big-endian,
+/// the second since 1970), and an HMAC-SHA256 over these, the invocation, and the part if it is for one.
 #[derive(Clone, Debug)]
 pub struct CallbackSigner {
     secret: CallbackSecret,
@@ -50,42 +65,51 @@ impl CallbackSigner {
         Self { secret }
     }
 
-    /// The token for pause `generation` of `invocation`; with `part`, for that one of several signals.
-    pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>) -> String {
-        let generation = generation.to_be_bytes();
-        let signature = self.signing(invocation, generation, part).finalize().into_bytes();
-        URL_SAFE_NO_PAD.encode([generation.as_slice(), signature.as_slice()].concat())
+    /// The token for pause `generation` of `invocation`, good until `ends`; with `part`, for that one of several signals.
+    pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>, ends: Timestamp) -> String {
+        let said = [generation.to_be_bytes(), seconds(ends).to_be_bytes()].concat();
+        let domain = if part.is_some() { PART_DOMAIN } else { DOMAIN };
+        let signature = self.signing(domain, invocation, &said, part).finalize().into_bytes();
+        URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat())
     }
 
-    /// The pause that `token` is for, or `None` when it was not made for `invocation` and `part` under this secret. Takes
-    /// the same time for every wrong signature.
-    pub fn verify(&self, invocation: &InvocationId, part: Option<&str>, token: &str) -> Option<u64> {
+    /// What `token` is at `now`, or `None` when it was not made for `invocation` and `part` under this secret. Takes the
+    /// same time for every wrong signature. Tokens of earlier versions do not end.
+    pub fn verify(&self, invocation: &InvocationId, part: Option<&str>, token: &str, now: Timestamp) -> Option<Token> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-        let (generation, signature) = bytes.split_at_checked(GENERATION_BYTES)?;
-        let generation: [u8; GENERATION_BYTES] = generation.try_into().ok()?;
-        self.signing(invocation, generation, part).verify_slice(signature).ok()?;
-        Some(u64::from_be_bytes(generation))
+        let (said, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE_BYTES)?)?;
+        let domain = match (said.len(), part.is_some()) {
+            (GENERATION_BYTES, false) => ENDLESS,
+            (GENERATION_BYTES, true) => ENDLESS_PART,
+            (_, false) => DOMAIN,
+            (_, true) => PART_DOMAIN,
+        };
+        self.signing(domain, invocation, said, part).verify_slice(signature).ok()?;
+        let (generation, end) = said.split_first_chunk::<GENERATION_BYTES>()?;
+        let ended = match end.first_chunk::<END_BYTES>() {
+            Some(end) => seconds(now) >= u64::from_be_bytes(*end),
+            None => false,
+        };
+        Some(if ended { Token::Ended } else { Token::Good(u64::from_be_bytes(*generation)) })
     }
 
-    fn signing(
-        &self,
-        invocation: &InvocationId,
-        generation: [u8; GENERATION_BYTES],
-        part: Option<&str>,
-    ) -> Hmac<Sha256> {
-        // Whatever stands before the id has a fixed length or says how long it is, so that nothing else gives the same
-        // bytes.
+    fn signing(&self, domain: &[u8], invocation: &InvocationId, said: &[u8], part: Option<&str>) -> Hmac<Sha256> {
+        // Whatever stands before the id has a length that its domain fixes or that it says, so that nothing else gives
+        // the same bytes.
         let mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.secret.0);
         let mac = mac.unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+        let mac = mac.chain_update(domain).chain_update(said);
         let mac = match part {
-            None => mac.chain_update(DOMAIN).chain_update(generation),
-            Some(part) => {
-                let length = (part.len() as u64).to_be_bytes();
-                mac.chain_update(PART_DOMAIN).chain_update(generation).chain_update(length).chain_update(part)
-            }
+            None => mac,
+            Some(part) => mac.chain_update((part.len() as u64).to_be_bytes()).chain_update(part),
         };
         mac.chain_update(invocation.as_str())
     }
+}
+
+/// Since 1970; nothing before.
+fn seconds(instant: Timestamp) -> u64 {
+    instant.as_second().try_into().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -96,39 +120,74 @@ mod tests {
         CallbackSigner::new(CallbackSecret::new(secret))
     }
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("an instant")
+    }
+
+    #[test]
+    fn a_token_is_good_until_it_ends() {
+        let (id, signer) = ("i1".into(), signer("s"));
+        for part in [None, Some("ada")] {
+            let token = signer.token(&id, 3, part, at(60));
+            assert_eq!(signer.verify(&id, part, &token, at(59)), Some(Token::Good(3)));
+            assert_eq!(signer.verify(&id, part, &token, at(60)), Some(Token::Ended));
+            let mut bytes = URL_SAFE_NO_PAD.decode(&token).expect("base64url");
+            bytes[14] = 1;
+            assert_eq!(
+                signer.verify(&id, part, &URL_SAFE_NO_PAD.encode(&bytes), at(60)),
+                None,
+                "nobody makes it longer"
+            );
+            bytes.drain(GENERATION_BYTES..GENERATION_BYTES + END_BYTES);
+            assert_eq!(signer.verify(&id, part, &URL_SAFE_NO_PAD.encode(&bytes), at(0)), None, "nor endless");
+        }
+    }
+
+    /// They stand in mails and tickets.
+    #[test]
+    fn tokens_of_earlier_versions_are_good_still() {
+        let (id, signer) = (InvocationId::from("i1"), signer("s"));
+        for (domain, part) in [(ENDLESS, None), (ENDLESS_PART, Some("ada"))] {
+            let said = 3_u64.to_be_bytes();
+            let signature = signer.signing(domain, &id, &said, part).finalize().into_bytes();
+            let token = URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat());
+            assert_eq!(signer.verify(&id, part, &token, Timestamp::MAX), Some(Token::Good(3)));
+        }
+    }
+
     #[test]
     fn a_token_names_its_pause() {
-        let token = signer("s").token(&"i1".into(), 3, None);
-        assert_eq!(signer("s").verify(&"i1".into(), None, &token), Some(3));
+        let token = signer("s").token(&"i1".into(), 3, None, at(60));
+        assert_eq!(signer("s").verify(&"i1".into(), None, &token, at(0)), Some(Token::Good(3)));
         assert!(token.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'), "{token}");
     }
 
     #[test]
     fn a_token_is_worth_nothing_elsewhere() {
-        let token = signer("s").token(&"i1".into(), 3, None);
-        assert_eq!(signer("s").verify(&"i2".into(), None, &token), None);
-        assert_eq!(signer("other").verify(&"i1".into(), None, &token), None);
+        let token = signer("s").token(&"i1".into(), 3, None, at(60));
+        assert_eq!(signer("s").verify(&"i2".into(), None, &token, at(0)), None);
+        assert_eq!(signer("other").verify(&"i1".into(), None, &token, at(0)), None);
         for wrong in ["", "AAAA", &token[1..], &format!("{token}A"), "not base64!"] {
-            assert_eq!(signer("s").verify(&"i1".into(), None, wrong), None, "{wrong}");
+            assert_eq!(signer("s").verify(&"i1".into(), None, wrong, at(0)), None, "{wrong}");
         }
     }
 
     #[test]
     fn a_token_of_a_part_is_for_that_part_only() {
         let (id, signer) = ("i1".into(), signer("s"));
-        let token = signer.token(&id, 3, Some("ada"));
-        assert_eq!(signer.verify(&id, Some("ada"), &token), Some(3));
-        assert_eq!(signer.verify(&id, Some("grace"), &token), None);
-        assert_eq!(signer.verify(&id, None, &token), None, "it does not open the pause");
-        assert_eq!(signer.verify(&id, Some("ada"), &signer.token(&id, 3, None)), None);
-        assert_eq!(signer.verify(&"ai1".into(), Some("ad"), &token), None);
+        let token = signer.token(&id, 3, Some("ada"), at(60));
+        assert_eq!(signer.verify(&id, Some("ada"), &token, at(0)), Some(Token::Good(3)));
+        assert_eq!(signer.verify(&id, Some("grace"), &token, at(0)), None);
+        assert_eq!(signer.verify(&id, None, &token, at(0)), None, "it does not open the pause");
+        assert_eq!(signer.verify(&id, Some("ada"), &signer.token(&id, 3, None, at(60)), at(0)), None);
+        assert_eq!(signer.verify(&"ai1".into(), Some("ad"), &token, at(0)), None);
     }
 
     #[test]
     fn a_changed_generation_breaks_the_signature() {
-        let mut bytes = URL_SAFE_NO_PAD.decode(signer("s").token(&"i1".into(), 3, None)).expect("base64url");
+        let mut bytes = URL_SAFE_NO_PAD.decode(signer("s").token(&"i1".into(), 3, None, at(60))).expect("base64url");
         bytes[7] = 4;
-        assert_eq!(signer("s").verify(&"i1".into(), None, &URL_SAFE_NO_PAD.encode(bytes)), None);
+        assert_eq!(signer("s").verify(&"i1".into(), None, &URL_SAFE_NO_PAD.encode(bytes), at(0)), None);
     }
 
     #[test]

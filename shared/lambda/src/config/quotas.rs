@@ -18,6 +18,7 @@ use crate::Limits;
 /// | `DORMOUSE_LIMIT_PAUSES` | pauses of one invocation | 1,000,000 |
 /// | `DORMOUSE_LIMIT_SELF_WAKES` | pauses in a row that wake by themselves at once | 10,000 |
 /// | `DORMOUSE_LIMIT_ATTEMPTS` | workers in a row that may die of one invocation before it is put aside | 1,000 |
+/// | `DORMOUSE_LIMIT_ADDRESS` | seconds for which an address with a token is good, from when it was given; at least a minute | ten years |
 /// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's own quota is 300 unless it was raised |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas {
@@ -57,6 +58,11 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 ..usual.rules
             },
             attempts: self.number("DORMOUSE_LIMIT_ATTEMPTS", usual.attempts, 1..=1_000),
+            address: Duration::from_secs(self.number(
+                "DORMOUSE_LIMIT_ADDRESS",
+                usual.address.as_secs(),
+                60..=10 * 366 * 24 * 3600,
+            )),
             ..usual
         };
         let invocation = InvocationLimits {

@@ -1,6 +1,7 @@
 //! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
 //! for whoever holds the address of a pause; canceling also for whoever has the signal key.
 
+use dormouse_aws::Token;
 use dormouse_harness::{CompletedTurn, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Answered, Category, InvocationId};
 use serde::Deserialize;
@@ -70,8 +71,8 @@ impl App {
         } else {
             let id = InvocationId::from(id);
             let token = presented(request).ok_or_else(Refusal::no_invocation)?;
-            let generation = self.callbacks().verify(&id, Some(CANCEL), &token);
-            (id, Some(generation.ok_or_else(Refusal::no_invocation)?))
+            let generation = self.opened(&id, Some(CANCEL), &token)?;
+            (id, Some(generation))
         };
         let cancel: Cancel = body::typed(body::object(request, self.limits().signal_payload)?)?;
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
@@ -95,9 +96,17 @@ impl App {
         if part.as_deref().is_some_and(|part| !body::is_id(part)) {
             return Err(Refusal::no_invocation());
         }
-        match self.callbacks().verify(&id, part.as_deref(), &token) {
-            Some(STATUS) if part.is_none() => Ok((id, Holder::Reader)),
-            Some(generation) => Ok((id, Holder::Token { token, generation, part })),
+        match self.opened(&id, part.as_deref(), &token)? {
+            STATUS if part.is_none() => Ok((id, Holder::Reader)),
+            generation => Ok((id, Holder::Token { token, generation, part })),
+        }
+    }
+
+    /// The generation that `token` opens. Nobody learns why another one does not, but who held one that has ended.
+    fn opened(&self, id: &InvocationId, part: Option<&str>, token: &str) -> Result<u64, Refusal> {
+        match self.callbacks().verify(id, part, token, self.engine().ports().clock.now()) {
+            Some(Token::Good(generation)) => Ok(generation),
+            Some(Token::Ended) => Err(Refusal::address_over()),
             None => Err(Refusal::no_invocation()),
         }
     }
