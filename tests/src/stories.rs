@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{Stage, map};
 
-/// How often a step is sent at most.
-const ATTEMPTS: usize = 10;
+/// How often a step is sent at most: more often than a proxy spoils requests, of which a sweep makes many kinds.
+const ATTEMPTS: usize = 30;
 
 /// What happens to the invocation `i-1`, and how that must end.
 #[derive(Clone, Copy, Debug)]
