@@ -130,8 +130,7 @@ impl Api {
 /// When `given` is another one.
 fn hash_of(uri: Option<&str>, given: Option<Sha256Hex>) -> Result<Option<Sha256Hex>, ProtocolError> {
     let Some(content) = uri.and_then(data) else { return Ok(given) };
-    let digits: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-    let own = Sha256Hex::parse(&digits);
+    let own = Sha256Hex::parse(&hex::encode(Sha256::digest(&content)));
     if given.is_some() && given != own {
         return Err(ProtocolError::invalid("sha256", "it is not the hash of the content"));
     }

@@ -91,5 +91,5 @@ impl Api {
 }
 
 fn hash_of(call: &Call) -> String {
-    call.body.hash().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    hex::encode(call.body.hash())
 }

@@ -1,8 +1,6 @@
 //! What HTTP asks of every answer to a read, whoever gives it (RFC 9110): `HEAD`, `ETag` with `If-None-Match`, and ranges of
 //! content.
 
-use std::fmt::Write;
-
 use dormouse_ports::limits::ANSWER;
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use sha2::{Digest, Sha256};
@@ -146,12 +144,7 @@ fn without_body(response: Response) -> Response {
 }
 
 fn tag_of(bytes: &[u8]) -> String {
-    let mut tag = String::from("\"");
-    for byte in Sha256::digest(bytes) {
-        // Writing to a string does not fail.
-        let _ = write!(tag, "{byte:02x}");
-    }
-    tag + "\""
+    format!("\"{}\"", hex::encode(Sha256::digest(bytes)))
 }
 
 /// Whether the header `known` names `tag`, or any.

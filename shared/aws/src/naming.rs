@@ -10,8 +10,7 @@ pub(crate) fn derived(parts: &[&str]) -> String {
         hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hasher.update(part.as_bytes());
     }
-    let digits: String = hasher.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect();
-    format!("dormouse-{digits}")
+    format!("dormouse-{}", hex::encode(&hasher.finalize()[..20]))
 }
 
 #[cfg(test)]

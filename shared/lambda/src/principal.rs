@@ -83,9 +83,7 @@ impl Principal {
             return Ok(id.into());
         }
         let digest = Sha256::new().chain_update(OWNER_DOMAIN).chain_update(&self.0).finalize();
-        let owner =
-            digest.iter().take(OWNER_DIGITS / 2).fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-        Ok(format!("{OWNED}{owner}:{id}").into())
+        Ok(format!("{OWNED}{}:{id}", hex::encode(&digest[..OWNER_DIGITS / 2])).into())
     }
 }
 

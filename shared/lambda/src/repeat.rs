@@ -59,8 +59,7 @@ impl Repeatable {
         };
         let asked = json!({ "principal": principal.as_str(), "path": request.path, "body": said });
         let digest = Body::from(asked.as_object().cloned().unwrap_or_default()).hash();
-        let digest = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-        Ok(Self { invocation_id: Some(id.into()), request_digest: Some(digest), by_key: key.is_some() })
+        Ok(Self { invocation_id: Some(id.into()), request_digest: Some(hex::encode(digest)), by_key: key.is_some() })
     }
 
     /// What is said of `category`, for who may not know of the ids that keys stand for.

@@ -216,7 +216,7 @@ impl Answered {
         payload.values_mut().for_each(serde_json::Value::sort_all_objects);
         // A map of JSON can be written.
         let bytes = serde_json::to_vec(&payload).unwrap_or_default();
-        let digest = Sha256::digest(&bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let digest = hex::encode(Sha256::digest(&bytes));
         Self { digest, payload: (bytes.len() <= most).then_some(payload), parts: BTreeMap::new() }
     }
 }

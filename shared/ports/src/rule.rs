@@ -1,5 +1,4 @@
 use std::fmt;
-use std::fmt::Write;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -101,7 +100,7 @@ impl EventShape {
             hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             hasher.update(part.as_bytes());
         }
-        ShapeId(hex(&hasher.finalize()[..SHAPE_BYTES]))
+        ShapeId(hex::encode(&hasher.finalize()[..SHAPE_BYTES]))
     }
 }
 
@@ -116,14 +115,6 @@ fn sorted(value: &Value) -> Value {
         Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut digits, byte| {
-        // Writing to a text cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
 }
 
 /// Names an [`EventShape`]: hexadecimal digits of a digest.
@@ -179,7 +170,7 @@ pub struct Edition(String);
 impl Edition {
     /// The edition that a fresh id stands for.
     pub fn of(fresh: &str) -> Self {
-        Self(hex(&Sha256::digest(fresh.as_bytes())[..EDITION_BYTES]))
+        Self(hex::encode(&Sha256::digest(fresh.as_bytes())[..EDITION_BYTES]))
     }
 
     /// The digits.

@@ -1,4 +1,4 @@
-use std::fmt::{self, Write};
+use std::fmt;
 
 use sha2::{Digest, Sha256};
 
@@ -19,7 +19,7 @@ pub struct KeyToken {
 impl KeyToken {
     /// A key made of `chance`.
     pub fn generate(chance: [u8; CHANCE]) -> Self {
-        let digits = hexadecimal(&chance);
+        let digits = hex::encode(chance);
         let (id, secret) = digits.split_at(ID_DIGITS);
         Self { id: id.to_owned(), secret: secret.to_owned() }
     }
@@ -45,7 +45,7 @@ impl KeyToken {
 
     /// The hash that is stored, in 64 hexadecimal digits.
     pub(super) fn hash(&self) -> String {
-        hexadecimal(&Sha256::digest(self.reveal()))
+        hex::encode(Sha256::digest(self.reveal()))
     }
 }
 
@@ -53,14 +53,6 @@ impl fmt::Debug for KeyToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyToken({PREFIX}_{}_…)", self.id)
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut digits, byte| {
-        // Writing into a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
 }
 
 #[cfg(test)]

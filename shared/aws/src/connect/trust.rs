@@ -85,7 +85,7 @@ mod tests {
             .map(|block| {
                 let text = block.split("-----END CERTIFICATE-----").next().expect("an end");
                 let der = STANDARD.decode(text.split_whitespace().collect::<String>()).expect("base64");
-                Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect()
+                hex::encode(Sha256::digest(der))
             })
             .collect();
         assert_eq!(prints, FINGERPRINTS);

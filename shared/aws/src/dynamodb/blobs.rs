@@ -62,7 +62,7 @@ impl Origin {
     /// Where the blobs of the first owner are.
     pub(super) fn place(&self) -> String {
         let owner = self.owners.first().map(|key| format!("{}|{}", key.pk, key.sk)).unwrap_or_default();
-        codec::hex(&Sha256::digest(owner)[..8])
+        hex::encode(&Sha256::digest(owner)[..8])
     }
 
     /// The owners as an attribute.
@@ -151,7 +151,7 @@ impl DynamoDbStateStore {
                 _ => return Err(StoreError::Corrupt(format!("a chunk of blob {} is missing", reference.sha256))),
             }
         }
-        if codec::hex(&Sha256::digest(&bytes)) != reference.sha256 {
+        if hex::encode(Sha256::digest(&bytes)) != reference.sha256 {
             return Err(StoreError::Corrupt(format!("blob {} does not match its digest", reference.sha256)));
         }
         Ok(bytes)

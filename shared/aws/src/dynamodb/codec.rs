@@ -49,7 +49,7 @@ fn corrupt(error: impl std::fmt::Display) -> StoreError {
 pub(super) fn payload_digest(payload: &Map) -> String {
     let mut hasher = Sha256::new();
     digest_map(&mut hasher, payload);
-    hex(&hasher.finalize())
+    hex::encode(hasher.finalize())
 }
 
 fn digest_map(hasher: &mut Sha256, map: &Map) {
@@ -72,11 +72,6 @@ fn digest_value(hasher: &mut Sha256, value: &Value) {
         Value::String(text) => hasher.update(format!("\"{}:{text}", text.len())),
         Value::Null | Value::Bool(_) | Value::Number(_) => hasher.update(format!("={value};")),
     }
-}
-
-/// Lower-case hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
-use super::codec::hex;
 use super::fault::{Fault, fault};
 use super::item::{Item, optional_text};
 use super::keys::{COMMIT_ID, Key};
@@ -197,7 +196,7 @@ fn is_ours(commit: &Commit, found: Option<&Item>) -> bool {
 
 /// The commit's id as a request token, which may have 36 characters.
 fn token(id: &str) -> String {
-    if (1..=36).contains(&id.len()) { id.to_owned() } else { hex(&Sha256::digest(id)[..16]) }
+    if (1..=36).contains(&id.len()) { id.to_owned() } else { hex::encode(&Sha256::digest(id)[..16]) }
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl<'g> Encoder<'g> {
         if bytes.len() <= inline_limit {
             return Ok(AttributeValue::B(Bytes::new(bytes)));
         }
-        let sha256 = codec::hex(&Sha256::digest(&bytes));
+        let sha256 = hex::encode(Sha256::digest(&bytes));
         let reference = BlobRef { sha256, size: bytes.len(), place: origin.place() };
         let attribute = reference.to_attribute();
         self.blobs.insert(reference, Blob { bytes, origin });

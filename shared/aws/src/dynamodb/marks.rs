@@ -4,8 +4,6 @@ use dormouse_ports::StoreError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::codec;
-
 /// Half of a SHA-256: enough for nobody to find two lists that share one.
 const BYTES: usize = 16;
 
@@ -39,7 +37,7 @@ impl Marks {
 
     /// The digest of the first `count` items, if there are as many.
     pub(super) fn digest(&self, count: usize) -> Option<String> {
-        self.0.get(count).map(|(digest, _)| codec::hex(digest))
+        self.0.get(count).map(|(digest, _)| hex::encode(digest))
     }
 
     /// How many bytes of JSON the items `from..to` are.

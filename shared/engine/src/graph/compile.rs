@@ -211,10 +211,7 @@ pub(super) fn digest(graph: &CompiledGraph) -> String {
         };
         let _ = writeln!(text, "node {name:?} {kind} {inner:?} -> {target:?}");
     }
-    Sha256::digest(text).iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::encode(Sha256::digest(text))
 }
 
 fn refuse(category: Category, message: String) -> EngineError {

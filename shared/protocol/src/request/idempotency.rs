@@ -1,5 +1,3 @@
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
 
 use super::IDEMPOTENCY_HEADER;
@@ -59,11 +57,7 @@ impl IdempotencyScope<'_> {
             hasher.update((part.len() as u64).to_be_bytes());
             hasher.update(part);
         }
-        hasher.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
-            // Writing into a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex::encode(hasher.finalize())
     }
 }
 
