@@ -250,37 +250,37 @@ impl Harness {
     /// The calls for what fell due and nobody has.
     async fn sweep_due(&self, rows: &[PendingRow], summary: &mut SweepSummary) -> Result<Vec<Found>, TurnError> {
         let mut found = Vec::new();
-        for (row, glance) in rows.iter().zip(self.glance_at(rows).await?) {
-            if is_over(row, glance.as_ref()) {
-                self.forget_orphan(row, summary).await;
-                continue;
-            }
-            let late_by = row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default();
+        for (row, standing) in self.alive(rows, summary).await? {
+            let late_by = self.late_by(row);
             // What was accepted falls due at once, and its row stays until it first sleeps.
             let has_begun = row.generation > 0;
             if has_begun {
                 summary.late_by = summary.late_by.max(late_by);
             }
-            match glance.map(|glance| glance.standing) {
-                Some(Standing::Asleep) if has_begun => {
+            match standing {
+                Standing::Asleep if has_begun => {
                     let told = if late_by >= LOST_AFTER { Told::OrphanTimer } else { Told::Nothing };
                     found.push(Found { call: WorkCall::due(row), told });
                 }
-                Some(Standing::Claimed { until }) if !has_begun && limits::out_of_time(until, self.now()) => {
+                Standing::Claimed { until } if !has_begun && limits::out_of_time(until, self.now()) => {
                     found.extend(self.not_begun(row));
                 }
                 // A dead claim is in an index of its own.
-                Some(Standing::Asleep | Standing::Claimed { .. } | Standing::Ended) | None => {}
+                Standing::Asleep | Standing::Claimed { .. } | Standing::Ended => {}
             }
         }
         Ok(found)
     }
 
+    /// How long ago the row fell due; zero when it has not.
+    fn late_by(&self, row: &PendingRow) -> Duration {
+        row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default()
+    }
+
     /// The call for what was accepted, once the first one has had its time.
     fn not_begun(&self, row: &PendingRow) -> Option<Found> {
-        let late_by = row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default();
         let call = WorkCall::abandoned(row.invocation_id.clone());
-        (late_by >= CALLED_FOR).then_some(Found { call, told: Told::ExpiredClaim })
+        (self.late_by(row) >= CALLED_FOR).then_some(Found { call, told: Told::ExpiredClaim })
     }
 
     /// Calls for those who take over the claims that are out of time. The store knows them without going through what
@@ -346,9 +346,22 @@ impl Harness {
         }
     }
 
-    async fn glance_at(&self, rows: &[PendingRow]) -> Result<Vec<Option<Glance>>, TurnError> {
+    /// How it stands with those of `rows` whose pause is not over; the others are removed.
+    async fn alive<'r>(
+        &self,
+        rows: &'r [PendingRow],
+        summary: &mut SweepSummary,
+    ) -> Result<Vec<(&'r PendingRow, Standing)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
-        self.engine().ports().store.glance(&ids).await.map_err(store_failed)
+        let glances = self.engine().ports().store.glance(&ids).await.map_err(store_failed)?;
+        let mut alive = Vec::new();
+        for (row, glance) in rows.iter().zip(glances) {
+            match glance {
+                Some(glance) if !is_over(row, &glance) => alive.push((row, glance.standing)),
+                Some(_) | None => self.forget_orphan(row, summary).await,
+            }
+        }
+        Ok(alive)
     }
 
     async fn sweep_rows(
@@ -358,12 +371,8 @@ impl Harness {
         summary: &mut SweepSummary,
     ) -> Result<Vec<Found>, TurnError> {
         let mut found = Vec::new();
-        for (row, glance) in rows.iter().zip(self.glance_at(rows).await?) {
-            if is_over(row, glance.as_ref()) {
-                self.forget_orphan(row, summary).await;
-                continue;
-            }
-            match self.sweep_row(row, glance, round, summary).await {
+        for (row, standing) in self.alive(rows, summary).await? {
+            match self.sweep_row(row, standing, round, summary).await {
                 Ok(call) => found.extend(call),
                 Err(error) => summary.row_failed(&row.invocation_id, &error),
             }
@@ -375,28 +384,28 @@ impl Harness {
     async fn sweep_row(
         &self,
         row: &PendingRow,
-        glance: Option<Glance>,
+        standing: Standing,
         round: &mut Round,
         summary: &mut SweepSummary,
     ) -> Result<Option<Found>, TurnError> {
         if let Some(at) = row.since {
             summary.oldest_pause = summary.oldest_pause.max(since(at, self.now()));
         }
-        let (standing, is_noted) = (glance.map(|glance| glance.standing), row.rule != RuleNeed::Unknown);
-        let looks_closer = standing == Some(Standing::Asleep) && is_unregistered(row);
+        let is_noted = row.rule != RuleNeed::Unknown;
+        let looks_closer = standing == Standing::Asleep && is_unregistered(row);
         // Whatever becomes of the rest: it is needed.
         if is_noted || !looks_closer {
             round.needs(&row.rule, &row.invocation_id);
         }
         match standing {
-            Some(Standing::Claimed { until }) if limits::out_of_time(until, self.now()) => {
+            Standing::Claimed { until } if limits::out_of_time(until, self.now()) => {
                 if row.generation == 0 {
                     return Ok(self.not_begun(row));
                 }
                 let told = if until == Timestamp::UNIX_EPOCH { Told::Nothing } else { Told::ExpiredClaim };
                 Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told }))
             }
-            Some(Standing::Asleep) if looks_closer => {
+            Standing::Asleep if looks_closer => {
                 let loaded = self.load_invocation(&row.invocation_id).await;
                 if !is_noted {
                     round.needs(&need_of(row, &loaded), &row.invocation_id);
@@ -406,7 +415,7 @@ impl Harness {
                 }
                 Ok(None)
             }
-            Some(Standing::Asleep | Standing::Claimed { .. } | Standing::Ended) | None => Ok(None),
+            Standing::Asleep | Standing::Claimed { .. } | Standing::Ended => Ok(None),
         }
     }
 
@@ -463,6 +472,6 @@ fn is_unregistered(row: &PendingRow) -> bool {
 }
 
 /// Whether the pause of `row` is over. Rows are written together with their invocation, so that none is early.
-fn is_over(row: &PendingRow, glance: Option<&Glance>) -> bool {
-    glance.is_none_or(|glance| glance.standing == Standing::Ended || glance.generation > row.generation)
+fn is_over(row: &PendingRow, glance: &Glance) -> bool {
+    glance.standing == Standing::Ended || glance.generation > row.generation
 }
