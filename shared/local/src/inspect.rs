@@ -32,6 +32,9 @@ use print::Row;
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
     serve the store registers it: see that one runs";
 
+/// How many rows the store is asked for at once, where nobody says how many.
+const PAGE: i32 = 100;
+
 /// How many invocations the store is asked about at once.
 const TOGETHER: usize = 100;
 
@@ -102,66 +105,61 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
     match ask {
         Ask::Pending(ask) => {
             let opened = ask.target.open(Purpose::Look, ask.filter.limit).await?;
-            let ended = pending(&opened, ask.filter, ask.json).await;
-            opened.close().await?;
-            ended
+            on(opened, async |opened| pending(opened, ask.filter, ask.json).await).await
         }
         Ask::Show(ask) => {
-            let opened = ask.target.open(Purpose::Look, 100).await?;
-            let ended = async { show(&opened, &named(&opened, &ask.id).await?, ask.json).await }.await;
-            opened.close().await?;
-            ended
+            let opened = ask.target.open(Purpose::Look, PAGE).await?;
+            on(opened, async |opened| show(opened, &named(opened, &ask.id).await?, ask.json).await).await
         }
         Ask::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
-            let opened = ask.target.open(Purpose::Change, 100).await?;
-            let ended = async {
+            let opened = ask.target.open(Purpose::Change, PAGE).await?;
+            on(opened, async |opened| {
                 let transmission = match (&ask.invocation, &ask.signal_id) {
-                    (Some(id), _) => Transmission::callback(named(&opened, id).await?, None, payload),
+                    (Some(id), _) => Transmission::callback(named(opened, id).await?, None, payload),
                     (None, id) => Transmission::signal(SignalId::from(id.as_deref().unwrap_or_default()), payload),
                 };
-                signal(&opened, transmission, ask.json).await
-            };
-            let ended = ended.await;
-            opened.close().await?;
-            ended
+                signal(opened, transmission, ask.json).await
+            })
+            .await
         }
         Ask::Cancel(ask) => {
-            let opened = ask.target.open(Purpose::Change, 100).await?;
-            let ended = async {
+            let opened = ask.target.open(Purpose::Change, PAGE).await?;
+            on(opened, async |opened| {
                 // What has not begun yet is named in full.
-                let id = if ask.ahead { ask.id.into() } else { named(&opened, &ask.id).await? };
-                cancel::cancel(&opened, id, ask.reason, (ask.ahead, ask.json)).await
-            };
-            let ended = ended.await;
-            opened.close().await?;
-            ended
+                let id = if ask.ahead { ask.id.into() } else { named(opened, &ask.id).await? };
+                cancel::cancel(opened, id, ask.reason, (ask.ahead, ask.json)).await
+            })
+            .await
         }
         Ask::Retry(ask) => {
-            let opened = ask.target.open(Purpose::Change, 100).await?;
-            let ended = async { retry::retry(&opened, &named(&opened, &ask.id).await?, ask.json).await }.await;
-            opened.close().await?;
-            ended
+            let opened = ask.target.open(Purpose::Change, PAGE).await?;
+            on(opened, async |opened| retry::retry(opened, &named(opened, &ask.id).await?, ask.json).await).await
         }
         Ask::Migrate(ask) => {
-            let opened = ask.target.open(Purpose::Look, 100).await?;
-            let ended = migrate::report(&opened, &ask.bounds, ask.json).await;
-            opened.close().await?;
-            ended
+            let opened = ask.target.open(Purpose::Look, PAGE).await?;
+            on(opened, async |opened| migrate::report(opened, &ask.bounds, ask.json).await).await
         }
         Ask::Doctor(ask) => {
             let purpose = if ask.repair { Purpose::Change } else { Purpose::Look };
-            let opened = ask.target.open(purpose, 100).await?;
-            let ended = match ask.id {
-                Some(id) => {
-                    async { examine_one(&opened, &named(&opened, &id).await?, ask.repair, ask.json).await }.await
-                }
-                None => examine_all(&opened, ask.repair, ask.json).await,
-            };
-            opened.close().await?;
-            ended
+            let opened = ask.target.open(purpose, PAGE).await?;
+            on(opened, async |opened| match &ask.id {
+                Some(id) => examine_one(opened, &named(opened, id).await?, ask.repair, ask.json).await,
+                None => examine_all(opened, ask.repair, ask.json).await,
+            })
+            .await
         }
     }
+}
+
+/// Does `work` on what is opened, and closes it, whatever came of the work.
+async fn on(
+    opened: Opened,
+    work: impl AsyncFnOnce(&Opened) -> Result<Ending, InspectError>,
+) -> Result<Ending, InspectError> {
+    let ended = work(&opened).await;
+    opened.close().await?;
+    ended
 }
 
 fn payload(text: Option<String>) -> Result<Map, InspectError> {
