@@ -138,8 +138,8 @@ impl App {
     }
 }
 
-/// Checks that a key is for all tenants' routes: it has the scopes `needed`, and is not for some workspaces only, of which
-/// these routes know nothing.
+/// Checks that a key opens these routes: it has the scopes `needed`, and is not for some workspaces only, of which these
+/// routes know nothing.
 fn check_grant(actor: &Actor, needed: &[Scope]) -> Result<(), Refusal> {
     if let Some(scope) = needed.iter().find(|scope| !actor.scopes.contains(scope)) {
         let message = format!("the key does not have the scope {}, which this needs", scope.as_str());

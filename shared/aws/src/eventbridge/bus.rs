@@ -9,6 +9,10 @@ use super::rules::list_rules;
 use crate::connect::Lazy;
 use crate::refusal::{Kind, kind_of, refusal};
 
+/// The most events of one request, and the most bytes of them.
+const ENTRIES: usize = 10;
+const BYTES: usize = 256 * 1024;
+
 /// The [`EventBus`] on EventBridge.
 #[derive(Clone, Debug)]
 pub struct EventBridgeBus {
@@ -29,11 +33,22 @@ impl EventBridgeBus {
     pub async fn rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         list_rules(&self.client, &self.bus_name).await
     }
-}
 
-/// The most events of one request, and the most bytes of them.
-const ENTRIES: usize = 10;
-const BYTES: usize = 256 * 1024;
+    /// One request; says of each of `entries`, in their order, what became of it.
+    async fn put(&self, entries: Vec<PutEventsRequestEntry>) -> Vec<Result<(), BusError>> {
+        let count = entries.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        match self.client.put_events().set_entries(Some(entries)).send().await {
+            Ok(answer) => outcomes(&self.bus_name, &answer, count),
+            Err(error) => {
+                let (kind, sentence) = refusal("PutEvents", &resource(&self.bus_name), &error);
+                (0..count).map(|_| Err(bus_error((kind, sentence.clone())))).collect()
+            }
+        }
+    }
+}
 
 #[async_trait]
 impl EventBus for EventBridgeBus {
@@ -62,23 +77,6 @@ impl EventBus for EventBridgeBus {
         }
         outcomes.extend(self.put(batch).await);
         outcomes
-    }
-}
-
-impl EventBridgeBus {
-    /// One request; says of each of `entries`, in their order, what became of it.
-    async fn put(&self, entries: Vec<PutEventsRequestEntry>) -> Vec<Result<(), BusError>> {
-        let count = entries.len();
-        if count == 0 {
-            return Vec::new();
-        }
-        match self.client.put_events().set_entries(Some(entries)).send().await {
-            Ok(answer) => outcomes(&self.bus_name, &answer, count),
-            Err(error) => {
-                let (kind, sentence) = refusal("PutEvents", &resource(&self.bus_name), &error);
-                (0..count).map(|_| Err(bus_error((kind, sentence.clone())))).collect()
-            }
-        }
     }
 }
 
