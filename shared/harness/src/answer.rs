@@ -7,11 +7,11 @@
 use dormouse_engine::admit_answer;
 use dormouse_ports::{
     Answered, Category, CommitError, FanIn, InvocationRecord, InvocationWrite, Map, PartAnswer, PausedInvocation,
-    RESOLUTION, SignalId,
+    RESOLUTION, Resolution, SignalId,
 };
 
 use crate::signal::{Delivery, sleeping, store_failed, unknown};
-use crate::{CompletedTurn, Harness, Tally, Trigger, TurnError, TurnOutcome};
+use crate::{CompletedTurn, Harness, Overruled, Tally, Trigger, TurnError, TurnOutcome};
 
 /// Which of several expected signals a delivery is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,22 +126,18 @@ impl Harness {
         })
     }
 
-    /// What is said to a delivery that comes when its pause is over: where that expected several signals, it is compared
-    /// with the answer of its own part.
-    pub(crate) fn answer_to(&self, record: InvocationRecord, addressee: &Addressee, sent: &Map) -> TurnOutcome {
-        let paused = &record.paused;
-        let part = paused.fan_in.as_ref().and_then(|fan_in| part_of(fan_in, addressee).ok());
-        let standing = part.and_then(|part| paused.answered.as_ref()?.parts.get(&part).cloned());
-        let is_same = |standing: &Answered| {
-            let admitted = admit_answer(paused, sent.clone());
-            admitted.is_ok_and(|admitted| Answered::with(&admitted).digest == standing.digest)
-        };
-        let answered = standing.map(|standing| if is_same(&standing) { Answered::with(sent) } else { standing });
+    /// What is said to a delivery that comes when its pause is over: it may be one that ended it and is sent again, or one
+    /// that [changed nothing](Overruled).
+    pub(crate) fn answer_to(
+        &self,
+        record: InvocationRecord,
+        generation: Option<u64>,
+        addressee: &Addressee,
+        sent: &Map,
+    ) -> TurnOutcome {
+        let overruled = overruled(&record.paused, generation, addressee, sent);
         match self.answer_of(record) {
-            TurnOutcome::Completed(done) => {
-                let answered = answered.or(done.answered);
-                TurnOutcome::Completed(Box::new(CompletedTurn { answered, ..*done }))
-            }
+            TurnOutcome::Completed(done) => TurnOutcome::Completed(Box::new(CompletedTurn { overruled, ..*done })),
             other @ (TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)
             | TurnOutcome::Buffered { .. }
@@ -152,6 +148,35 @@ impl Harness {
     /// Refuses what would be found unfit only once another answer decides: it would keep that one from deciding.
     fn check_fit(&self, paused: &PausedInvocation, payload: Map) -> Result<(), TurnError> {
         self.graph_of(paused)?.takes(paused, &payload).map_err(TurnError::from)
+    }
+}
+
+/// Why `sent`, for the pause of `generation`, changed nothing; `paused` is the last pause. Nothing where it did, or where a
+/// record of former versions does not say.
+fn overruled(
+    paused: &PausedInvocation,
+    generation: Option<u64>,
+    addressee: &Addressee,
+    sent: &Map,
+) -> Option<Overruled> {
+    if generation.is_some_and(|generation| generation < paused.generation) {
+        return Some(Overruled::Earlier);
+    }
+    let by_time = matches!(paused.resolution, Some(Resolution::TimedOut | Resolution::Woken));
+    let part = paused.fan_in.as_ref().and_then(|fan_in| part_of(fan_in, addressee).ok());
+    let standing = match (&paused.answered, &part) {
+        (Some(answered), Some(part)) => answered.parts.get(part),
+        (answered, _) => answered.as_ref().filter(|_| paused.fan_in.is_none()),
+    };
+    match standing {
+        Some(standing) => {
+            let is_it = |sent: &Map| Answered::with(sent).digest == standing.digest;
+            let is_same = is_it(sent) || admit_answer(paused, sent.clone()).is_ok_and(|admitted| is_it(&admitted));
+            (!is_same).then(|| Overruled::Answered(standing.payload.clone()))
+        }
+        None if by_time => Some(Overruled::Time),
+        // This part had not answered when others had decided.
+        None => part.and(paused.answered.as_ref()).map(|_| Overruled::Answered(None)),
     }
 }
 

@@ -120,11 +120,13 @@ impl Harness {
                 let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
                 self.deliver(delivery).await.map(Known::Told)
             }
-            Some(SignalState::Delivered { invocation_id, .. }) => {
+            Some(SignalState::Delivered { invocation_id, generation }) => {
                 let record = self.load_invocation(&invocation_id).await?;
                 let stale = TurnOutcome::Stale { invocation_id };
                 let addressee = Addressee::Signal(stored.origin().1);
-                Ok(Known::Told(record.map_or(stale, |record| self.answer_to(*record, &addressee, payload))))
+                Ok(Known::Told(
+                    record.map_or(stale, |record| self.answer_to(*record, Some(generation), &addressee, payload)),
+                ))
             }
             Some(SignalState::Buffered(_)) | None => Ok(Known::Unclaimed),
         }

@@ -202,7 +202,7 @@ impl Harness {
                 state: done.state.to_map(),
                 carried: done.carried,
                 resolution: done.resolution,
-                answered: None,
+                overruled: None,
                 repeated: false,
             })))),
             Outcome::Suspended(mut pause) => match pause.arrived.take() {

@@ -45,7 +45,7 @@ pub use cancel::CanceledTurn;
 pub use config::{HarnessConfig, Mode, RulePolicy};
 pub use harness::Harness;
 pub use outbound::{Outbound, OutboundShape};
-pub use outcome::{CompletedTurn, SuspendedTurn, Tally, Turn, TurnError, TurnOutcome};
+pub use outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, Turn, TurnError, TurnOutcome};
 pub use parked::ParkedSignal;
 pub use registry::GraphRegistry;
 pub use signal::store_failed;

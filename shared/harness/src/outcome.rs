@@ -1,7 +1,6 @@
 use dormouse_engine::EngineError;
 use dormouse_ports::{
-    Answered, Category, FailureRecord, FanIn, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId,
-    WakePlan,
+    Category, FailureRecord, FanIn, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -54,10 +53,32 @@ pub struct CompletedTurn {
     pub carried: Map,
     /// By what its last pause ended; `None` when it never slept, or ended before this was kept.
     pub resolution: Option<Resolution>,
-    /// What ended its last pause, where somebody answered it; told to later deliveries only.
-    pub answered: Option<Answered>,
+    /// Why the delivery that is told this changed nothing, where something else than it had ended its pause.
+    pub overruled: Option<Overruled>,
     /// Whether this answer was given before, to another delivery.
     pub repeated: bool,
+}
+
+/// What counts instead of an answer that came too late.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Overruled {
+    /// Another answer; it is told where it was small enough to be kept.
+    Answered(Option<Map>),
+    /// What time decided.
+    Time,
+    /// Whatever ended a pause before the last one.
+    Earlier,
+}
+
+impl Overruled {
+    /// In a sentence for whoever sent the answer.
+    pub fn message(&self) -> &'static str {
+        match self {
+            Self::Answered(_) => "the pause was answered before, and otherwise; that answer stands",
+            Self::Time => "the time for an answer was over; what was decided then stands",
+            Self::Earlier => "that pause is over; the invocation slept again after it, and has ended",
+        }
+    }
 }
 
 /// An invocation that sleeps.

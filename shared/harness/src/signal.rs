@@ -106,6 +106,8 @@ impl Harness {
                     match self.continue_claimed(record, delivery.budget, accepted).await {
                         // What a worker that died had left does not fit and is forgotten; ours was not looked at yet.
                         Err(error) if accepted == Accepted::Before && is_misfit(&error) => {}
+                        // What it had left was another answer, which counts: the next look says so of ours.
+                        Ok(_) if accepted == Accepted::Before && delivery.generation.is_some() => {}
                         turn => return turn.map_err(|error| error.of(&id)),
                     }
                 }
@@ -123,7 +125,9 @@ impl Harness {
                         Gathered::Claims(next) => bid = next,
                     }
                 }
-                ClaimOutcome::Settled(record) => return Ok(self.answer_to(*record, &delivery.part, &delivery.payload)),
+                ClaimOutcome::Settled(record) => {
+                    return Ok(self.answer_to(*record, delivery.generation, &delivery.part, &delivery.payload));
+                }
                 ClaimOutcome::Held { .. }
                     if delivery.trigger == Trigger::Signal && !self.time_left(delivery.budget).is_zero() =>
                 {
@@ -310,8 +314,7 @@ impl Harness {
                 state,
                 carried: paused.carried,
                 resolution: paused.resolution,
-                // Each part was answered for itself.
-                answered: paused.answered.filter(|answered| answered.parts.is_empty()),
+                overruled: None,
                 repeated: true,
             })),
             InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),

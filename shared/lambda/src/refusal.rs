@@ -1,5 +1,5 @@
 use dormouse_engine::EngineError;
-use dormouse_harness::TurnError;
+use dormouse_harness::{Overruled, TurnError};
 use dormouse_ports::{Category, InvocationId, Map};
 use serde_json::{Value, json};
 
@@ -49,10 +49,14 @@ impl Refusal {
         Self::new(Category::SuspensionRecordInvalid, message).status(410)
     }
 
-    /// The pause was answered, and otherwise than by who asks; `decided` is what counts, where it is known.
-    pub(crate) fn decided_otherwise(invocation_id: &InvocationId, decided: Option<Map>) -> Self {
-        let message = "the pause was answered before, and otherwise; that answer stands";
-        let error = TurnError::new(Category::SuspensionRecordInvalid, message).of(invocation_id);
+    /// The answer of who asks changed nothing.
+    pub(crate) fn overruled(invocation_id: &InvocationId, overruled: &Overruled) -> Self {
+        let decided = match overruled {
+            Overruled::Answered(decided) => decided.clone(),
+            Overruled::Time => None,
+            Overruled::Earlier => return Self::pause_over(),
+        };
+        let error = TurnError::new(Category::SuspensionRecordInvalid, overruled.message()).of(invocation_id);
         Self { decided: decided.map(|decided| Box::new(Value::Object(decided))), ..error.into() }
     }
 

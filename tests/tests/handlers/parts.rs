@@ -38,7 +38,8 @@ async fn each_approver_has_an_address() {
     let seen = world.get(&path_of(&asleep["status_url"])).await;
     assert_eq!(seen.body["state"]["result"], "a lathe bought for EUR 1200.00, approved by ada and grace");
     let late = world.post(&linus, &json!({ "vote": "no" })).await;
-    assert_eq!((late.status, late.body.get("state"), &late.body["repeated"]), (200, None, &json!(true)));
+    refused(&late, 409, &Category::SuspensionRecordInvalid);
+    assert_eq!((late.body.get("state"), late.body["error"].get("decided")), (None, None), "{}", late.body);
 }
 
 #[tokio::test]

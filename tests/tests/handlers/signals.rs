@@ -1,8 +1,10 @@
 //! Callbacks and signals: each moves an invocation once.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use dormouse_ports::{Category, InvocationStatus, StateStore};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, InvocationStatus, StateStore};
+use dormouse_tests::map;
 use serde_json::json;
 
 use crate::world::{World, header, path_of, refused, request};
@@ -180,4 +182,33 @@ async fn the_answer_that_leads_to_the_next_pause_has_its_address_and_the_old_one
         assert!(over.body.get("callback_url").is_none(), "{}", over.body);
     }
     assert_eq!(world.post(&next, &json!({})).await.status, 200);
+    let over = world.post(&callback, &json!({})).await;
+    refused(&over, 410, &Category::SuspensionRecordInvalid);
+    assert_eq!(world.post(&next, &json!({})).await.body["repeated"], true);
+}
+
+/// A worker that died had taken another answer, which is done before this one is looked at.
+#[tokio::test]
+async fn an_answer_behind_one_that_was_left_undone_hears_which_of_them_counts() {
+    for (sent, status) in [("no", 409), ("yes", 200)] {
+        let world = World::new();
+        let callback = world.asleep("o1").await;
+        let now = world.clock.now();
+        let request = ClaimRequest {
+            invocation_id: "o1".into(),
+            generation: Some(1),
+            owner: "dead".into(),
+            now,
+            until: now + Duration::from_secs(30),
+            past: None,
+            payload: Some(map(json!({ "decision": "yes" }))),
+            answered: None,
+        };
+        assert!(matches!(world.store.claim(&request).await.expect("a claim"), ClaimOutcome::Granted(_)));
+        world.clock.advance(Duration::from_secs(3600));
+        let answer = world.post(&callback, &json!({ "decision": sent })).await;
+        assert_eq!(answer.status, status, "{}", answer.body);
+        assert_eq!(answer.body["error"]["decided"]["decision"] == "yes", status == 409, "{}", answer.body);
+        assert_eq!(world.continuations(), 1);
+    }
 }

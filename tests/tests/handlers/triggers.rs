@@ -107,7 +107,7 @@ async fn a_sweep_finds_what_the_scheduler_lost() {
 }
 
 #[tokio::test]
-async fn a_deadline_is_told_the_pause_shows_what_comes_next_and_the_answer_says_that_time_decided() {
+async fn a_deadline_is_told_the_pause_shows_what_comes_next_and_a_late_answer_hears_that_time_decided() {
     let world = World::new();
     let expense = json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" });
     let asleep =
@@ -132,10 +132,8 @@ async fn a_deadline_is_told_the_pause_shows_what_comes_next_and_the_answer_says_
     let shown = world.get(&path_of(&asleep["status_url"])).await.body;
     assert_eq!((&shown["resolution"], &shown["state"]["decision"]), (&json!("timed_out"), &json!("timed_out")));
     let late = world.post(&path_of(&asleep["callback_url"]), &json!({ "decision": "approved" })).await;
-    assert_eq!(
-        (late.status, &late.body["resolution"], &late.body["repeated"]),
-        (200, &json!("timed_out"), &json!(true))
-    );
+    let told = refused(&late, 409, &Category::SuspensionRecordInvalid);
+    assert!(told.contains("the time for an answer was over"), "{told}");
 }
 
 #[tokio::test]

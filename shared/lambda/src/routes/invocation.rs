@@ -2,8 +2,8 @@
 //! for whoever holds the address of a pause; canceling also for whoever has the signal key.
 
 use dormouse_aws::Token;
-use dormouse_harness::{CompletedTurn, Transmission, TurnError, TurnOutcome};
-use dormouse_ports::{Answered, Category, InvocationId};
+use dormouse_harness::{Transmission, TurnError, TurnOutcome};
+use dormouse_ports::{Category, InvocationId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -38,7 +38,6 @@ impl App {
         let (id, holder) = self.holder(id, request)?;
         let Some(generation) = holder.generation() else { return Err(Refusal::no_invocation()) };
         let payload = body::object(request, self.limits().signal_payload)?;
-        let sent = Answered::with(&payload);
         let (time_left, part) = (request.time_left, holder.part());
         let callback = Transmission::callback(id, holder.generation(), payload);
         let turn = self.harness().turn(Transmission { time_left, part, ..callback }).await;
@@ -50,12 +49,11 @@ impl App {
             TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => {
                 Err(Refusal::pause_over())
             }
-            TurnOutcome::Completed(done) if differs(done, &sent) => {
-                let decided = done.answered.as_ref().and_then(|answered| answered.payload.clone());
-                Err(Refusal::decided_otherwise(&done.invocation_id, decided))
-            }
-            TurnOutcome::Completed(_)
-            | TurnOutcome::Suspended(_)
+            TurnOutcome::Completed(done) => match &done.overruled {
+                Some(overruled) => Err(Refusal::overruled(&done.invocation_id, overruled)),
+                None => Ok(self.answer(&turn, &holder, true)),
+            },
+            TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)
             | TurnOutcome::Buffered { .. }
             | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder, true)),
@@ -128,11 +126,6 @@ fn narrow(outcome: &mut TurnOutcome, fields: &[&str]) {
         TurnOutcome::Suspended(pause) => pause.state.retain(|name, _| fields.contains(&name.as_str())),
         TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => {}
     }
-}
-
-/// Whether a pause that is over was answered otherwise than by `sent`.
-pub(super) fn differs(done: &CompletedTurn, sent: &Answered) -> bool {
-    done.repeated && done.answered.as_ref().is_some_and(|answered| answered.digest != sent.digest)
 }
 
 /// An invocation that is gone looks like one that never was.

@@ -1,11 +1,10 @@
 //! `POST /signals/{signal_id}`
 
 use dormouse_harness::{Transmission, TurnOutcome};
-use dormouse_ports::{Answered, Category};
+use dormouse_ports::Category;
 
 use crate::encode::Holder;
 use crate::refusal::{BEARER, Refusal};
-use crate::routes::invocation::differs;
 use crate::{App, HttpRequest, HttpResponse, body};
 
 impl App {
@@ -17,14 +16,12 @@ impl App {
         }
         body::check_id("signal_id", signal_id)?;
         let payload = body::object(request, self.limits().signal_payload)?;
-        let sent = Answered::with(&payload);
         let signal = Transmission::signal(signal_id, payload);
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
         if let TurnOutcome::Completed(done) = &turn.outcome
-            && differs(done, &sent)
+            && let Some(overruled) = &done.overruled
         {
-            let decided = done.answered.as_ref().and_then(|answered| answered.payload.clone());
-            return Err(Refusal::decided_otherwise(&done.invocation_id, decided));
+            return Err(Refusal::overruled(&done.invocation_id, overruled));
         }
         Ok(self.answer(&turn, &Holder::Operator, true))
     }
