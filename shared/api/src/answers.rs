@@ -125,7 +125,7 @@ impl Api {
         }
         let paused = record.paused;
         let part = paused.fan_in.as_ref().map(|fan_in| part_of(fan_in, &message)).transpose()?;
-        let payload = payload(&paused.descriptor, kind, &message, &call.actor.name)?;
+        let payload = answer_payload(&paused.descriptor, kind, &message, &call.actor.name)?;
         let harness = &self.parts().harness;
         let write = match part {
             Some(part) => harness.part_input(&paused, part, payload),
@@ -164,11 +164,11 @@ fn part_of<'f>(fan_in: &'f FanIn, message: &MessageInput) -> Result<&'f str, Pro
     if fan_in.has_answered(part) { Err(conflict("this part has been answered already")) } else { Ok(part) }
 }
 
-/// What `message` says to who waits for `descriptor`.
+/// What `message` says to who waits for `descriptor`: the payload of the signal. `actor` is the name of who answers.
 ///
 /// # Errors
 /// `invalid_request` when it says nothing that is waited for.
-fn payload(
+pub fn answer_payload(
     descriptor: &SignalDescriptor,
     kind: TaskMessageKind,
     message: &MessageInput,
@@ -178,6 +178,10 @@ fn payload(
     let field = |name: &str| answers.and_then(|answers| answers.get(name)?.as_str());
     let rule = AnswerRule::of(descriptor).unwrap_or_default();
     let mut given = payload_of(message).unwrap_or_default();
+    let is_object = |part: &Part| matches!(part, Part::Json { value: Value::Object(_), .. });
+    // What waits for no fields is woken by an object without any.
+    let waits_for_none = !rule.accepts_everything() && rule.admit(Map::new()).is_ok();
+    let says_enough = !given.is_empty() || (waits_for_none && message.parts.iter().any(is_object));
     let said = message.parts.iter().filter_map(words).collect::<Vec<_>>().join("\n");
     let verdict = verdict(&given, &said);
     if kind == TaskMessageKind::ToolConfirmation && verdict.is_none() {
@@ -194,7 +198,7 @@ fn payload(
             given.extend(mapped);
             given
         }
-        (None, _) if !given.is_empty() => given,
+        (None, _) if says_enough => given,
         (None, Some(field)) if !said.trim().is_empty() => Map::from_iter([(field.to_owned(), said.into())]),
         (None, _) => {
             let message = "the task waits for something else: send a JSON part with the fields that it needs";
@@ -258,7 +262,7 @@ mod tests {
             (vec![Part::text("Approved!")], "yes"),
             (vec![Part::text(" no ")], "no"),
         ] {
-            let payload = payload(&approval(), TaskMessageKind::ToolConfirmation, &said(parts), "ada").unwrap();
+            let payload = answer_payload(&approval(), TaskMessageKind::ToolConfirmation, &said(parts), "ada").unwrap();
             assert_eq!(Value::Object(payload), json!({"decision": decision, "decided_by": "ada"}));
         }
     }
@@ -267,13 +271,13 @@ mod tests {
     fn fields_and_text_are_taken_as_they_are() {
         let input = TaskMessageKind::Input;
         let fields = said(vec![Part::json(json!({"decision": "later", "decided_by": "bob"}))]);
-        let taken = payload(&approval(), input, &fields, "ada").unwrap();
+        let taken = answer_payload(&approval(), input, &fields, "ada").unwrap();
         assert_eq!(
             Value::Object(taken),
             json!({"decision": "later", "decided_by": "ada"}),
             "nobody answers as another"
         );
-        let taken = payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
+        let taken = answer_payload(&approval(), input, &MessageInput::user("Ask me again"), "ada").unwrap();
         assert_eq!(Value::Object(taken), json!({"note": "Ask me again", "decided_by": "ada"}));
     }
 
@@ -283,7 +287,7 @@ mod tests {
         let answer = json!({ "approved": true, "reason": "fine", "decision": "no", "amount": 1 });
         let answer = said(vec![Part::json(answer)]);
         let of = |descriptor: &SignalDescriptor| {
-            Value::Object(payload(descriptor, TaskMessageKind::ToolConfirmation, &answer, "ada").unwrap())
+            Value::Object(answer_payload(descriptor, TaskMessageKind::ToolConfirmation, &answer, "ada").unwrap())
         };
         let everything = json!({ "reason": "fine", "decision": "yes", "amount": 1, "decided_by": "ada" });
         assert_eq!(of(&approval()), everything, "where everything is accepted, the graph is given everything");
@@ -295,10 +299,25 @@ mod tests {
     fn what_says_nothing_is_refused() {
         let input = TaskMessageKind::Input;
         let plain = SignalDescriptor::new("s");
-        assert_eq!(payload(&plain, input, &MessageInput::user("yes"), "ada").unwrap_err().status(), 400);
-        assert_eq!(payload(&approval(), input, &said(Vec::new()), "ada").unwrap_err().status(), 400);
+        assert_eq!(answer_payload(&plain, input, &MessageInput::user("yes"), "ada").unwrap_err().status(), 400);
+        assert_eq!(answer_payload(&approval(), input, &said(Vec::new()), "ada").unwrap_err().status(), 400);
         let unclear = said(vec![Part::json(json!({"decision": "yes"}))]);
-        assert_eq!(payload(&approval(), TaskMessageKind::ToolConfirmation, &unclear, "ada").unwrap_err().status(), 400);
+        assert_eq!(
+            answer_payload(&approval(), TaskMessageKind::ToolConfirmation, &unclear, "ada").unwrap_err().status(),
+            400
+        );
+    }
+
+    #[test]
+    fn what_waits_for_no_fields_is_woken_by_none() {
+        let nothing = SignalDescriptor::new("s").with("accepts", json!({ "properties": {} }));
+        let empty = said(vec![Part::json(json!({}))]);
+        let input = TaskMessageKind::Input;
+        assert_eq!(answer_payload(&nothing, input, &empty, "ada").unwrap(), Map::new());
+        for descriptor in [SignalDescriptor::new("s"), approval()] {
+            assert_eq!(answer_payload(&descriptor, input, &empty, "ada").unwrap_err().status(), 400);
+        }
+        assert_eq!(answer_payload(&nothing, input, &MessageInput::user("hello"), "ada").unwrap_err().status(), 400);
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod tasks;
 mod transcript;
 mod workspaces;
 
+pub use answers::answer_payload;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
 pub use chronicle::Chronicle;

@@ -17,6 +17,7 @@ use crate::dev::{DevOptions, dev};
 use crate::inspect::{Ask, inspect};
 use crate::keys::{AskKeys, keys};
 use crate::talk::{Talk, talk};
+use crate::target::FOLDER;
 use crate::terminal;
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
@@ -56,7 +57,7 @@ struct Dev {
     #[arg(long, default_value_t = 8787)]
     port: u16,
     /// Folder for state, events, timers and keys; made when it is missing.
-    #[arg(long, default_value = ".dormouse", value_name = "FOLDER")]
+    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
     data: PathBuf,
     /// Seconds after which work that a killed process had claimed is free again; a turn may compute 5 seconds less.
     #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(6..=900))]

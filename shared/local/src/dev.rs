@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 use crate::bus::{Deliveries, LocalBus};
 use crate::courier::{Courier, Functions, Raised};
-use crate::folder::{DataFolder, FolderError};
+use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
@@ -108,7 +108,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let folder = DataFolder::open(&options.data)?;
     let listener = listen(options.port).await?;
     // None of them is made for a store that is older than it.
-    let key = folder.secret("signal-key", "whoever sends signals has it")?;
+    let key = folder.secret(SIGNAL_KEY, "whoever sends signals has it")?;
     let secret = folder.secret("callback-secret", "the addresses that were given out are signed with it")?;
     let (secret, store_key) = (CallbackSecret::new(secret), folder.keep_store_key()?);
     let address = format!("http://{}", listener.local_addr()?);

@@ -18,6 +18,8 @@ const STORE_KEY: &str = "store-key";
 /// Where earlier versions said that their store listens.
 const FORMER_ENDPOINT: &str = "store-endpoint";
 const API_KEY: &str = "api-key";
+/// The secret of whoever sends signals and publishes events.
+pub(crate) const SIGNAL_KEY: &str = "signal-key";
 /// Where earlier versions kept a file for each timer.
 const FORMER_TIMERS: &str = "timers";
 /// How often a folder is tried that somebody has: whoever only looks has soon seen enough.
@@ -195,7 +197,12 @@ impl DataFolder {
         fs::read_to_string(path.join(STORE_KEY)).map(|key| key.trim().to_owned())
     }
 
-    /// The same, made anew when it is missing: nothing else depends on it.
+    /// What opens the signals and events of the process that has the folder at `path`.
+    pub(crate) fn signal_key(path: &Path) -> io::Result<String> {
+        fs::read_to_string(path.join(SIGNAL_KEY)).map(|key| key.trim().to_owned())
+    }
+
+    /// The key of the store, made anew when it is missing: nothing else depends on it.
     pub(crate) fn keep_store_key(&self) -> Result<String, FolderError> {
         self.kept(STORE_KEY, fresh)
     }

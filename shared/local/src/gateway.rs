@@ -54,13 +54,15 @@ pub(crate) struct Gateway {
 
 /// Where the store can be asked.
 pub(crate) const STORE: &str = "/_local/store/";
+/// Where events are seen and published.
+pub(crate) const EVENTS: &str = "/_local/events";
 
 impl Gateway {
     /// Serves until it is time to end, and then until all answers are given.
     pub(crate) async fn serve(self, listener: TcpListener) -> io::Result<()> {
         let running = self.running.clone();
         let (hosts, door) = (self.hosts.clone(), self.door.clone());
-        let routes = Router::new().route("/_local/events", get(list).post(publish)).fallback(forward).with_state(self);
+        let routes = Router::new().route(EVENTS, get(list).post(publish)).fallback(forward).with_state(self);
         let routes = routes.merge(door.at(STORE)).layer(middleware::from_fn_with_state(hosts, meant_for_us));
         listen::serve(listener, routes, running).await
     }

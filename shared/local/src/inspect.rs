@@ -2,6 +2,7 @@
 //!
 //! Each prints for people, or with `--json` one JSON document for scripts. Neither has more or less to say.
 
+pub(crate) mod answer;
 mod ask;
 mod cancel;
 mod migrate;
@@ -14,7 +15,7 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use dormouse_harness::doctor::{Diagnosis, Finding, in_words};
-use dormouse_harness::{ParkedSignal, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Overruled, ParkedSignal, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{
     Category, InvocationId, InvocationRecord, InvocationStatus, Map, PendingRow, SignalId, SignalState, StoreError,
 };
@@ -22,11 +23,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::store::EmbeddedError;
-use crate::target::{Opened, Purpose, TargetError};
+use crate::target::{Opened, Purpose, Target, TargetError};
 pub(crate) use ask::Ask;
-use named::named;
-pub(crate) use print::Printer;
+pub(crate) use named::named;
 use print::Row;
+pub(crate) use print::{Printer, moment};
 
 /// Said where a wake-up is to be registered and there is nothing to register it with.
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
@@ -72,6 +73,10 @@ pub(crate) enum InspectError {
     Turn(TurnError),
     #[error("the payload must be a JSON object: {0}")]
     Payload(String),
+    #[error("{0}")]
+    Answer(String),
+    #[error("{}{}", .0.message(), in_words_of(.0))]
+    Overruled(Overruled),
     #[error("several begin with `{typed}`; type more of the one that you mean: {}", in_a_row(found))]
     Ambiguous { typed: String, found: Vec<InvocationId> },
     #[error("{0}")]
@@ -83,10 +88,22 @@ impl InspectError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Ambiguous { .. } => ExitCode::from(2),
-            Self::Target(_) | Self::Store(_) | Self::Embedded(_) | Self::Turn(_) | Self::Payload(_) | Self::Io(_) => {
-                ExitCode::FAILURE
-            }
+            Self::Target(_)
+            | Self::Store(_)
+            | Self::Embedded(_)
+            | Self::Turn(_)
+            | Self::Payload(_)
+            | Self::Answer(_)
+            | Self::Overruled(_)
+            | Self::Io(_) => ExitCode::FAILURE,
         }
+    }
+}
+
+fn in_words_of(overruled: &Overruled) -> String {
+    match overruled {
+        Overruled::Answered(Some(decided)) => format!(": {}", Value::Object(decided.clone())),
+        Overruled::Answered(None) | Overruled::Time | Overruled::Earlier => String::new(),
     }
 }
 
@@ -105,11 +122,11 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
     match ask {
         Ask::Pending(ask) => {
             let opened = ask.target.open(Purpose::Look, ask.filter.limit).await?;
-            on(opened, async |opened| pending(opened, ask.filter, ask.json).await).await
+            on(opened, async |opened| pending(opened, ask.filter, &ask.target, ask.json).await).await
         }
         Ask::Show(ask) => {
             let opened = ask.target.open(Purpose::Look, PAGE).await?;
-            on(opened, async |opened| show(opened, &named(opened, &ask.id).await?, ask.json).await).await
+            on(opened, async |opened| show(opened, &named(opened, &ask.id).await?, &ask.target, ask.json).await).await
         }
         Ask::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
@@ -153,10 +170,10 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
 }
 
 /// Does `work` on what is opened, and closes it, whatever came of the work.
-async fn on(
+pub(crate) async fn on<T, E: From<EmbeddedError>>(
     opened: Opened,
-    work: impl AsyncFnOnce(&Opened) -> Result<Ending, InspectError>,
-) -> Result<Ending, InspectError> {
+    work: impl AsyncFnOnce(&Opened) -> Result<T, E>,
+) -> Result<T, E> {
     let ended = work(&opened).await;
     opened.close().await?;
     ended
@@ -176,11 +193,11 @@ fn payload(text: Option<String>) -> Result<Map, InspectError> {
     read.map_err(|error| InspectError::Payload(error.to_string()))
 }
 
-async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<Ending, InspectError> {
+async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bool) -> Result<Ending, InspectError> {
     let now = Timestamp::now();
     let (rows, cursor) = match &filter.signal {
-        Some(signal) => (who_waits_for(opened, signal, &filter, now).await?, None),
-        None => asleep(opened, &filter).await?,
+        Some(signal) => (who_waits_for(opened, signal, &filter, target).await?, None),
+        None => asleep(opened, &filter, target).await?,
     };
     let printer = Printer::new(json);
     if json {
@@ -189,10 +206,7 @@ async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<End
     } else if rows.is_empty() {
         printer.line("nothing sleeps here")?;
     } else {
-        printer.table(&rows, now)?;
-        if let Some(asleep) = rows.iter().find(|row| row.status == "asleep") {
-            printer.line(&format!("answer one: {}", print::answering(&asleep.invocation_id)))?;
-        }
+        printer.table(Row::HEAD, &rows.iter().map(|row| row.cells(now)).collect::<Vec<_>>())?;
         if let Some(next) = cursor {
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
@@ -201,7 +215,11 @@ async fn pending(opened: &Opened, filter: ask::Filter, json: bool) -> Result<End
 }
 
 /// What sleeps and passes the filter, page by page.
-async fn asleep(opened: &Opened, filter: &ask::Filter) -> Result<(Vec<Row>, Option<String>), InspectError> {
+async fn asleep(
+    opened: &Opened,
+    filter: &ask::Filter,
+    target: &Target,
+) -> Result<(Vec<Row>, Option<String>), InspectError> {
     let store = opened.store();
     let (mut rows, mut cursor) = (Vec::new(), filter.cursor.clone());
     loop {
@@ -210,7 +228,9 @@ async fn asleep(opened: &Opened, filter: &ask::Filter) -> Result<(Vec<Row>, Opti
             let ids: Vec<_> = page.iter().map(|row| row.invocation_id.clone()).collect();
             for (row, record) in page.iter().zip(store.load_invocations(&ids).await?) {
                 match record {
-                    Ok(record) => rows.extend(record.filter(|it| filter.takes(it)).map(|it| pending_row(row, &it))),
+                    Ok(record) => {
+                        rows.extend(record.filter(|it| filter.takes(it)).map(|it| pending_row(row, &it, target)));
+                    }
                     // It may be the one that is looked for.
                     Err(error) => rows.push(unreadable_row(row, &error.to_string(), Timestamp::now())),
                 }
@@ -228,10 +248,10 @@ async fn who_waits_for(
     opened: &Opened,
     signal: &str,
     filter: &ask::Filter,
-    now: Timestamp,
+    target: &Target,
 ) -> Result<Vec<Row>, InspectError> {
     let store = opened.store();
-    let known = store.load_signal(&SignalId::from(signal), now).await?;
+    let known = store.load_signal(&SignalId::from(signal), Timestamp::now()).await?;
     let Some(SignalState::Waiting { invocation_id, .. }) = known.map(|record| record.state) else {
         return Ok(Vec::new());
     };
@@ -239,11 +259,13 @@ async fn who_waits_for(
     let Some(record) = record else { return Ok(Vec::new()) };
     let row = store.pending_row(&record.paused).await?;
     let row = row.filter(|row| filter.due_by.is_none_or(|by| row.due_at.is_some_and(|due| due <= by)));
-    Ok(row.iter().map(|row| pending_row(row, &record)).collect())
+    Ok(row.iter().map(|row| pending_row(row, &record, target)).collect())
 }
 
-fn pending_row(row: &PendingRow, record: &InvocationRecord) -> Row {
+fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &Target) -> Row {
+    let asleep = record.status == InvocationStatus::Suspended;
     Row {
+        answer_with: asleep.then(|| answer::command(&record.paused, target)),
         invocation_id: row.invocation_id.to_string(),
         graph: record.paused.graph.clone(),
         status: print::status(record),
@@ -261,18 +283,20 @@ fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
         since: row.since.unwrap_or(now),
         waits_for: format!("nobody knows: its record cannot be read ({reason}); it can be canceled"),
         due_at: row.due_at,
+        answer_with: None,
     }
 }
 
-async fn show(opened: &Opened, id: &InvocationId, json: bool) -> Result<Ending, InspectError> {
+async fn show(opened: &Opened, id: &InvocationId, target: &Target, json: bool) -> Result<Ending, InspectError> {
     let printer = Printer::new(json);
     match opened.store().load_invocation(id).await? {
         None => not_found(&printer, id),
         Some(record) => {
-            printer.fields(&print::invocation(&record))?;
-            if !json && matches!(record.status, InvocationStatus::Suspended) {
-                printer.line(&format!("answer it: {}", print::answering(id.as_str())))?;
+            let mut told = print::invocation(&record);
+            if record.status == InvocationStatus::Suspended {
+                told["answer_with"] = answer::command(&record.paused, target).into();
             }
+            printer.fields(&told)?;
             Ok(Ending::Fine)
         }
     }
@@ -287,6 +311,9 @@ async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Resu
     let printer = Printer::new(json);
     let told = match opened.harness.turn(transmission).await.outcome {
         TurnOutcome::Completed(turn) => {
+            if let Some(overruled) = turn.overruled {
+                return Err(InspectError::Overruled(overruled));
+            }
             json!({ "status": "completed", "invocation_id": turn.invocation_id, "repeated": turn.repeated })
         }
         TurnOutcome::Suspended(turn) => json!({ "status": "suspended", "invocation_id": turn.invocation_id,
@@ -360,7 +387,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
         printer.json(&json!({ "examined": examined, "in_trouble": troubles, "invocations": reports,
             "parked_signals": parked }))?;
     } else {
-        reports.iter().try_for_each(|report| printer.report(report))?;
+        printer.findings(&reports)?;
         parked.iter().try_for_each(|signal| printer.line(&astray(signal)))?;
         printer.line(&format!("{examined} examined, {troubles} in trouble"))?;
     }

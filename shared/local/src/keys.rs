@@ -8,18 +8,21 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyInfo, KeyToken};
 use dormouse_ports::{Commit, CommitError, GrowingLists, Journal, StateStore, StoreError};
 use dormouse_protocol::Scope;
+use dormouse_protocol::id::WorkspaceId;
 use jiff::{SignedDuration, Timestamp};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::inspect::Printer;
+use crate::inspect::{Printer, moment};
 use crate::store::EmbeddedError;
 use crate::target::{Purpose, Target, TargetError};
 
 /// The tenant of local mode, and of keys that name none.
 pub(crate) const TENANT: &str = "default";
+/// Who answers and asks on this machine: the actor of the development key.
+pub(crate) const DEVELOPER: &str = "developer";
 /// How many keys are listed at once.
 const PAGE: usize = 100;
 
@@ -171,20 +174,29 @@ async fn list(ask: List) -> Result<(), KeysError> {
     }
     if page.items.is_empty() {
         printer.line("there are no keys")?;
+        return Ok(());
     }
-    for key in &page.items {
-        let grant = &key.grant;
-        let until = grant.expires_at.map_or_else(String::new, |end| format!(", until {end}"));
-        let scopes = grant.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
-        printer.line(&format!(
-            "{}  {} of {}, since {}{until}: {scopes}",
-            key.id, grant.actor, grant.tenant, key.created_at
-        ))?;
-    }
+    let head = ["KEY", "ACTOR", "TENANT", "WORKSPACES", "CREATED", "EXPIRES", "SCOPES"];
+    printer.table(head, &page.items.iter().map(cells).collect::<Vec<_>>())?;
     match page.next {
         Some(next) => Ok(printer.line(&format!("more follows: --after {next}"))?),
         None => Ok(()),
     }
+}
+
+fn cells(key: &KeyInfo) -> [String; 7] {
+    let grant = &key.grant;
+    let workspaces = grant.workspaces.iter().flatten().map(WorkspaceId::as_str).collect::<Vec<_>>().join(" ");
+    let scopes = grant.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
+    [
+        key.id.clone(),
+        grant.actor.clone(),
+        grant.tenant.clone(),
+        if grant.workspaces.is_some() { workspaces } else { "all".to_owned() },
+        moment(key.created_at),
+        grant.expires_at.map_or_else(|| "never".to_owned(), moment),
+        if grant.scopes.len() == Scope::ALL.len() { "all".to_owned() } else { scopes },
+    ]
 }
 
 async fn revoke(ask: Revoke) -> Result<(), KeysError> {
@@ -212,7 +224,7 @@ pub(crate) async fn admit(
     now: Timestamp,
 ) -> Result<(), KeysError> {
     let grant = Grant {
-        actor: "developer".to_owned(),
+        actor: DEVELOPER.to_owned(),
         tenant: TENANT.to_owned(),
         workspaces: None,
         scopes: Scope::ALL.iter().copied().collect(),

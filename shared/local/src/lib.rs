@@ -30,6 +30,7 @@ mod listen;
 mod pattern;
 mod rules;
 mod scheduler;
+mod served;
 mod spool;
 mod store;
 mod subscriptions;

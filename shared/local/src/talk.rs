@@ -22,6 +22,9 @@ use client::Client;
 pub(crate) use client::TalkError;
 use show::Show;
 
+use crate::inspect::{self, InspectError, answer, named, on};
+use crate::target::{Purpose, Target};
+
 /// How a command ended that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -29,6 +32,8 @@ pub(crate) enum Ending {
     Fine,
     /// The task that was watched failed or was canceled.
     Failed,
+    /// There is no such invocation.
+    NotFound,
 }
 
 impl From<Ending> for ExitCode {
@@ -36,6 +41,7 @@ impl From<Ending> for ExitCode {
         match ending {
             Ending::Fine => Self::SUCCESS,
             Ending::Failed => Self::from(5),
+            Ending::NotFound => Self::from(4),
         }
     }
 }
@@ -45,8 +51,9 @@ pub(crate) async fn talk(talk: Talk) -> Result<Ending, TalkError> {
     match talk {
         Talk::Send(asked) => send(asked).await,
         Talk::Tail(asked) => tail(asked).await,
-        Talk::Approve(asked) => answer(asked, true).await,
-        Talk::Deny(asked) => answer(asked, false).await,
+        Talk::Approve(asked) => answer(asked, Word::Yes).await,
+        Talk::Deny(asked) => answer(asked, Word::No).await,
+        Talk::Answer(asked) => answer(asked, Word::Neither).await,
     }
 }
 
@@ -67,7 +74,7 @@ async fn send(asked: Send) -> Result<Ending, TalkError> {
         metadata: Map::new(),
     });
     let task: Task = client.write(&format!("/v1/sessions/{session_id}/tasks"), &body).await?;
-    let show = Show::new(asked.json);
+    let show = Show::new(asked.json, &asked.server);
     if !asked.follow {
         show.task(&task)?;
         return Ok(Ending::Fine);
@@ -136,7 +143,7 @@ async fn any_workspace(client: &Client) -> Result<String, TalkError> {
 
 async fn tail(asked: Tail) -> Result<Ending, TalkError> {
     let client = Client::open(&asked.server)?;
-    let show = Show::new(asked.json);
+    let show = Show::new(asked.json, &asked.server);
     match asked.place {
         Place { task: Some(task), .. } => watch(&client, &task, asked.after, &show).await,
         Place { session: Some(session), .. } => {
@@ -165,27 +172,88 @@ async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Sho
     Ok(if task.status == TaskStatus::Completed { Ending::Fine } else { Ending::Failed })
 }
 
-/// Answers what a task waits for with yes or no, and with the fields of the payload.
-async fn answer(asked: Answering, approved: bool) -> Result<Ending, TalkError> {
-    let client = Client::open(&asked.server)?;
-    let mut payload = Map::from_iter([("approved".to_owned(), approved.into())]);
-    if let Some(more) = asked.payload {
-        let more = dormouse_json::read::<Map>(read(&more)?.as_bytes(), dormouse_json::ENTRY);
-        let more = more.map_err(|error| TalkError::Payload(error.to_string()))?;
-        payload.extend(more);
+/// What an answer says besides the payload.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Yes,
+    No,
+    Neither,
+}
+
+/// Answers what a task waits for through its server, and what any other invocation waits for in the store.
+async fn answer(asked: Answering, word: Word) -> Result<Ending, TalkError> {
+    let said = said(asked.payload.as_deref(), word)?;
+    // A whole id of a task says what it is; other servers know no other ids.
+    if is_whole_task(&asked.id) || asked.server.url.is_some() {
+        return answer_task(&asked, &asked.id, said).await;
     }
-    let path = format!("/v1/tasks/{}", asked.task);
+    let opened = Target::folder(asked.server.data.clone()).open(Purpose::Change, 100).await;
+    let opened = opened.map_err(InspectError::from)?;
+    let ended = on(opened, async |opened| {
+        let id = named(opened, &asked.id).await?;
+        if answer::is_task(id.as_str()) {
+            return Ok(Err((id, said)));
+        }
+        answer::say(opened, &id, said, asked.part.as_deref(), asked.json).await.map(Ok)
+    });
+    match ended.await? {
+        Ok(inspect::Ending::Fine) => Ok(Ending::Fine),
+        Ok(inspect::Ending::NotFound | inspect::Ending::Trouble) => Ok(Ending::NotFound),
+        Err((id, said)) => answer_task(&asked, id.as_str(), said).await,
+    }
+}
+
+/// `task_` and a ULID.
+fn is_whole_task(id: &str) -> bool {
+    answer::is_task(id) && id.len() == "task_".len() + 26
+}
+
+/// The message that says `word` and the payload.
+fn said(payload: Option<&str>, word: Word) -> Result<(TaskMessageKind, MessageInput), TalkError> {
+    let payload = payload.map(read).transpose()?;
+    let approved = match word {
+        Word::Yes => true,
+        Word::No => false,
+        Word::Neither => {
+            let Some(text) = payload else { return Err(TalkError::Payload("say what to answer".to_owned())) };
+            return Ok((TaskMessageKind::Input, message(input(text)?)));
+        }
+    };
+    let mut fields = match payload {
+        Some(text) => dormouse_json::read::<Map>(text.as_bytes(), dormouse_json::ENTRY)
+            .map_err(|error| TalkError::Payload(error.to_string()))?,
+        None => Map::new(),
+    };
+    fields.insert("approved".to_owned(), approved.into());
+    Ok((TaskMessageKind::ToolConfirmation, message(SubmitInput::Payload(fields))))
+}
+
+fn message(input: SubmitInput) -> MessageInput {
+    match input {
+        SubmitInput::Message(message) => message,
+        SubmitInput::Payload(fields) => {
+            MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(fields))], metadata: Map::new() }
+        }
+    }
+}
+
+async fn answer_task(
+    asked: &Answering,
+    id: &str,
+    (kind, mut message): (TaskMessageKind, MessageInput),
+) -> Result<Ending, TalkError> {
+    let client = Client::open(&asked.server)?;
+    let path = format!("/v1/tasks/{id}");
     let task: Task = client.read(&path).await?;
     if !task.status.is_suspended() {
-        return Err(TalkError::WaitsForNothing { task: asked.task, status: task.status.as_str() });
+        return Err(TalkError::WaitsForNothing { task: id.to_owned(), status: task.status.as_str() });
     }
-    let metadata = asked.part.map(|part| ("in_reply_to".to_owned(), part.into())).into_iter().collect();
-    let message = MessageInput { role: Role::User, parts: vec![Part::json(Value::Object(payload))], metadata };
-    let body = json!(AppendTaskMessageRequest { kind: TaskMessageKind::ToolConfirmation, message });
-    let _: Value = client.write(&format!("{path}/messages"), &body).await?;
-    let show = Show::new(asked.json);
+    message.metadata.extend(asked.part.as_deref().map(|part| ("in_reply_to".to_owned(), part.into())));
+    let _: Value =
+        client.write(&format!("{path}/messages"), &json!(AppendTaskMessageRequest { kind, message })).await?;
+    let show = Show::new(asked.json, &asked.server);
     if asked.follow {
-        return watch(&client, &asked.task, None, &show).await;
+        return watch(&client, id, None, &show).await;
     }
     show.task(&client.read(&path).await?)?;
     Ok(Ending::Fine)

@@ -24,14 +24,19 @@ use crate::folder::{DataFolder, FolderError};
 use crate::gateway::STORE;
 use crate::rules::Rules;
 use crate::scheduler::LocalScheduler;
+use crate::served::ServedBus;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
 use crate::subscriptions::LocalSubscriptions;
+use crate::terminal::quoted;
+
+/// The data folder where none is named.
+pub(crate) const FOLDER: &str = ".dormouse";
 
 /// Where to look.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
     /// Data folder of local mode; a running `dormouse dev` may have it.
-    #[arg(long, default_value = ".dormouse", value_name = "FOLDER", conflicts_with = "table")]
+    #[arg(long, default_value = FOLDER, value_name = "FOLDER", conflicts_with = "table")]
     data: PathBuf,
     /// DynamoDB table to look into instead; credentials come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
     /// `AWS_SESSION_TOKEN`, the region from `AWS_REGION`. With `DORMOUSE_BUS` graphs can publish, and the doctor sees
@@ -67,6 +72,8 @@ pub(crate) enum TargetError {
     Embedded(#[from] EmbeddedError),
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("no connection can be made: {0}")]
+    Client(#[from] reqwest::Error),
     #[error("a graph cannot be compiled: {0}")]
     Graph(#[from] EngineError),
 }
@@ -141,8 +148,30 @@ impl Opened {
 }
 
 impl Target {
+    /// The data folder `data`.
+    pub(crate) fn folder(data: PathBuf) -> Self {
+        Self { data, table: None, endpoint_url: None }
+    }
+
+    /// Whether it is a table, which is served from elsewhere.
+    pub(crate) fn is_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// The options of a command that name the same place again, each behind a blank.
+    pub(crate) fn options(&self) -> String {
+        let data = self.data.to_string_lossy();
+        let option = |name: &str, value: &str| format!(" {name} {}", quoted(value));
+        match (&self.table, &self.endpoint_url) {
+            (Some(table), None) => option("--table", table),
+            (Some(table), Some(url)) => option("--table", table) + &option("--endpoint-url", url),
+            (None, _) if data == FOLDER => String::new(),
+            (None, _) => option("--data", &data),
+        }
+    }
+
     /// Opens the store for `purpose`; its listings give pages of `page_size` rows.
-    pub(crate) async fn open(self, purpose: Purpose, page_size: i32) -> Result<Opened, TargetError> {
+    pub(crate) async fn open(&self, purpose: Purpose, page_size: i32) -> Result<Opened, TargetError> {
         let config = StoreConfig { page_size, ..StoreConfig::default() };
         match &self.table {
             Some(table) => {
@@ -161,9 +190,9 @@ impl Target {
         }
     }
 
-    async fn open_folder(self, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
+    async fn open_folder(&self, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
         if !self.data.is_dir() {
-            return Err(TargetError::NoFolder(self.data));
+            return Err(TargetError::NoFolder(self.data.clone()));
         }
         // Whoever serves a folder wakes by its index.
         let config = StoreConfig { wakes_by_index: true, ..config };
@@ -175,12 +204,14 @@ impl Target {
             Ok(folder) => own(folder, purpose, config).await,
             Err(taken @ FolderError::Taken { .. }) => {
                 let address = DataFolder::address(&self.data).ok().filter(|address| !address.is_empty());
-                let (Some(address), Ok(key)) = (address, DataFolder::store_key(&self.data)) else {
+                let keys = (DataFolder::store_key(&self.data), DataFolder::signal_key(&self.data));
+                let (Some(address), (Ok(key), Ok(signal_key))) = (address, keys) else {
                     return Err(TargetError::NotYet(taken));
                 };
                 let client = Client::from_conf(through_door(&format!("{address}{STORE}"), &key).build());
                 let rules = RuleSource::Folder(self.data.join(RULES));
-                opened(on(&client, config), Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, None)
+                let bus = Arc::new(ServedBus::at(&address, signal_key)?);
+                opened(on(&client, config), bus, Arc::new(LeftToTheSweep), rules, None)
             }
             Err(error) => Err(error.into()),
         }

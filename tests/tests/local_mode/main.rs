@@ -2,6 +2,7 @@
 //!
 //! `DORMOUSE_BIN` names the binary to test; without it, it is built first. No test asserts how long something takes.
 
+mod answers;
 mod doctor;
 mod long;
 mod overload;

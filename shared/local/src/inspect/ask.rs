@@ -10,7 +10,8 @@ pub(crate) enum Ask {
     /// List what sleeps.
     #[command(after_help = "Examples:\n  dormouse pending\n  dormouse pending --graph expense-approval --json\n  \
         dormouse pending --due-by 2027-01-31T09:00:00Z --table dormouse\n\n\
-        JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"due_at\"}], \"next\"}")]
+        JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"due_at\", \
+        \"answer_with\"}], \"next\"}")]
     Pending(Pending),
     /// Show an invocation: what it is doing, what it waits for, its state.
     #[command(

@@ -15,7 +15,7 @@ const NAMED: usize = 5;
 ///
 /// # Errors
 /// When several begin so, or the store does not answer.
-pub(super) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, InspectError> {
+pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, InspectError> {
     let id = InvocationId::from(typed);
     let is_known = opened.store().glance(std::slice::from_ref(&id)).await?.iter().any(Option::is_some);
     if is_known || typed.chars().count() < SHORTEST {

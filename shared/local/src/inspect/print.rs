@@ -23,24 +23,34 @@ pub(crate) struct Row {
     pub(crate) since: Timestamp,
     pub(crate) waits_for: String,
     pub(crate) due_at: Option<Timestamp>,
+    /// The command that answers it, if it sleeps.
+    pub(crate) answer_with: Option<String>,
 }
 
 impl Row {
     pub(crate) fn into_json(self) -> Value {
         json!({ "invocation_id": self.invocation_id, "graph": self.graph, "status": self.status, "since": self.since,
-            "waits_for": self.waits_for, "due_at": self.due_at })
+            "waits_for": self.waits_for, "due_at": self.due_at, "answer_with": self.answer_with })
     }
 
-    fn cells(&self, now: Timestamp) -> [String; 6] {
+    pub(crate) const HEAD: [&str; 7] = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "WAITS FOR", "DUE", "ANSWER WITH"];
+
+    pub(crate) fn cells(&self, now: Timestamp) -> [String; 7] {
         [
             self.invocation_id.clone(),
             self.graph.clone(),
             self.status.to_owned(),
             in_words(now.duration_since(self.since)),
             self.waits_for.clone(),
-            self.due_at.map_or_else(|| "-".to_owned(), |at| at.to_string()),
+            self.due_at.map_or_else(|| "-".to_owned(), moment),
+            self.answer_with.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     }
+}
+
+/// `at` to the second, as people read it in a table.
+pub(crate) fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// What an invocation is doing, in one word.
@@ -71,15 +81,6 @@ pub(crate) fn invocation(record: &InvocationRecord) -> Value {
         "answers": paused.fan_in.as_ref().map(answers), "wake": paused.wake, "schema_version": paused.schema_version, "claimed_until": claimed_until,
         "failure": failure, "state": state,
     })
-}
-
-/// The command that answers what the invocation `id` waits for.
-pub(crate) fn answering(id: &str) -> String {
-    let word = terminal::quoted(id);
-    if id.starts_with("task_") {
-        return format!("dormouse approve {word}, or deny {word}");
-    }
-    format!("dormouse signal --invocation {word} '{{...}}'")
 }
 
 /// The signals that are still to come.
@@ -136,10 +137,8 @@ impl Printer {
         if self.coloured { format!("{colour}{text}{PLAIN}") } else { text }
     }
 
-    pub(crate) fn table(&self, rows: &[Row], now: Timestamp) -> io::Result<()> {
-        let head = ["INVOCATION", "GRAPH", "STATUS", "SLEPT", "WAITS FOR", "DUE"].map(str::to_owned);
-        let cells: Vec<[String; 6]> = rows.iter().map(|row| row.cells(now)).collect();
-        let lines = aligned(&head, &cells);
+    pub(crate) fn table<const N: usize>(&self, head: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+        let lines = aligned(&head.map(str::to_owned), rows);
         self.put(&self.paint(BOLD, &lines[0]))?;
         lines[1..].iter().try_for_each(|line| self.line(line))
     }
@@ -162,6 +161,34 @@ impl Printer {
     pub(crate) fn verdict(&self, trouble: bool, sentence: &str) -> io::Result<()> {
         let mark = if trouble { self.paint(RED, "!") } else { self.paint(GREEN, "-") };
         self.put(&format!("  {mark} {}", plain(sentence)))
+    }
+
+    /// What the doctor says of several invocations, a line for each remark.
+    pub(crate) fn findings(&self, reports: &[Value]) -> io::Result<()> {
+        if reports.is_empty() {
+            return Ok(());
+        }
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let row = |report: &Value, told: &Value| {
+            let done = match (&told["remedy"], &told["repaired"], &told["not_repaired"]) {
+                (Value::String(remedy), _, _) => format!("--repair would {remedy}"),
+                (_, Value::String(done), _) => format!("done: {done}"),
+                (_, _, Value::String(reason)) => format!("not repaired: {reason}"),
+                (_, _, _) => "-".to_owned(),
+            };
+            [
+                text(&report["invocation_id"]),
+                text(&report["graph"]),
+                text(&report["status"]),
+                text(&told["finding"]),
+                text(&told["sentence"]),
+                done,
+            ]
+        };
+        let remarks = |report: &Value| report["remarks"].as_array().cloned().unwrap_or_default();
+        let of = |report: &Value| remarks(report).iter().map(|told| row(report, told)).collect::<Vec<_>>();
+        let rows: Vec<_> = reports.iter().flat_map(of).collect();
+        self.table(["INVOCATION", "GRAPH", "STATUS", "FINDING", "WHAT IT MEANS", "REPAIR"], &rows)
     }
 
     /// What the doctor says of one invocation.

@@ -2,6 +2,9 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use crate::target::{FOLDER, Target};
+use crate::terminal::quoted;
+
 /// What can be said to a server.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Talk {
@@ -20,19 +23,25 @@ pub(crate) enum Talk {
         JSON: events, one document a line; after the last one of a task the task.\n\
         Exit code 4: there is no such session or task; 5: the task failed or was canceled.")]
     Tail(Tail),
-    /// Say yes to what a task waits for.
-    #[command(
-        after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n  \
-        dormouse approve task_01J… --part ada\n\n\
+    /// Say yes to what a task or another invocation waits for.
+    ///
+    /// A task is answered through its server. Any other invocation of the data folder goes on in this process.
+    #[command(after_help = "Examples:\n  dormouse approve task_01J…\n  dormouse approve 0b5f1f9e\n  \
+        dormouse approve task_01J… '{\"note\": \"once\"}' --follow\n  dormouse approve task_01J… --part ada\n\n\
         Who answers is whoever the key belongs to.\n\
-        JSON: the task. Exit code 4: there is no such task."
-    )]
+        JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Approve(Answering),
-    /// Say no to what a task waits for.
+    /// Say no to what a task or another invocation waits for; as `approve` otherwise.
     #[command(after_help = "Example:\n  dormouse deny task_01J… '{\"note\": \"not this month\"}'\n\n\
         Who answers is whoever the key belongs to.\n\
-        JSON: the task. Exit code 4: there is no such task.")]
+        JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
     Deny(Answering),
+    /// Give a task or another invocation the answer that it waits for; as `approve` otherwise.
+    #[command(after_help = "Examples:\n  dormouse answer task_01J… '{\"rows\": 1204}'\n  \
+        dormouse answer 0b5f1f9e '{\"decision\": \"approved\"}'\n  dormouse answer task_01J… 'The blue one.'\n\n\
+        `dormouse pending` and `dormouse show` print the command for each that sleeps.\n\
+        JSON: the task, or what `dormouse signal` prints. Exit code 4: there is no such task or invocation.")]
+    Answer(Answering),
 }
 
 /// Which server, and as whom.
@@ -45,8 +54,18 @@ pub(crate) struct Server {
     #[arg(long, env = "DORMOUSE_KEY", value_name = "KEY", hide_env_values = true)]
     pub(crate) key: Option<String>,
     /// Data folder of local mode.
-    #[arg(long, default_value = ".dormouse", value_name = "FOLDER")]
+    #[arg(long, default_value = FOLDER, value_name = "FOLDER")]
     pub(crate) data: PathBuf,
+}
+
+impl Server {
+    /// The options of a command that asks the same server again, each behind a blank; a key is not among them.
+    pub(crate) fn options(&self) -> String {
+        match &self.url {
+            Some(url) => format!(" --url {}", quoted(url)),
+            None => Target::folder(self.data.clone()).options(),
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -100,12 +119,11 @@ pub(crate) struct Place {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Answering {
-    /// Which task.
-    #[arg(value_name = "TASK_ID")]
-    pub(crate) task: String,
-    /// A JSON object with what else to answer; `-` reads it from the standard input.
+    /// Which task or invocation; in a data folder the beginning of its id will do, as for `show`.
+    pub(crate) id: String,
+    /// What to answer: a JSON object, or for `answer` words too; `-` reads it from the standard input.
     pub(crate) payload: Option<String>,
-    /// For whom, where the task waits for several answers.
+    /// For whom, where several answers are waited for.
     #[arg(long, value_name = "NAME")]
     pub(crate) part: Option<String>,
     /// Watch the task until it ends.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::ask::Server;
 use crate::folder::DataFolder;
 use crate::hosts::is_loopback;
+use crate::inspect::InspectError;
 
 /// Where `dormouse dev` listens unless it is told otherwise.
 const USUAL: &str = "http://127.0.0.1:8787";
@@ -48,6 +49,8 @@ pub(crate) enum TalkError {
     Payload(String),
     #[error("task {task} waits for nothing: it is {status}")]
     WaitsForNothing { task: String, status: &'static str },
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -67,6 +70,7 @@ impl TalkError {
             | Self::Unusable(_)
             | Self::Payload(_)
             | Self::WaitsForNothing { .. }
+            | Self::Inspect(_)
             | Self::Io(_) => false,
         }
     }
@@ -75,6 +79,7 @@ impl TalkError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused { code: ErrorCode::ResourceNotFound, .. } => ExitCode::from(4),
+            Self::Inspect(error) => error.exit_code(),
             Self::Refused { .. }
             | Self::NoKey
             | Self::NobodyThere(_)

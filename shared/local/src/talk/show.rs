@@ -1,21 +1,24 @@
 use std::io;
 
 use dormouse_protocol::resource::{Task, TaskStatus};
-use dormouse_protocol::{Event, EventKind};
+use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
 
-use crate::inspect::Printer;
+use super::ask::Server;
+use crate::inspect::{Printer, answer};
 
 /// Shows events and tasks: to people in lines, to scripts one JSON document a line.
 #[derive(Debug)]
 pub(super) struct Show {
     json: bool,
     printer: Printer,
+    /// The options of a command that asks the same server.
+    options: String,
 }
 
 impl Show {
-    pub(super) fn new(json: bool) -> Self {
-        Self { json, printer: Printer::new(json) }
+    pub(super) fn new(json: bool, server: &Server) -> Self {
+        Self { json, printer: Printer::new(json), options: server.options() }
     }
 
     pub(super) fn event(&self, event: &Event) -> io::Result<()> {
@@ -24,7 +27,21 @@ impl Show {
         }
         let at = event.envelope.created_at.strftime("%H:%M:%S");
         let (kind, about) = (event.event.as_str(), about(event));
-        self.printer.line(format!("{at}  {kind:<24}  {about}").trim_end())
+        self.printer.line(format!("{at}  {kind:<24}  {about}").trim_end())?;
+        let request = event.payload.get("request").and_then(Value::as_object);
+        match request.filter(|_| matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired)) {
+            Some(request) => {
+                self.printer.line(&format!("          answer it with: {}", self.answering(event, request)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The command that answers the `request` of `event`.
+    fn answering(&self, event: &Event, request: &Map) -> String {
+        let missing = request.get("missing").and_then(|missing| missing.get(0)?.as_str());
+        let said = (event.event == EventKind::TaskInputRequired).then(|| answer::example(Some(request)));
+        answer::spelled(&event.resource.id, missing, said.as_deref(), &self.options)
     }
 
     pub(super) fn task(&self, task: &Task) -> io::Result<()> {
@@ -36,16 +53,24 @@ impl Show {
             "failure": task.failure.as_ref().map(|failure| &failure.message), "outcome": task.outcome_id,
         });
         self.printer.fields(&told)?;
+        let id = task.envelope.id.as_str();
         match task.status {
-            TaskStatus::InputRequired | TaskStatus::AuthRequired => self
-                .printer
-                .line(&format!("it waits for an answer: dormouse approve {0}, or deny {0}", task.envelope.id)),
+            TaskStatus::AuthRequired => self.waiting(&answer::spelled(id, None, None, &self.options)),
+            // What is asked stands in its event.
+            TaskStatus::InputRequired => {
+                let command = answer::spelled(id, None, Some("{...}"), &self.options);
+                self.waiting(&format!("{command}; dormouse tail --task {id}{} says what is asked", self.options))
+            }
             TaskStatus::Submitted
             | TaskStatus::Working
             | TaskStatus::Completed
             | TaskStatus::Failed
             | TaskStatus::Canceled => Ok(()),
         }
+    }
+
+    fn waiting(&self, command: &str) -> io::Result<()> {
+        self.printer.line(&format!("it waits for an answer: {command}"))
     }
 }
 

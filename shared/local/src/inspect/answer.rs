@@ -1,0 +1,131 @@
+//! How what sleeps is answered from a terminal: the command that is shown for it, and what such a command says to an
+//! invocation that is no task.
+
+use dormouse_api::answer_payload;
+use dormouse_harness::Transmission;
+use dormouse_ports::{InvocationId, Map, PausedInvocation};
+use dormouse_protocol::resource::{MessageInput, TaskMessageKind};
+use serde_json::{Value, json};
+
+use super::{Ending, InspectError, not_found, signal};
+use crate::inspect::Printer;
+use crate::keys::DEVELOPER;
+use crate::target::{Opened, Target};
+use crate::terminal::quoted;
+
+/// Whether the invocation `id` is a task, which has clients who are told of its answer.
+pub(crate) fn is_task(id: &str) -> bool {
+    id.starts_with("task_")
+}
+
+/// The command that answers what `paused`, of the store `target`, waits for.
+pub(crate) fn command(paused: &PausedInvocation, target: &Target) -> String {
+    let id = paused.invocation_id.as_str();
+    let expects = paused.fan_in.as_ref();
+    let missing = expects.and_then(|fan_in| fan_in.expected.iter().find(|one| !fan_in.has_answered(&one.part)));
+    let metadata = paused.descriptor.metadata.as_ref();
+    if target.is_table() && !is_task(id) {
+        let (options, payload) = (target.options(), quoted(&example(metadata)));
+        return match missing {
+            Some(part) => format!("dormouse signal {}{options} {payload}", quoted(part.signal_id.as_str())),
+            None => format!("dormouse signal --invocation {}{options} {payload}", quoted(id)),
+        };
+    }
+    let options = if target.is_table() { " --url URL".to_owned() } else { target.options() };
+    let takes_yes_or_no = metadata.and_then(|metadata| metadata.get("answers")?.get("approved")).is_some();
+    let said = if takes_yes_or_no { None } else { Some(example(metadata)) };
+    spelled(id, missing.map(|one| one.part.as_str()), said.as_deref(), &options)
+}
+
+/// The command that answers `id`, or its `part`: with `said`, or with yes or no where that is enough.
+pub(crate) fn spelled(id: &str, part: Option<&str>, said: Option<&str>, options: &str) -> String {
+    let part = part.map(|part| format!(" --part {}", quoted(part))).unwrap_or_default();
+    let rest = format!("{}{part}{options}", quoted(id));
+    match said {
+        None => format!("dormouse approve {rest}, or deny"),
+        Some(said) => format!("dormouse answer {rest} {}", quoted(said)),
+    }
+}
+
+/// An answer of the shape that `metadata` says the pause accepts, to be filled in.
+pub(crate) fn example(metadata: Option<&Map>) -> String {
+    let accepted = metadata.and_then(|metadata| metadata.get("accepts"));
+    let Some(properties) = accepted.and_then(|schema| schema.get("properties")?.as_object()) else {
+        return "{...}".to_owned();
+    };
+    let required = accepted.and_then(|schema| schema.get("required")?.as_array());
+    let is_needed = |name: &str| required.is_none_or(|required| required.iter().any(|one| one == name));
+    let needed = properties.iter().filter(|(name, _)| is_needed(name));
+    Value::Object(needed.map(|(name, schema)| (name.clone(), any_of(schema))).collect()).to_string()
+}
+
+/// A value that `schema` may take, and that shows its type.
+fn any_of(schema: &Value) -> Value {
+    let known = schema.get("const").or_else(|| schema.get("enum")?.get(0));
+    match (known, schema.get("type").and_then(Value::as_str)) {
+        (Some(known), _) => known.clone(),
+        (None, Some("boolean")) => true.into(),
+        (None, Some("integer" | "number")) => 0.into(),
+        (None, Some("array")) => json!([]),
+        (None, Some("object")) => json!({}),
+        (None, _) => "...".into(),
+    }
+}
+
+/// Says `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
+pub(crate) async fn say(
+    opened: &Opened,
+    id: &InvocationId,
+    (kind, message): (TaskMessageKind, MessageInput),
+    part: Option<&str>,
+    json: bool,
+) -> Result<Ending, InspectError> {
+    let Some(record) = opened.store().load_invocation(id).await? else {
+        return not_found(&Printer::new(json), id);
+    };
+    let paused = &record.paused;
+    let payload = answer_payload(&paused.descriptor, kind, &message, DEVELOPER);
+    let payload = payload.map_err(|error| InspectError::Answer(error.to_string()))?;
+    let transmission = match (&paused.fan_in, part) {
+        (None, None) => Transmission::callback(id.clone(), Some(paused.generation), payload),
+        (None, Some(_)) => {
+            return Err(InspectError::Answer(format!("{id} waits for one answer; leave --part out")));
+        }
+        (Some(fan_in), part) => {
+            let Some(part) = part.filter(|part| fan_in.expects(part)) else {
+                let missing: Vec<_> = fan_in.missing().collect();
+                let message =
+                    format!("{id} waits for several answers; say whose it is with --part: {}", missing.join(", "));
+                return Err(InspectError::Answer(message));
+            };
+            let callback = Transmission::callback(id.clone(), Some(paused.generation), payload);
+            Transmission { part: Some(part.to_owned()), ..callback }
+        }
+    };
+    signal(opened, transmission, json).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_example_has_what_is_required() {
+        let schema = json!({ "accepts": { "type": "object", "required": ["vote", "count"], "properties": {
+            "vote": { "enum": ["yes", "no"] }, "count": { "type": "integer" }, "note": { "type": "string" } } } });
+        assert_eq!(example(schema.as_object()), r#"{"vote":"yes","count":0}"#);
+        let nothing = json!({ "accepts": { "type": "object", "properties": {} } });
+        assert_eq!(example(nothing.as_object()), "{}");
+        assert_eq!(example(None), "{...}");
+    }
+
+    #[test]
+    fn a_command_is_safe_to_copy() {
+        let spelled = |part, said| spelled("a; rm -rf /", part, said, "");
+        assert_eq!(spelled(None, None), "dormouse approve 'a; rm -rf /', or deny");
+        assert_eq!(
+            spelled(Some("o'hara"), Some(r#"{"a":"$(b)"}"#)),
+            r#"dormouse answer 'a; rm -rf /' --part 'o'\''hara' '{"a":"$(b)"}'"#
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! What the process that serves a data folder does for commands beside it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dormouse_ports::{BusError, Event, EventBus};
+use reqwest::redirect::Policy;
+
+use crate::gateway::EVENTS;
+
+const TIME_TO_ANSWER: Duration = Duration::from_secs(30);
+
+/// The event bus of the process that serves the folder: whatever a graph publishes in a command goes there, and comes to
+/// those who wait for it.
+#[derive(Debug)]
+pub(crate) struct ServedBus {
+    http: reqwest::Client,
+    url: String,
+    key: String,
+}
+
+impl ServedBus {
+    /// The bus of the process at `address`; `key` is its signal key.
+    ///
+    /// # Errors
+    /// When this machine cannot make a client.
+    pub(crate) fn at(address: &str, key: String) -> Result<Self, reqwest::Error> {
+        // The key opens everything on this machine: it goes to that address and nowhere else.
+        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(TIME_TO_ANSWER).build()?;
+        Ok(Self { http, url: format!("{address}{EVENTS}"), key })
+    }
+}
+
+#[async_trait]
+impl EventBus for ServedBus {
+    async fn publish(&self, event: Event) -> Result<(), BusError> {
+        let body = serde_json::to_vec(&event).map_err(|error| BusError::Rejected(error.to_string()))?;
+        let request = self.http.post(&self.url).bearer_auth(&self.key).header("content-type", "application/json");
+        let answer = request.body(body).send().await;
+        let answer = answer.map_err(|error| BusError::Unavailable(format!("{}: {error}", self.url)))?;
+        match answer.status() {
+            status if status.is_success() => Ok(()),
+            status if status.is_client_error() => Err(BusError::Rejected(format!("{} answered {status}", self.url))),
+            status => Err(BusError::Unavailable(format!("{} answered {status}", self.url))),
+        }
+    }
+}
