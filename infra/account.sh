@@ -16,6 +16,6 @@ export AWS_REGION=$region AWS_DEFAULT_REGION=$region AWS_PAGER=''
 account=$(aws sts get-caller-identity --query Account --output text) ||
     fail "the AWS command line has no working credentials; aws sts get-caller-identity says why"
 
-# Both are used by the scripts that source this.
+# All are used by the scripts that source this.
 # shellcheck disable=SC2034
-stack="dormouse-$STAGE" bucket="dormouse-artifacts-$account-$region"
+stack="dormouse-$STAGE" bucket="dormouse-artifacts-$account-$region" secrets="/dormouse/$STAGE"

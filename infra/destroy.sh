@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Removes everything that deploy.sh and the functions made for STAGE: the stack, the rules that graphs made, the table
-# with everything that sleeps, the built functions. Asks first; YES=1 answers.
+# with everything that sleeps, the secrets, the built functions. Asks first; YES=1 answers.
 set -euo pipefail
 cd "$(dirname "$0")"
 # shellcheck source-path=SCRIPTDIR source=account.sh
@@ -34,6 +34,8 @@ aws dynamodb update-table --table-name "$table" --no-deletion-protection-enabled
 aws dynamodb wait table-exists --table-name "$table"
 aws dynamodb delete-table --table-name "$table" >/dev/null
 aws dynamodb wait table-not-exists --table-name "$table"
+say "removing the parameters below $secrets"
+aws ssm delete-parameters --names "$secrets/callback-secret" "$secrets/signal-key" >/dev/null
 aws s3 rm --recursive --only-show-errors "s3://$bucket/$stack/"
 # Another stage may still have its functions there.
 aws s3 rb "s3://$bucket" >/dev/null 2>&1 || say "the bucket $bucket stays: other stages use it"

@@ -34,7 +34,8 @@ class Stack:
         client = lambda service: session.create_client(service, region_name=REGION, endpoint_url=emulator.url)
         self.events, self.queues, self.scheduler = client("events"), client("sqs"), client("scheduler")
         self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
-        self.tables, self.buckets = client("dynamodb"), client("s3")
+        self.tables, self.buckets, self.parameters = client("dynamodb"), client("s3"), client("ssm")
+        self.secrets = f"/dormouse/{STAGE}"
         (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
         self.bus, self.failed, self.undelivered = (
@@ -43,9 +44,19 @@ class Stack:
         self.table = outputs["TableName"]
         self.door = Door(outputs["Url"], emulator.port)
         self.streams = Door(outputs["StreamUrl"], emulator.port)
-        variables = self.functions.get_function_configuration(FunctionName=self.signal)["Environment"]["Variables"]
-        self.signal_key = variables["DORMOUSE_SIGNAL_KEY"]
+        self.signal_key = self.secret("signal-key")
         self.bearer = {"authorization": f"Bearer {self._api_key()}"}
+
+    def secret(self, name):
+        found = self.parameters.get_parameter(Name=f"{self.secrets}/{name}", WithDecryption=True)["Parameter"]
+        tour.same(found["Type"], "SecureString", name)
+        return found["Value"]
+
+    def deploy(self, **variables):
+        """Deploys once more, with `variables` in the environment: what the script says."""
+        said = deploy(self.emulator, **variables)
+        self.grant_what_the_emulator_misjudges()
+        return said
 
     def _api_key(self):
         """A key for callers, made as an operator makes one."""
@@ -55,17 +66,23 @@ class Stack:
         return json.loads(subprocess.run(made, env=given, check=True, capture_output=True, text=True).stdout)["key"]
 
     def grant_what_the_emulator_misjudges(self):
-        """The emulator judges schedules as if all were of the group `default`, and targets of rules by their bus."""
+        """The emulator judges schedules as if all were of the group `default`, targets of rules by their bus, and requests
+        for several parameters as if they were for all."""
         place = f"{REGION}:{ACCOUNT}"
-        actions = {
+        waits = {
             "scheduler:CreateSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
             "scheduler:DeleteSchedule": f"arn:aws:scheduler:{place}:schedule/default/dormouse-*",
             "events:PutTargets": f"arn:aws:events:{place}:event-bus/{self.bus}",
         }
-        statements = [{"Effect": "Allow", "Action": action, "Resource": arn} for action, arn in actions.items()]
-        document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        reads = {"ssm:GetParameters": "*"}
+        granted = {
+            "InboundRole": waits | reads, "SignalRole": waits | reads, "WakeupRole": waits, "StreamRole": reads
+        }
         for resource in self.stacks.list_stack_resources(StackName=self.name)["StackResourceSummaries"]:
-            if resource["LogicalResourceId"] in ("InboundRole", "SignalRole", "WakeupRole"):
+            actions = granted.get(resource["LogicalResourceId"], {})
+            if actions:
+                statements = [{"Effect": "Allow", "Action": action, "Resource": arn} for action, arn in actions.items()]
+                document = json.dumps({"Version": "2012-10-17", "Statement": statements})
                 role = resource["PhysicalResourceId"]
                 self.roles.put_role_policy(RoleName=role, PolicyName="emulator", PolicyDocument=document)
 
@@ -78,24 +95,32 @@ class Stack:
             "buses": [bus["Name"] for bus in self.events.list_event_buses()["EventBuses"] if bus["Name"] != "default"],
             "schedule groups": [group["Name"] for group in groups if group["Name"] != "default"],
             "queues": self.queues.list_queues().get("QueueUrls", []),
+            "parameters": [found["Name"] for found in self.parameters.describe_parameters()["Parameters"]],
             "buckets": [bucket["Name"] for bucket in self.buckets.list_buckets()["Buckets"]],
         }
 
 
 def script(emulator, name, **variables):
+    """What the script says."""
     given = emulator.environment() | {"STAGE": STAGE} | variables
     done = subprocess.run([INFRA / name], env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(f"infra/{name} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
 
 
-def go(emulator, zips):
+def deploy(emulator, **variables):
+    architecture = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return script(emulator, "deploy.sh", ZIPS=sys.argv[1], ARCHITECTURE=architecture, **variables)
+
+
+def go(emulator):
     emulator.start()
     gate = Gate(emulator.gate_port, emulator.port)
-    architecture = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    script(emulator, "deploy.sh", ZIPS=str(zips), ARCHITECTURE=architecture)
+    said = deploy(emulator)
     stack = Stack(emulator, gate)
     stack.grant_what_the_emulator_misjudges()
+    tour.same([name for name in ("callback-secret", "signal-key") if stack.secret(name) in said], [], "secrets told")
     print("ok    the template is deployed", flush=True)
     for step in tour.STEPS:
         began = time.monotonic()
@@ -112,11 +137,11 @@ def go(emulator, zips):
 
 
 def main():
-    zips = pathlib.Path(sys.argv[1]).resolve()
+    sys.argv[1] = str(pathlib.Path(sys.argv[1]).resolve())
     with tempfile.TemporaryDirectory(prefix="dormouse-aws-") as folder:
         emulator = Emulator(folder)
         try:
-            go(emulator, zips)
+            go(emulator)
         except BaseException:
             log = emulator.log.read_text(errors="replace") if emulator.log.exists() else ""
             print(f"\nthe end of the emulator's log:\n{log[-4000:]}", file=sys.stderr)

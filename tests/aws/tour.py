@@ -15,7 +15,8 @@ What the emulator does not do as AWS does, and which step is narrower for it:
   not when. The test of the roles takes the first piece of a stream that goes on.
 - `GET /health` at any host is the emulator's own, so no step asks for it.
 - Roles are enforced (AUTH=true), but without `dynamodb:LeadingKeys`; every schedule is judged as one of the group
-  `default`, and the targets of a rule by their bus: main.py grants that besides. The test of the roles
+  `default`, the targets of a rule by their bus, and a request for parameters as one for all: main.py grants that
+  besides. The test of the roles
   (tests/tests/roles) judges all of this as AWS does.
 - Each invocation takes some 100 ms more than on AWS. No step says anything about time.
 """
@@ -209,6 +210,47 @@ def events_streamed(stack):
     same(events[-1]["event"], "task.completed", "the last event")
 
 
+def secrets_kept(stack):
+    """secrets stand in no environment and no parameter of the stack; another deployment keeps them; a new signal key counts"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    names = ("callback-secret", "signal-key")
+    before = [stack.secret(name) for name in names]
+    told = json.dumps(
+        [stack.stacks.describe_stacks(StackName=stack.name), stack.functions.list_functions()], default=str
+    )
+    same([secret for secret in before if secret in told], [], "secrets that whoever may look at the stack reads")
+    stack.deploy()
+    same([stack.secret(name) for name in names], before, "the secrets after another deployment")
+    key = "another-key-for-those-who-send-signals"
+    said = stack.deploy(SIGNAL_KEY=key)
+    same((key in said, stack.secret("callback-secret")), (False, before[0]), "only the signal key is new, and not told")
+    path = f"/signals/{pause['waiting_for']['signal_id']}"
+    old = stack.door.post(path, GRACE, headers={"authorization": f"Bearer {stack.signal_key}"})
+    same(old.status, 401, f"the old key: {old}")
+    stack.signal_key = key
+    new = stack.door.post(path, GRACE, headers={"authorization": f"Bearer {key}"})
+    same(new.status, 200, f"the new key: {new}")
+
+
+def secrets_taken_over(stack):
+    """a stack of an earlier version has its secrets in its environment -> they become parameters, and addresses stay valid"""
+    pause = begin(stack, "expense-approval", EXPENSE)
+    old = {"DORMOUSE_CALLBACK_SECRET": stack.secret("callback-secret"), "DORMOUSE_SIGNAL_KEY": stack.secret("signal-key")}
+    names = [f"{stack.secrets}/{name}" for name in ("callback-secret", "signal-key")]
+    stack.parameters.delete_parameters(Names=names)
+    try:
+        stack.deploy()
+    except AssertionError as refused:
+        same("give it again" in str(refused), True, f"secrets that are gone are not made up: {refused}")
+    else:
+        raise AssertionError("secrets that are gone were made up")
+    now = stack.functions.get_function_configuration(FunctionName=stack.signal)["Environment"]["Variables"]
+    stack.functions.update_function_configuration(FunctionName=stack.signal, Environment={"Variables": now | old})
+    stack.deploy()
+    same([stack.secret("callback-secret"), stack.secret("signal-key")], list(old.values()), "the secrets")
+    same(stack.door.post(pause["callback_url"], GRACE).status, 200, "an address that was given out before")
+
+
 def sweep_repairs(stack):
     """a schedule is lost -> the sweep registers it again"""
     pause = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT1H"}})
@@ -264,6 +306,8 @@ STEPS = [
     killed_in_the_midst,
     unknown_shapes,
     events_streamed,
+    secrets_kept,
+    secrets_taken_over,
     sweep_repairs,
     hundred_sessions,
     nothing_was_denied,

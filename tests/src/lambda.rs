@@ -76,7 +76,7 @@ impl RuntimeApi {
             ("AWS_ENDPOINT_URL", endpoint),
             ("DORMOUSE_TABLE", "dormouse"),
             ("DORMOUSE_CALLBACK_SECRET", SECRET),
-            ("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame"),
+            ("DORMOUSE_SIGNAL_KEY", SIGNAL_KEY),
             ("DORMOUSE_AUTHORIZATION", "NONE"),
             ("DORMOUSE_BUS", "dormouse"),
             ("DORMOUSE_SCHEDULER_GROUP", "dormouse"),
@@ -105,6 +105,8 @@ impl RuntimeApi {
 
 /// What signs the addresses of [`RuntimeApi::function`].
 pub const SECRET: &str = "hush-hush-hush-hush-hush-hush-hush";
+/// What senders of signals present to [`RuntimeApi::function`].
+pub const SIGNAL_KEY: &str = "open-sesame-open-sesame";
 
 /// A running function. It ends when it is dropped.
 #[derive(Debug)]
@@ -129,7 +131,16 @@ impl Lambda {
     /// When it does not start.
     pub async fn start_with(name: &str, endpoint: &str, deadline: Duration) -> Self {
         let api = RuntimeApi::start(deadline).await;
-        let process = api.function(&function_binary(name), endpoint).spawn().expect("the function starts");
+        let command = api.function(&function_binary(name), endpoint);
+        Self::spawn(api, command)
+    }
+
+    /// Starts `command`, which is a [`RuntimeApi::function`] of `api`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn spawn(api: RuntimeApi, mut command: Command) -> Self {
+        let process = command.spawn().expect("the function starts");
         Self { process, api }
     }
 

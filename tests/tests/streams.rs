@@ -47,8 +47,9 @@ impl Scene {
         let journal = Keys::creation(&token, grant, now);
         store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
         let endpoint = open_door(&embedded).await;
-        let function = |which| compose(which, config(&endpoint), None, dormouse_app::registry).unwrap();
-        let (inbound, stream) = (function(Function::Inbound), function(Function::Stream));
+        let function =
+            async |which| compose(which, config(which, &endpoint), None, dormouse_app::registry).await.unwrap();
+        let (inbound, stream) = (function(Function::Inbound).await, function(Function::Stream).await);
         Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
     }
 
@@ -125,9 +126,9 @@ impl Scene {
     }
 }
 
-fn config(endpoint: &str) -> Config {
+fn config(function: Function, endpoint: &str) -> Config {
     let variables = json!({
-        "DORMOUSE_TABLE": TABLE, "DORMOUSE_CALLBACK_SECRET": "x".repeat(32), "DORMOUSE_SIGNAL_KEY": "x".repeat(16),
+        "DORMOUSE_TABLE": TABLE, "DORMOUSE_CALLBACK_SECRET": "x".repeat(32),
         "DORMOUSE_BUS": "bus", "DORMOUSE_SCHEDULER_GROUP": "group",
         "DORMOUSE_SCHEDULER_ROLE_ARN": "arn:aws:iam::1:role/scheduler",
         "DORMOUSE_WAKEUP_ARN": "arn:aws:lambda:eu-central-1:1:function:wakeup",
@@ -138,7 +139,7 @@ fn config(endpoint: &str) -> Config {
         "AWS_LAMBDA_FUNCTION_NAME": "stream", "AWS_LAMBDA_FUNCTION_VERSION": "1",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
     });
-    Config::from_variables(|name| variables[name].as_str().map(str::to_owned)).unwrap()
+    Config::from_variables(function, |name| variables[name].as_str().map(str::to_owned)).unwrap()
 }
 
 fn says_the_end(block: &Block) -> bool {

@@ -11,6 +11,8 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 
+use crate::parameters::Parameters;
+
 /// Where AWS is and as whom it is called. The secret is not shown when it is printed.
 #[derive(Clone, Debug)]
 pub struct Access {
@@ -33,11 +35,14 @@ pub struct Endpoints {
     pub eventbridge: Option<String>,
     /// Of EventBridge Scheduler.
     pub scheduler: Option<String>,
+    /// Of Parameter Store.
+    pub ssm: Option<String>,
 }
 
 impl Endpoints {
     fn given(&self) -> impl Iterator<Item = &str> {
-        [&self.all, &self.dynamodb, &self.eventbridge, &self.scheduler].into_iter().flatten().map(String::as_str)
+        let each = [&self.all, &self.dynamodb, &self.eventbridge, &self.scheduler, &self.ssm];
+        each.into_iter().flatten().map(String::as_str)
     }
 }
 
@@ -50,20 +55,25 @@ pub struct Clients {
     pub eventbridge: Lazy<aws_sdk_eventbridge::Client>,
     /// Of EventBridge Scheduler.
     pub scheduler: Lazy<aws_sdk_scheduler::Client>,
+    /// Of Parameter Store.
+    pub parameters: Parameters,
 }
 
 /// How long one attempt may take before it counts as lost.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
+/// How long it may take until secrets are there: Lambda gives a function ten seconds to begin.
+const TO_BEGIN: Duration = Duration::from_secs(8);
+
 macro_rules! client {
-    ($sdk:ident, $access:expr, $endpoint:expr, $http:expr) => {{
+    ($sdk:ident, $access:expr, $endpoint:expr, $http:expr, $retry:expr, $timeouts:expr) => {{
         let mut config = $sdk::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new($access.region.clone()))
             .credentials_provider($access.credentials.clone())
             .http_client($http)
-            .retry_config(retry())
-            .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).build());
+            .retry_config($retry)
+            .timeout_config($timeouts);
         config.set_endpoint_url($endpoint.clone().or_else(|| $access.endpoints.all.clone()));
         $sdk::Client::from_conf(config.build())
     }};
@@ -77,11 +87,23 @@ impl Access {
     /// `https` endpoint or in the partition of China, they trust what the system trusts.
     pub fn clients(self) -> Clients {
         let http = trust::client(trust::Roots::of(&self.region, self.endpoints.given()));
-        let dynamodb = client!(aws_sdk_dynamodb, self, self.endpoints.dynamodb, http.clone());
+        let attempt = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT);
+        let timeouts = attempt.clone().build();
+        let dynamodb =
+            client!(aws_sdk_dynamodb, self, self.endpoints.dynamodb, http.clone(), retry(), timeouts.clone());
+        let (access, shared, within) = (self.clone(), http.clone(), timeouts.clone());
+        let eventbridge = Lazy::new(move || {
+            client!(aws_sdk_eventbridge, access, access.endpoints.eventbridge, shared, retry(), within)
+        });
         let (access, shared) = (self.clone(), http.clone());
-        let eventbridge = Lazy::new(move || client!(aws_sdk_eventbridge, access, access.endpoints.eventbridge, shared));
-        let scheduler = Lazy::new(move || client!(aws_sdk_scheduler, self, self.endpoints.scheduler, http));
-        Clients { dynamodb, eventbridge, scheduler }
+        let scheduler = Lazy::new(move || {
+            client!(aws_sdk_scheduler, access, access.endpoints.scheduler, shared, retry(), timeouts)
+        });
+        let within = attempt.operation_timeout(TO_BEGIN).build();
+        let ssm = Lazy::new(move || {
+            client!(aws_sdk_ssm, self, self.endpoints.ssm, http, retry().with_max_attempts(10), within)
+        });
+        Clients { dynamodb, eventbridge, scheduler, parameters: Parameters::new(ssm) }
     }
 }
 

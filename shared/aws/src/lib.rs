@@ -1,4 +1,5 @@
-//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; signed callbacks; the system's clock and ids.
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; signed callbacks; the
+//! system's clock and ids.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
 //! environment: clients, names and secrets are given by whoever composes the process.
@@ -15,6 +16,7 @@ mod dynamodb;
 mod eventbridge;
 mod metering;
 mod naming;
+mod parameters;
 mod refusal;
 mod scheduler;
 mod subscriptions;
@@ -28,6 +30,7 @@ pub use dynamodb::{
 };
 pub use eventbridge::{EventBridgeBus, RuleConfig};
 pub use metering::{Meter, Usage};
+pub use parameters::{ParameterError, Parameters, SecretText};
 pub use scheduler::SchedulerConfig;
 pub use subscriptions::AwsSubscriptions;
 pub use system::{RandomIds, SystemClock, TokioSpawner};

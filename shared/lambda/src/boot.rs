@@ -14,7 +14,7 @@ use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, SecretsError};
 use crate::{App, Function, Limits, Parts, Server, Wire};
 
 /// How long a stream lives that is sent as it comes: it is paid for to its end, also when the client has left.
@@ -30,35 +30,40 @@ pub enum BootError {
     /// The environment is not complete.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A secret cannot be had.
+    #[error(transparent)]
+    Secrets(#[from] SecretsError),
     /// A graph that ships does not compile.
     #[error("a graph cannot be used: {0}")]
     Graph(#[from] EngineError),
 }
 
-/// What `function` serves on AWS, as the environment describes it, with spans and log records for `telemetry`. Clients connect
-/// when they are first used.
+/// What `function` serves on AWS, as the environment describes it, with spans and log records for `telemetry`.
 ///
 /// # Errors
-/// [`BootError`], before anything was asked of AWS.
-pub fn boot(function: Function, telemetry: Option<Telemetry>) -> Result<Server, BootError> {
-    Ok(compose(function, Config::from_env()?, telemetry, dormouse_app::registry)?)
+/// [`BootError`]. Nothing is asked of AWS before the whole environment was read.
+pub async fn boot(function: Function, telemetry: Option<Telemetry>) -> Result<Server, BootError> {
+    compose(function, Config::from_env(function)?, telemetry, dormouse_app::registry).await
 }
 
 /// What `function` serves on AWS with `config` and the graphs that `graphs` makes, given the bus and the clock that they
-/// run on.
+/// run on. The graphs are made while the answer of Parameter Store is on its way; where all secrets are in `config` it is
+/// not asked. The other clients connect when they are first used.
 ///
 /// # Errors
-/// What `graphs` refuses.
-pub fn compose(
+/// When a secret cannot be had, and what `graphs` refuses.
+pub async fn compose(
     function: Function,
     config: Config,
     telemetry: Option<Telemetry>,
     graphs: impl FnOnce(Arc<dyn EventBus>, Arc<dyn Clock>) -> Result<GraphRegistry, EngineError>,
-) -> Result<Server, EngineError> {
+) -> Result<Server, BootError> {
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
-    let graphs = graphs(bus.clone(), clock.clone())?;
+    let making = async { graphs(bus.clone(), clock.clone()) };
+    let (secrets, graphs) = futures::join!(config.secrets.load(&clients.parameters), making);
+    let (secrets, graphs) = (secrets?, graphs?);
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let ports = Ports {
         store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
@@ -83,7 +88,7 @@ pub fn compose(
     let wire = Wire {
         records: store,
         subscriptions: subscriptions.clone(),
-        cursors: Cursors::new(config.callback_secret.as_bytes()),
+        cursors: Cursors::new(secrets.callback_secret.as_bytes()),
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
         bell: Bell::default(),
@@ -97,8 +102,8 @@ pub fn compose(
         graphs,
         subscriptions,
         bus,
-        callbacks: CallbackSigner::new(config.callback_secret),
-        signal_key: config.signal_key,
+        callbacks: CallbackSigner::new(secrets.callback_secret),
+        signal_key: secrets.signal_key,
         authorization: config.authorization,
         keys: Keys::new(wire.records.clone()),
         base_url: config.base_url,

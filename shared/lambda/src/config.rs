@@ -1,4 +1,5 @@
 mod quotas;
+mod secrets;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,16 +8,13 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::Origins;
-use dormouse_aws::{Access, BearerKey, CallbackSecret, Endpoints};
+use dormouse_aws::{Access, Endpoints};
 
 pub use quotas::Quotas;
+pub use secrets::{SecretSources, Secrets, SecretsError};
 
-use crate::Authorization;
+use crate::{Authorization, Function};
 
-/// Fewest bytes of a secret that signs.
-const SECRET: usize = 32;
-/// Fewest bytes of a key that a sender presents.
-const KEY: usize = 16;
 /// How many seconds EventBridge is given until a new rule takes effect.
 const RULE_SETTLING: u64 = 5;
 
@@ -25,8 +23,10 @@ const RULE_SETTLING: u64 = 5;
 /// | variable | meaning |
 /// |---|---|
 /// | `DORMOUSE_TABLE` | the table that holds all state |
-/// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes |
-/// | `DORMOUSE_SIGNAL_KEY` | what senders of signals present; at least 16 bytes |
+/// | `DORMOUSE_SECRETS` | the path in Parameter Store below which secrets are kept, like `/dormouse/dev`; [`SecretSources`] says which and for whom |
+/// | `DORMOUSE_SECRETS_CHANGED` | when they were changed; read by nobody, but Lambda begins new processes when it is another |
+/// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes. Counts before the parameter |
+/// | `DORMOUSE_SIGNAL_KEY` | what senders of signals present; at least 16 bytes. Counts before the parameter |
 /// | `DORMOUSE_AUTHORIZATION` | how callers of `/graphs` and `/chat` prove who they are: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | what callback addresses begin with; optional |
 /// | `DORMOUSE_STREAM_URL` | what addresses of streams begin with; optional |
@@ -40,7 +40,7 @@ const RULE_SETTLING: u64 = 5;
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
 /// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them, and for the life of the sandbox |
-/// | `AWS_ENDPOINT_URL` | where the services are instead; optional, also with `_DYNAMODB`, `_EVENTBRIDGE` or `_SCHEDULER` behind it |
+/// | `AWS_ENDPOINT_URL` | where the services are instead; optional, also with `_DYNAMODB`, `_EVENTBRIDGE`, `_SCHEDULER` or `_SSM` behind it |
 /// | `AWS_LAMBDA_RUNTIME_API`, `AWS_LAMBDA_FUNCTION_NAME`, `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | read by the runtime, checked here; Lambda sets them |
 ///
 /// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service.
@@ -50,10 +50,8 @@ const RULE_SETTLING: u64 = 5;
 pub struct Config {
     /// The table that holds all state.
     pub table: String,
-    /// Signs callback addresses.
-    pub callback_secret: CallbackSecret,
-    /// What senders of signals present.
-    pub signal_key: BearerKey,
+    /// Where what signs and what senders present is kept.
+    pub secrets: SecretSources,
     /// How callers prove who they are that begin turns and send messages.
     pub authorization: Authorization,
     /// What callback addresses begin with.
@@ -95,24 +93,23 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Reads the environment of the process.
+    /// Reads the environment of the process, which is `function`.
     ///
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+    pub fn from_env(function: Function) -> Result<Self, ConfigError> {
+        Self::from_variables(function, |name| std::env::var(name).ok())
     }
 
-    /// Reads variables through `look_up`. An empty variable is a missing one.
+    /// Reads variables of `function` through `look_up`. An empty variable is a missing one.
     ///
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.
-    pub fn from_variables(look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub fn from_variables(function: Function, look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut reader = Reader { look_up, faults: Vec::new() };
         let config = Self {
             table: reader.needed("DORMOUSE_TABLE"),
-            callback_secret: CallbackSecret::new(reader.secret("DORMOUSE_CALLBACK_SECRET", SECRET)),
-            signal_key: BearerKey::new(&reader.secret("DORMOUSE_SIGNAL_KEY", KEY)),
+            secrets: reader.secrets(function),
             authorization: reader.authorization("DORMOUSE_AUTHORIZATION"),
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
@@ -148,14 +145,6 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             self.faults.push(format!("{name} is missing"));
             String::new()
         })
-    }
-
-    fn secret(&mut self, name: &str, least: usize) -> String {
-        let secret = self.needed(name);
-        if !secret.is_empty() && secret.len() < least {
-            self.faults.push(format!("{name} needs at least {least} bytes"));
-        }
-        secret
     }
 
     fn authorization(&mut self, name: &str) -> Authorization {
@@ -230,6 +219,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             dynamodb: self.url("AWS_ENDPOINT_URL_DYNAMODB"),
             eventbridge: self.url("AWS_ENDPOINT_URL_EVENTBRIDGE"),
             scheduler: self.url("AWS_ENDPOINT_URL_SCHEDULER"),
+            ssm: self.url("AWS_ENDPOINT_URL_SSM"),
         };
         Access { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
     }
@@ -275,14 +265,14 @@ mod tests {
 
     #[test]
     fn what_is_optional_may_be_missing() {
-        let config = Config::from_variables(variables).expect("a configuration");
+        let config = Config::from_variables(Function::Signal, variables).expect("a configuration");
         assert_eq!((config.table.as_str(), config.base_url, config.dead_letter_arn), ("dormouse", None, None));
         assert_eq!(config.authorization, Authorization::Keys, "what nobody has opened is locked");
     }
 
     #[test]
     fn all_faults_are_told_in_one_line() {
-        let error = Config::from_variables(|name| match name {
+        let error = Config::from_variables(Function::Signal, |name| match name {
             "DORMOUSE_CALLBACK_SECRET" => Some("short".to_owned()),
             "DORMOUSE_AUTHORIZATION" => Some("none".to_owned()),
             "DORMOUSE_BASE_URL" => Some("agents.example.com".to_owned()),
@@ -312,7 +302,7 @@ mod tests {
     fn limits_may_be_others_than_the_usual_ones() {
         let quotas = |name: &'static str, value: &'static str| {
             let given = move |asked: &str| if asked == name { Some(value.to_owned()) } else { variables(asked) };
-            Config::from_variables(given).expect("a configuration").quotas
+            Config::from_variables(Function::Signal, given).expect("a configuration").quotas
         };
         let usual = quotas("", "");
         assert_eq!(usual.limits, Limits::default());
@@ -327,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_service_may_be_elsewhere() {
-        let config = Config::from_variables(|name| match name {
+        let config = Config::from_variables(Function::Signal, |name| match name {
             "AWS_REGION" => None,
             "AWS_DEFAULT_REGION" => Some("us-east-2".to_owned()),
             "AWS_ENDPOINT_URL_SCHEDULER" => Some("http://127.0.0.1:4566".to_owned()),
@@ -341,7 +331,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let shown = format!("{:?}", Config::from_variables(variables).expect("a configuration"));
+        let shown = format!("{:?}", Config::from_variables(Function::Signal, variables).expect("a configuration"));
         assert!(!shown.contains("hush") && !shown.contains("sesame"), "{shown}");
     }
 }

@@ -38,7 +38,7 @@ mod trigger;
 
 pub use app::{App, Limits, Parts};
 pub use boot::{BootError, boot, compose};
-pub use config::{Config, ConfigError, Quotas};
+pub use config::{Config, ConfigError, Quotas, SecretSources, Secrets, SecretsError};
 pub use dormouse_api::Request as HttpRequest;
 pub use http::HttpResponse;
 pub use principal::Authorization;

@@ -41,7 +41,7 @@ pub async fn serve(function: Function) -> ExitCode {
         tracing::warn!(%error, "the function goes on without a collector");
         None
     });
-    let server = match boot(function, exporter) {
+    let server = match boot(function, exporter).await {
         Ok(server) => server,
         Err(error) => {
             tracing::error!(%error, "the function cannot start");

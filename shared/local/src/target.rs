@@ -265,6 +265,7 @@ fn access(endpoint: Option<String>) -> Result<Access, TargetError> {
         dynamodb: endpoint.or_else(|| variable("AWS_ENDPOINT_URL_DYNAMODB")),
         eventbridge: variable("AWS_ENDPOINT_URL_EVENTBRIDGE"),
         scheduler: None,
+        ssm: None,
     };
     Ok(Access { region, credentials, endpoints })
 }

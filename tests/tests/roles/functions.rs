@@ -9,6 +9,7 @@ use dormouse_harness::GraphRegistry;
 use dormouse_lambda::{App, Config, Function as Trigger, HttpRequest, HttpResponse, Server, compose};
 use dormouse_ports::{Event, EventBus, Map, SignalDescriptor};
 use dormouse_protocol::PROTOCOL_VERSION;
+use dormouse_tests::lambda::SIGNAL_KEY;
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,7 +23,6 @@ pub(crate) struct Function {
     pub(crate) server: Server,
     pub(crate) gate: Gate,
     pub(crate) config: Config,
-    key: String,
 }
 
 impl Function {
@@ -35,12 +35,6 @@ impl Function {
             "AWS_ENDPOINT_URL": address, "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001", "AWS_LAMBDA_FUNCTION_NAME": name,
             "AWS_LAMBDA_FUNCTION_VERSION": "1", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
         });
-        let config = Config::from_variables(|variable| {
-            let value = environment.get(variable).or_else(|| by_lambda.get(variable))?;
-            Some(value.as_str().expect("text").to_owned())
-        });
-        let config = config.expect("the environment of the template is complete");
-        let key = environment["DORMOUSE_SIGNAL_KEY"].as_str().expect("a key").to_owned();
         let function = match name {
             "Inbound" => Trigger::Inbound,
             "Signal" => Trigger::Signal,
@@ -48,8 +42,13 @@ impl Function {
             "Stream" => Trigger::Stream,
             other => panic!("there is no function {other}"),
         };
-        let server = server(function, &config);
-        Self { app: server.app().clone(), server, gate, config, key }
+        let config = Config::from_variables(function, |variable| {
+            let value = environment.get(variable).or_else(|| by_lambda.get(variable))?;
+            Some(value.as_str().expect("text").to_owned())
+        });
+        let config = config.expect("the environment of the template is complete");
+        let server = server(function, &config).await;
+        Self { app: server.app().clone(), server, gate, config }
     }
 
     /// What the protocol answers to whoever holds `key`: status and body, of a stream its first piece.
@@ -76,7 +75,7 @@ impl Function {
 
     /// What is answered to whoever holds the signal key, or the token in the path.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
-        self.post_as(&self.key, path, body).await
+        self.post_as(SIGNAL_KEY, path, body).await
     }
 
     /// What is answered to whoever holds `key`.
@@ -97,13 +96,13 @@ impl Function {
 }
 
 /// What the function serves, with two graphs more. Addresses begin with `/`.
-fn server(function: Trigger, config: &Config) -> Server {
+async fn server(function: Trigger, config: &Config) -> Server {
     let config = Config { base_url: None, stream_url: None, ..config.clone() };
     let composed = compose(function, config, None, |bus, clock| {
         let errands = [true, false].map(|keeps_sessions| Arc::new(errand(bus.clone(), keeps_sessions)));
         Ok(GraphRegistry::new(dormouse_app::registry(bus, clock)?.iter().cloned().chain(errands)))
     });
-    composed.expect("graphs")
+    composed.await.expect("secrets and graphs")
 }
 
 /// What the graph `errand` works on.

@@ -10,11 +10,12 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use dormouse_tests::STORE_SECRET;
+use dormouse_tests::lambda::{SECRET, SIGNAL_KEY};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::policy::{Asked, Grant, grants, judge, prohibitions};
-use crate::template::{bus_arn, rule_arn, schedule_arn, table_arn};
+use crate::template::{bus_arn, parameter_arn, rule_arn, schedule_arn, table_arn};
 
 /// A rule on the bus that no entry names.
 const UNNEEDED_RULE: &str = "dormouse-0123456789012345678901234567890123456789-0123456789ab";
@@ -104,6 +105,7 @@ async fn answer(
     let asked = match target.split_once('.') {
         Some((service, operation)) if service.starts_with("DynamoDB_") => on_table(operation, &read),
         Some(("AWSEvents", operation)) => on_bus(operation, &read),
+        Some(("AmazonSSM", operation)) => on_parameters(operation, &read),
         _ => on_schedule(&method, &uri, query.get("groupName"), &read),
     };
     if !gate.lets_through(asked) {
@@ -118,6 +120,7 @@ async fn answer(
             let answer = passed_on(&gate, target, body).await;
             if commits && gate.fails() { away() } else { answer }
         }
+        Some(("AmazonSSM", _)) => parameters(&read).to_string().into_response(),
         Some((_, "PutEvents")) if gate.fails() => away(),
         Some((_, "PutEvents")) => {
             json!({ "FailedEntryCount": 0, "Entries": [{ "EventId": "e" }] }).to_string().into_response()
@@ -129,6 +132,18 @@ async fn answer(
         Some(_) => json!({ "RuleArn": "arn:aws:events:::rule" }).to_string().into_response(),
         None => json!({ "ScheduleArn": "arn:aws:scheduler:::schedule" }).to_string().into_response(),
     }
+}
+
+/// What the parameters that `body` names hold.
+fn parameters(body: &Value) -> Value {
+    let held = |name: &str| match name.rsplit('/').next() {
+        Some("callback-secret") => SECRET,
+        Some("signal-key") => SIGNAL_KEY,
+        other => panic!("there is no parameter {other:?}"),
+    };
+    let names = body["Names"].as_array().expect("names").iter().filter_map(Value::as_str);
+    let found = names.map(|name| json!({ "Name": name, "Type": "SecureString", "Value": held(name) }));
+    json!({ "Parameters": found.collect::<Value>(), "InvalidParameters": [] })
 }
 
 fn away() -> Response {
@@ -210,6 +225,12 @@ fn on_bus(operation: &str, body: &Value) -> Vec<Asked> {
         "ListRules" => vec![asked("*".to_owned(), Vec::new())],
         _ => vec![asked(rule_arn(&text(&body["EventBusName"]), &text(&body["Name"])), Vec::new())],
     }
+}
+
+fn on_parameters(operation: &str, body: &Value) -> Vec<Asked> {
+    let names = body["Names"].as_array().expect("names").iter().filter_map(Value::as_str);
+    let asked = |name| Asked { action: format!("ssm:{operation}"), resource: parameter_arn(name), context: Vec::new() };
+    names.map(asked).collect()
 }
 
 /// Whoever makes a schedule also hands the scheduler a role.

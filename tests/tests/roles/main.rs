@@ -398,6 +398,19 @@ fn no_function_may_write_a_key() {
     }
 }
 
+/// Whoever may look at a function or a stack reads its environment and its parameters.
+#[test]
+fn no_secret_stands_in_the_template() {
+    let template = Template::read();
+    let hidden = template.parameters().iter().filter(|(_, parameter)| parameter["NoEcho"] == true);
+    assert_eq!(hidden.map(|(name, _)| name).collect::<Vec<_>>(), Vec::<&String>::new(), "parameters that are secret");
+    for function in ["Inbound", "Signal", "Wakeup", "Stream"] {
+        let environment = template.environment(&format!("{function}Function"));
+        let found = environment.keys().find(|name| name.ends_with("_SECRET") || name.ends_with("_KEY"));
+        assert_eq!(found, None, "{function}");
+    }
+}
+
 /// The scenes cannot tell of a call that they never reach. So every call that stands in the code is listed here: it is
 /// one that a role grants, or one with a reason why no role needs to.
 #[test]

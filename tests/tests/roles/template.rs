@@ -27,6 +27,11 @@ impl Template {
         self.0["Parameters"].get(name).unwrap_or_else(|| panic!("the template has no parameter {name}"))
     }
 
+    /// All parameters, as they are written.
+    pub(crate) fn parameters(&self) -> &Map<String, Value> {
+        self.0["Parameters"].as_object().expect("parameters")
+    }
+
     /// The condition `name`, as it is written.
     pub(crate) fn condition(&self, name: &str) -> &Value {
         self.0["Conditions"].get(name).unwrap_or_else(|| panic!("the template has no condition {name}"))
@@ -84,9 +89,7 @@ impl Template {
             "AWS::StackName" | "Bus" | "ScheduleGroup" => STACK.to_owned(),
             "StateTable" => "dormouse".to_owned(),
             "AllowedOrigins" => String::new(),
-            "InboundAuthorization" => text(&self.parameter(name)["Default"]).to_owned(),
-            "CallbackSecret" => "hush-hush-hush-hush-hush-hush-hush".to_owned(),
-            "SignalKey" => "open-sesame-open-sesame".to_owned(),
+            "InboundAuthorization" | "SecretsChanged" | "Stage" => text(&self.parameter(name)["Default"]).to_owned(),
             other => panic!("nothing is known of {other}"),
         }
     }
@@ -109,6 +112,11 @@ fn attribute(path: &str) -> String {
 
 pub(crate) fn table_arn(name: &str) -> String {
     format!("arn:aws:dynamodb:{PLACE}:table/{name}")
+}
+
+/// The path `name` begins with a slash.
+pub(crate) fn parameter_arn(name: &str) -> String {
+    format!("arn:aws:ssm:{PLACE}:parameter{name}")
 }
 
 pub(crate) fn rule_arn(bus: &str, name: &str) -> String {

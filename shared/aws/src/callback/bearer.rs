@@ -15,6 +15,11 @@ impl BearerKey {
         Self { digest: Sha256::digest(key).into() }
     }
 
+    /// A key that nobody has.
+    pub fn of_nobody() -> Self {
+        Self { digest: rand::random() }
+    }
+
     /// Whether `presented` is the key.
     pub fn matches(&self, presented: &str) -> bool {
         let digest: [u8; 32] = Sha256::digest(presented).into();
@@ -38,5 +43,12 @@ mod tests {
         assert!(key.matches("open sesame"));
         assert!(!key.matches("open sesam") && !key.matches("") && !key.matches("open sesame "));
         assert!(!format!("{key:?}").contains("sesame"));
+    }
+
+    #[test]
+    fn nobody_has_the_key_of_nobody() {
+        let key = BearerKey::of_nobody();
+        assert!(!key.matches("") && !key.matches("open sesame"));
+        assert_ne!(key.digest, BearerKey::of_nobody().digest, "nor can anybody learn it");
     }
 }

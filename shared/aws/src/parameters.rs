@@ -1,0 +1,101 @@
+//! Parameter Store of AWS Systems Manager, where secrets are kept.
+
+use std::error::Error;
+use std::fmt;
+
+use aws_sdk_ssm::types::ParameterType;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+
+use crate::connect::Lazy;
+use crate::refusal::{Kind, refusal};
+
+/// What a parameter holds. It is not shown when it is printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText(String);
+
+impl SecretText {
+    /// The secret `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// What it is, for whoever signs or compares with it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretText(…)")
+    }
+}
+
+/// Why parameters cannot be had. Names them, and never what they hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParameterError {
+    /// There are none of these names.
+    Missing(Vec<String>),
+    /// This one is not encrypted.
+    Plain(String),
+    /// The role may not read them, or not use the key that they are encrypted with.
+    Denied(String),
+    /// Parameter Store is busy or away. A later attempt may succeed.
+    Unavailable(String),
+    /// Parameter Store will never answer what was asked.
+    Refused(String),
+}
+
+/// Reads parameters. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    client: Lazy<aws_sdk_ssm::Client>,
+}
+
+impl Parameters {
+    /// Reads them with `client`, which is made when something is read.
+    pub fn new(client: impl Into<Lazy<aws_sdk_ssm::Client>>) -> Self {
+        Self { client: client.into() }
+    }
+
+    /// What the encrypted parameters `names` hold, in that order, without the white space around it: one request, repeated
+    /// while Parameter Store is busy. It takes ten names at most.
+    ///
+    /// # Errors
+    /// When one of them cannot be had.
+    pub async fn secure(&self, names: &[&str]) -> Result<Vec<SecretText>, ParameterError> {
+        let client = &self.client;
+        let request = client.get_parameters().with_decryption(true);
+        let request = names.iter().fold(request, |request, name| request.names(*name));
+        let found = request.send().await.map_err(|error| failure(names, &error))?.parameters.unwrap_or_default();
+        let of = |name: &str| found.iter().find(|parameter| parameter.name() == Some(name));
+        let missing: Vec<String> =
+            names.iter().filter(|name| of(name).is_none()).map(|&name| name.to_owned()).collect();
+        if !missing.is_empty() {
+            return Err(ParameterError::Missing(missing));
+        }
+        let parameters = names.iter().filter_map(|name| of(name));
+        let values = parameters.map(|parameter| match parameter.r#type() {
+            Some(ParameterType::SecureString) => Ok(SecretText::new(parameter.value().unwrap_or_default().trim())),
+            _ => Err(ParameterError::Plain(parameter.name().unwrap_or_default().to_owned())),
+        });
+        values.collect()
+    }
+}
+
+fn failure<E>(names: &[&str], error: &SdkError<E, HttpResponse>) -> ParameterError
+where
+    E: aws_smithy_types::error::metadata::ProvideErrorMetadata + Error + 'static,
+{
+    let (action, names) = ("ssm:GetParameters", names.join(", "));
+    if let SdkError::ResponseError(_) = error {
+        // What was wrong with it might quote what it held.
+        return ParameterError::Unavailable(format!("{action} on {names}: an answer that cannot be read"));
+    }
+    match refusal(action, &names, error) {
+        (Kind::Passing, sentence) => ParameterError::Unavailable(sentence),
+        (Kind::Denied, sentence) => ParameterError::Denied(sentence),
+        (Kind::Refused, sentence) => ParameterError::Refused(sentence),
+    }
+}
