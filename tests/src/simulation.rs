@@ -21,6 +21,7 @@ mod judge;
 mod observed;
 mod outside;
 mod planted;
+mod poison;
 mod process;
 mod rest;
 mod services;
@@ -95,6 +96,8 @@ pub struct Report {
     pub pauses: usize,
     /// How many tasks ended.
     pub tasks: usize,
+    /// How many invocations were put aside.
+    pub aside: usize,
     /// The most calls that were under way at once.
     pub deepest: usize,
     /// How often each fault struck, in the order of [`Fault::ALL`].

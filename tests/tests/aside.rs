@@ -10,8 +10,8 @@ use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, StateS
 use dormouse_harness::doctor::Finding;
 use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, InvocationStatus, SignalDescriptor, StateStore, StoreError, StoreLayer,
-    limits,
+    Category, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, InvocationWrite, SignalDescriptor,
+    StateStore, StoreError, StoreLayer, limits,
 };
 use dormouse_tests::{Stage, diagnose, map};
 use serde_json::json;
@@ -116,6 +116,50 @@ async fn what_is_not_put_aside_is_not_tried_again() {
     let harness = asleep(&stage).await;
     assert_eq!(harness.retry(&"i1".into()).await.unwrap_err().category, Category::SuspensionRecordInvalid);
     assert_eq!(harness.retry(&"i2".into()).await.unwrap_err().category, Category::NotFound);
+}
+
+/// Does not say whether it lets anything be tried again.
+struct Silent(Arc<dyn StateStore>);
+
+#[async_trait]
+impl StoreLayer for Silent {
+    fn below(&self) -> &dyn StateStore {
+        &*self.0
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        match commit.invocation {
+            Some(InvocationWrite::Retry { .. }) => Err(CommitError::Unknown("no answer".to_owned())),
+            _ => self.0.commit(commit).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_not_told_whether_it_is_tried_again_may_ask_once_more() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    die(&stage, limits::ATTEMPTS).await;
+    stage.sweep(&harness, SweepScope::Everything).await.unwrap();
+    let silent = stage.harness_on(Arc::new(Silent(stage.store.clone())), Mode::Stateless, [asking()]);
+    let error = silent.retry(&"i1".into()).await.unwrap_err();
+    assert_eq!((error.category, error.in_doubt), (Category::OutcomeUnknown, false));
+    harness.retry(&"i1".into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn its_wait_stays_as_long_as_it_is_put_aside() {
+    let stage = Stage::default();
+    let harness = asleep(&stage).await;
+    die(&stage, limits::ATTEMPTS).await;
+    for _ in 0..3 {
+        stage.sweep(&harness, SweepScope::Everything).await.unwrap();
+    }
+    harness.retry(&"i1".into()).await.unwrap();
+    stage.die_holding("i1", map(json!({ "answer": "yes" }))).await;
+    stage.outlive_leases();
+    let late = Transmission::signal("s1", map(json!({ "answer": "late" })));
+    assert!(matches!(harness.turn(late).await.outcome, TurnOutcome::Completed(_)), "whoever signals finds it");
 }
 
 /// Notes how long claims are asked for.

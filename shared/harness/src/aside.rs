@@ -9,7 +9,7 @@ use dormouse_ports::{
     InvocationStatus, InvocationWrite, StoreError,
 };
 
-use crate::signal::store_failed;
+use crate::signal::{store_failed, unknown};
 use crate::{Harness, TurnError};
 
 impl Harness {
@@ -68,7 +68,8 @@ impl Harness {
     /// counted from the beginning.
     ///
     /// # Errors
-    /// `not_found`; `suspension_record_invalid` when it is not put aside.
+    /// `not_found`; `suspension_record_invalid` when it is not put aside; `outcome_unknown` when the store did not say
+    /// whether it was done.
     pub async fn retry(&self, id: &InvocationId) -> Result<(), TurnError> {
         let Some(record) = self.load_invocation(id).await? else {
             return Err(TurnError::new(Category::NotFound, format!("there is no invocation {id}")));
@@ -83,6 +84,7 @@ impl Harness {
         match self.commit(InvocationWrite::Retry { paused: Box::new(record.paused) }).await {
             Ok(()) => {}
             Err(CommitError::Store(error)) => return Err(store_failed(error).of(id)),
+            Err(error @ CommitError::Unknown(_)) => return Err(unknown(&error).of(id)),
             Err(_) => return Err(not_aside()),
         }
         if let Err(error) = self.call_for_work(id).await {

@@ -266,7 +266,7 @@ impl Harness {
                     found.extend(self.not_begun(row));
                 }
                 // A dead claim is in an index of its own.
-                Standing::Asleep | Standing::Claimed { .. } | Standing::Ended => {}
+                Standing::Asleep | Standing::Claimed { .. } | Standing::Aside | Standing::Ended => {}
             }
         }
         Ok(found)
@@ -415,7 +415,7 @@ impl Harness {
                 }
                 Ok(None)
             }
-            Standing::Asleep | Standing::Claimed { .. } | Standing::Ended => Ok(None),
+            Standing::Asleep | Standing::Claimed { .. } | Standing::Aside | Standing::Ended => Ok(None),
         }
     }
 
@@ -471,7 +471,8 @@ fn is_unregistered(row: &PendingRow) -> bool {
     !row.registered || row.rule == RuleNeed::Unknown
 }
 
-/// Whether the pause of `row` is over. Rows are written together with their invocation, so that none is early.
+/// Whether the pause of `row` is over: not while it is put aside, for whoever lets it be tried again writes the row
+/// again. Rows are written together with their invocation, so that none is early.
 fn is_over(row: &PendingRow, glance: &Glance) -> bool {
     glance.standing == Standing::Ended || glance.generation > row.generation
 }

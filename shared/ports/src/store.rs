@@ -283,7 +283,9 @@ pub enum Standing {
         /// When the claim ends by itself.
         until: Timestamp,
     },
-    /// It completed or failed.
+    /// It was put aside: nobody resumes it until somebody lets it be tried again. Its pause is whole, and its wait stays.
+    Aside,
+    /// It completed, failed or was canceled.
     Ended,
 }
 

@@ -126,7 +126,7 @@ impl StateStore for MemoryStore {
 
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
         let tables = lock(&self.tables);
-        Ok(ids.iter().map(|id| tables.invocations.get(id).map(upkeep::glance)).collect())
+        Ok(ids.iter().map(|id| tables.invocations.get(id).map(|record| upkeep::glance(&tables, record))).collect())
     }
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {

@@ -47,6 +47,8 @@ pub(crate) struct Clients {
     /// Pauses that somebody has decided to answer or to leave.
     seen: BTreeSet<(String, u64)>,
     tokens: u32,
+    /// Whether some of the work kills who does it.
+    pub(crate) poisons: bool,
 }
 
 /// A pause that a client was told of.
@@ -86,6 +88,7 @@ impl Clients {
             | Wish::Hear { .. }
             | Wish::Callback { .. }
             | Wish::Cancel { .. }
+            | Wish::Retry { .. }
             | Wish::Status { .. } => {}
         }
         self.errands.push(Errand { wish, due, in_flight: 0, told: false });
@@ -138,6 +141,23 @@ impl Clients {
                 self.call_back(told, later(chance));
             }
             _ => {}
+        }
+    }
+
+    /// Somebody sees that an invocation was put aside, for the `times`th time, and decides what is to become of it; and
+    /// whoever began it asks what became of it.
+    pub(crate) fn look_after(&mut self, id: &InvocationId, times: u32, now: Duration, chance: &mut fastrand::Rng) {
+        let at = now + Duration::from_millis(chance.u64(0..30_000));
+        let invocation = id.to_string();
+        match chance.u8(..6) {
+            0..=3 if times < 3 => self.wish(at, Wish::Retry { invocation }),
+            4 => self.wish(at, Wish::Cancel { invocation, pause: None }),
+            _ => {}
+        }
+        let turn = self.errands.iter().map(|errand| &errand.wish);
+        let mut turn = turn.filter(|wish| matches!(wish, Wish::Turn { invocation, .. } if invocation == id.as_str()));
+        if let Some(turn) = turn.next().cloned() {
+            self.wish(now + Duration::from_millis(chance.u64(0..60_000)), turn);
         }
     }
 

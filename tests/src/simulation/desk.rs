@@ -16,6 +16,7 @@ use super::PlantedBug;
 use super::dynamodb::{Body, DROPPED, Said, dropped, throttled};
 use super::intent::{Intent, Within};
 use super::outside::{Outside, at_once};
+use super::poison::Place;
 use super::ticket::{Call, Phase, REFUSED, Ticket};
 use super::weather::Fault;
 use super::witness::Violation;
@@ -54,6 +55,13 @@ impl Desk {
         let mut world = self.world.lock();
         let world = &mut *world;
         world.weather.strikes(Fault::NodeFailed, &mut world.chance)
+    }
+
+    /// Kills the running process if that is what `invocation` does at `place`.
+    pub(crate) async fn poison(&self, invocation: &str, place: Place) {
+        if self.world.lock().dies_of(invocation, place) {
+            future::pending::<()>().await;
+        }
     }
 
     /// A stretch of time that a node takes.

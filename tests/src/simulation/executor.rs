@@ -36,18 +36,20 @@ impl Wake for Alarm {
 }
 
 impl Executor {
-    pub(crate) fn spawn(&mut self, process: ProcessId, future: BoxFuture<'static, ()>) {
+    /// The number of the task.
+    pub(crate) fn spawn(&mut self, process: ProcessId, future: BoxFuture<'static, ()>) -> u64 {
         self.last += 1;
         let alarm = Arc::new(Alarm { task: self.last, ready: self.ready.clone() });
         self.tasks.insert(self.last, Task { process, future, waker: Waker::from(alarm.clone()) });
         alarm.wake();
+        self.last
     }
 
-    /// Polls one task that is ready, after `entering` was told whose it is; `false` when none is.
-    pub(crate) fn poll_one(&mut self, chance: &mut fastrand::Rng, entering: impl FnOnce(ProcessId)) -> bool {
+    /// Polls one task that is ready, after `entering` was told whose it is; its number, or nothing when none is.
+    pub(crate) fn poll_one(&mut self, chance: &mut fastrand::Rng, entering: impl FnOnce(ProcessId)) -> Option<u64> {
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if ready.is_empty() {
-            return false;
+            return None;
         }
         let next = chance.usize(..ready.len());
         let id = ready.swap_remove(next);
@@ -59,7 +61,7 @@ impl Executor {
                 self.tasks.remove(&id);
             }
         }
-        true
+        Some(id)
     }
 
     /// Drops every task of `process`, wherever it is.

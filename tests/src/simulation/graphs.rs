@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
+use super::poison::Place;
 
 /// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -44,6 +45,7 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
         twice("again", desk, |name, _| wait(name)),
         shaky(desk),
         doomed(),
+        poisonous(desk),
         spread(),
         journal(desk),
         diary("diary", desk, SessionConcurrency::LastWriteWins),
@@ -57,6 +59,9 @@ pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
 pub(crate) const JURY: &str = "jury";
 /// Whom it asks.
 pub(crate) const JURORS: [&str; 3] = ["a", "b", "c"];
+
+/// The graph that kills whoever runs it.
+pub(crate) const POISON: &str = "poison";
 
 /// The id of the signal of one of several parts.
 pub(crate) fn signal_of_part(invocation: &str, part: &str) -> String {
@@ -205,6 +210,30 @@ fn doomed() -> Result<CompiledGraph, EngineError> {
         .entry("ask")
         .node("ask", async |_| Err(suspend(wait(&name())).await))
         .node("settle", move |_| std::future::ready(Err(refusal())))
+        .edge("ask", "settle")
+        .edge("settle", END)
+        .compile()
+}
+
+/// Kills its process, before the pause or behind it.
+fn poisonous(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
+    let (before, behind) = (desk.clone(), desk.clone());
+    graph(POISON)
+        .entry("ask")
+        .node("ask", move |_| {
+            let desk = before.clone();
+            async move {
+                desk.poison(&name(), Place::Before).await;
+                Err(suspend(wait(&name())).await)
+            }
+        })
+        .node("settle", move |work: Work| {
+            let desk = behind.clone();
+            async move {
+                desk.poison(&name(), Place::Behind).await;
+                Ok(settle(&work))
+            }
+        })
         .edge("ask", "settle")
         .edge("settle", END)
         .compile()

@@ -13,13 +13,13 @@ use dormouse_protocol::EventKind;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::witness::{Call, Changed, Sight, has_ended};
+use super::witness::{Call, Changed, Sight, has_ended, is_aside};
 
 /// Says how the invariant is broken.
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 29] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 31] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -27,6 +27,8 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 29] = [
     ("every wait has its pause", waits_have_pauses),
     ("a pause ends once", pauses_end_once),
     ("the end is the end", ends_stay),
+    ("what is put aside stays whole", asides_are_whole),
+    ("nothing is put aside too early", asides_were_tried),
     ("nothing is written of what was canceled", cancellations_stand),
     ("deadlines pass one by one", deadlines_pass_in_order),
     ("one claim at a time", claims_exclude),
@@ -78,7 +80,8 @@ fn pauses_are_whole(sight: &Sight<'_>) -> Result<(), String> {
 
 /// A pause has its signal, its row, and the session that was saved with it. What has not begun waits for no signal.
 fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> {
-    if has_ended(record) {
+    let aside = is_aside(record);
+    if has_ended(record) && !aside {
         return Ok(());
     }
     let paused = &record.paused;
@@ -90,7 +93,11 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     }
     let due_at = paused.wake.due.as_ref().map(|due| due.at);
     let rows = sight.rows.iter().filter(|row| row.invocation_id == *id).collect::<Vec<_>>();
-    let fits = matches!(rows[..], [row] if row.generation == generation && row.due_at == due_at);
+    let fits = match rows[..] {
+        [] => aside,
+        [row] => !aside && row.generation == generation && row.due_at == due_at,
+        _ => false,
+    };
     ensure(fits, || format!("{id}#{generation} sleeps, and its rows are {rows:?}"))?;
     let (Some(session_id), Some(saved)) = (&paused.session_id, paused.session_version) else { return Ok(()) };
     let version = sight.witness.sessions.get(session_id).map_or(0, |session| session.version);
@@ -126,7 +133,9 @@ fn waits_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
         let SignalState::Waiting { invocation_id, generation } = state else { return Ok(()) };
         let waits = sight.witness.invocations.get(invocation_id).is_some_and(|record| {
             let paused = &record.paused;
-            !has_ended(record) && paused.generation == *generation && paused.waits().any(|id| id == *signal_id)
+            (!has_ended(record) || is_aside(record))
+                && paused.generation == *generation
+                && paused.waits().any(|id| id == *signal_id)
         });
         ensure(waits, || format!("signal {signal_id} is awaited by {invocation_id}#{generation}"))
     })
@@ -170,8 +179,35 @@ fn deadlines_pass_in_order(sight: &Sight<'_>) -> Result<(), String> {
 
 fn ends_stay(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before: Some(before), after }) = &sight.invocation else { return Ok(()) };
-    ensure(!has_ended(before) || after.as_ref() == Some(before), || {
+    let by_somebody = matches!(sight.call, Call::Commit { commit, done: true }
+        if matches!(commit.invocation, Some(InvocationWrite::Retry { .. } | InvocationWrite::Cancel { .. })));
+    let may_change = !has_ended(before) || (is_aside(before) && by_somebody);
+    ensure(may_change || after.as_ref() == Some(before), || {
         format!("{} had ended and is another one now", before.paused.invocation_id)
+    })
+}
+
+/// Nothing of its pause is lost, and it goes on with what it was to go on with.
+fn asides_are_whole(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before: Some(before), after: Some(after) }) = &sight.invocation else { return Ok(()) };
+    let id = &after.paused.invocation_id;
+    if is_aside(before) != is_aside(after) && !matches!(after.status, InvocationStatus::Canceled(_)) {
+        ensure(before.paused == after.paused, || format!("{id} was {:?} and is {:?}", before.paused, after.paused))?;
+    }
+    let (true, InvocationStatus::Resuming(claim)) = (is_aside(before), &after.status) else { return Ok(()) };
+    let kept = sight.witness.aside.get(id).map(|aside| &aside.payload);
+    ensure(kept == Some(&claim.payload), || {
+        format!("{id} was put aside with {kept:?} and is to go on with {:?}", claim.payload)
+    })
+}
+
+/// As many workers as may died of it, or never came to an end, since it got further or was tried again.
+fn asides_were_tried(sight: &Sight<'_>) -> Result<(), String> {
+    let (Call::Commit { commit, done: true }, witness) = (sight.call, sight.witness) else { return Ok(()) };
+    let Some(InvocationWrite::PutAside { paused, .. }) = &commit.invocation else { return Ok(()) };
+    let attempts = witness.attempts(&paused.invocation_id);
+    ensure(attempts > witness.most_attempts, || {
+        format!("{} was put aside by worker {attempts} of {}", paused.invocation_id, witness.most_attempts)
     })
 }
 

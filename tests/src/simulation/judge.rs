@@ -4,13 +4,14 @@ mod asks;
 
 use std::time::Duration;
 
+use dormouse_harness::{Bucket, TurnError};
 use dormouse_lambda::HttpResponse;
-use dormouse_ports::{InvocationId, InvocationRecord, InvocationStatus, Map};
+use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, Map};
 use serde_json::Value;
 
 use super::clients::{Clients, Told, text};
 use super::services::Carried;
-use super::witness::{Pause, Witness, has_ended};
+use super::witness::{Pause, Witness, has_ended, is_aside};
 use super::workload::Wish;
 
 /// What a client makes of an answer.
@@ -56,12 +57,28 @@ impl Judge<'_> {
             Wish::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
             Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
             Wish::Status { .. } => answer.status == 200,
-            Wish::Event { .. } | Wish::Hear { .. } | Wish::Ask(_) => false,
+            Wish::Event { .. } | Wish::Hear { .. } | Wish::Retry { .. } | Wish::Ask(_) => false,
         };
         if fitting {
             return Ok(Verdict::Done);
         }
         Err(format!("{wish} was answered {} {}", answer.status, answer.body))
+    }
+
+    /// Judges what somebody was told who wanted an invocation to be tried again.
+    ///
+    /// # Errors
+    /// Why the answer may not be.
+    pub(crate) fn retried(&mut self, wish: &Wish, answer: &Result<(), TurnError>) -> Result<Verdict, String> {
+        let Wish::Retry { invocation } = wish else { return Err(format!("{wish} is no retry")) };
+        let was_retried = self.witness.retries(&invocation.as_str().into()) > 0;
+        let is_aside = self.record(invocation).is_some_and(|record| is_aside(&record));
+        let fitting = match answer {
+            Ok(()) => was_retried,
+            Err(error) if error.bucket == Bucket::RetryableTransient => return Ok(Verdict::Again),
+            Err(error) => error.category == Category::SuspensionRecordInvalid && (was_retried || !is_aside),
+        };
+        if fitting { Ok(Verdict::Done) } else { Err(format!("{wish} was answered {answer:?}")) }
     }
 
     fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpResponse) -> bool {
@@ -74,7 +91,7 @@ impl Judge<'_> {
                 (status, _) => matches!(status, InvocationStatus::Completed { .. }),
             },
             (Some(_), 202) => self.suspended(graph, &answer.body),
-            (Some(record), _) => ended_with(&record, &answer.body),
+            (Some(record), _) => self.ended_with(&record, &answer.body),
             (None, _) => false,
         }
     }
@@ -87,7 +104,7 @@ impl Judge<'_> {
                 |record: &&InvocationRecord| record.paused.session_id.as_ref().is_some_and(|id| id.as_str() == session);
             let mut known = self.witness.invocations.values().filter(of_session);
             return answer.body["error"]["category"] == "session_save_failed"
-                || known.any(|record| ended_with(record, &answer.body));
+                || known.any(|record| self.ended_with(record, &answer.body));
         }
         self.clients.kept.push((session.to_owned(), said.to_owned()));
         answer.status == 200 || self.suspended("chat", &answer.body)
@@ -106,7 +123,7 @@ impl Judge<'_> {
             }
             422 if !fits => true,
             409 | 410 if is_over_message(&answer.body) => over,
-            _ => ended_with(&record, &answer.body),
+            _ => self.ended_with(&record, &answer.body),
         }
     }
 
@@ -118,7 +135,7 @@ impl Judge<'_> {
             202 if answer.body["accepted"] == part => over || has_answered(&record, part),
             200 | 202 => over,
             409 | 410 if is_over_message(&answer.body) => over || has_answered(&record, part),
-            _ => ended_with(&record, &answer.body),
+            _ => self.ended_with(&record, &answer.body),
         }
     }
 
@@ -145,7 +162,7 @@ impl Judge<'_> {
             _ => {
                 let waited = |pause: &Pause| pause.awaits(&signal_id.into());
                 let mut woken = self.witness.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
-                woken.any(|id| self.record(id.as_str()).is_some_and(|record| ended_with(&record, &answer.body)))
+                woken.any(|id| self.record(id.as_str()).is_some_and(|record| self.ended_with(&record, &answer.body)))
             }
         }
     }
@@ -194,6 +211,19 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether `body` tells of the error with which the invocation ended, or for which it was put aside.
+    fn ended_with(&self, record: &InvocationRecord, body: &Value) -> bool {
+        let category = text(&body["error"], "category");
+        if category == Category::AttemptsExhausted.as_str() {
+            return self.witness.aside.contains_key(&record.paused.invocation_id);
+        }
+        match &record.status {
+            InvocationStatus::Errored(failure) => category == failure.category.as_str(),
+            InvocationStatus::Canceled(_) => category == "invocation_canceled",
+            InvocationStatus::Completed { .. } | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+        }
+    }
+
     fn record(&self, invocation: &str) -> Option<InvocationRecord> {
         self.witness.invocations.get(&InvocationId::from(invocation)).cloned()
     }
@@ -212,13 +242,4 @@ fn is_over_message(body: &Value) -> bool {
 
 fn has_answered(record: &InvocationRecord, part: &str) -> bool {
     record.paused.fan_in.as_ref().is_some_and(|fan_in| fan_in.has_answered(part))
-}
-
-/// Whether `body` tells of the error with which the invocation ended.
-fn ended_with(record: &InvocationRecord, body: &Value) -> bool {
-    match &record.status {
-        InvocationStatus::Errored(failure) => body["error"]["category"] == failure.category.as_str(),
-        InvocationStatus::Canceled(_) => body["error"]["category"] == "invocation_canceled",
-        InvocationStatus::Completed { .. } | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
-    }
 }

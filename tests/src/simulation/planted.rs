@@ -115,6 +115,22 @@ pub enum PlantedBug {
     ForgetOwners,
     /// What nothing refers to is not removed.
     KeepOrphans,
+    /// A claim does not count as an attempt.
+    ForgetAttempt,
+    /// What has got further still counts as having failed before.
+    CarryAttempts,
+    /// What was put aside can be claimed.
+    ClaimAside,
+    /// Whoever puts something aside ends its wait.
+    EndAside,
+    /// What is tried again goes on with nothing.
+    RetryWithNothing,
+    /// What is tried again has no row in the index of what sleeps.
+    RetryWithoutRow,
+    /// What is tried again has as many attempts behind it as before.
+    RetryAtTheEnd,
+    /// The sweep does itself what it finds.
+    SweepItself,
     /// A request whose time is over is cut off and may be tried again, whatever of it is under way.
     CutCommit,
     /// A commit that was not answered counts as one that did not happen.
@@ -123,7 +139,7 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// Every bug that some hundred seeds show; `OverlookRefusal` and `AcknowledgeMisfit` need too many.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 58] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -172,6 +188,14 @@ impl PlantedBug {
         Self::TearTransaction,
         Self::ForgetOwners,
         Self::KeepOrphans,
+        Self::ForgetAttempt,
+        Self::CarryAttempts,
+        Self::ClaimAside,
+        Self::EndAside,
+        Self::RetryWithNothing,
+        Self::RetryWithoutRow,
+        Self::RetryAtTheEnd,
+        Self::SweepItself,
         Self::CutCommit,
         Self::DoubtIsNo,
     ];

@@ -4,9 +4,9 @@ use std::time::Duration;
 use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Response, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
-use dormouse_harness::{DescriptorWakes, GraphRegistry};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts, Server, TriggerError, Wire};
-use dormouse_ports::{Records, StateStore};
+use dormouse_ports::{Clock, InvocationId, Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::StreamExt;
 use futures::future::{Either, select};
@@ -35,6 +35,8 @@ pub(crate) enum Message {
     Http(Box<HttpRequest>),
     Event(Value),
     Wakeup(Value),
+    /// Somebody at the table lets an invocation be tried again.
+    Retry(InvocationId),
 }
 
 /// What a function says.
@@ -42,6 +44,7 @@ pub(crate) enum Message {
 pub(crate) enum Reply {
     Http(Box<HttpResponse>),
     Trigger(Result<Value, TriggerError>),
+    Retried(Result<(), TurnError>),
 }
 
 impl Process {
@@ -66,8 +69,8 @@ impl Process {
             spawner: desk.clone(),
             planner: Arc::new(DescriptorWakes),
         };
-        // Processes die of the weather here, not of what they do: nothing is to be put aside.
-        let limits = Limits { turn: TURN, rules: RULES, attempts: u32::MAX, ..Limits::default() };
+        let attempts = world.lock().attempts;
+        let limits = Limits { turn: TURN, rules: RULES, attempts, ..Limits::default() };
         let app = App::new(Parts {
             engine: Engine::new(ports),
             graphs,
@@ -112,7 +115,18 @@ impl Process {
                     }))
                 }
                 Message::Event(event) => Reply::Trigger(server.app().event(event, time_left).await),
-                Message::Wakeup(event) => Reply::Trigger(server.app().wakeup(event, time_left).await),
+                Message::Wakeup(event) => {
+                    if desk.planted() == Some(PlantedBug::SweepItself) && event.get("dormouse_sweep").is_some() {
+                        for id in desk.dead_claims(desk.now()).await.unwrap_or_default() {
+                            let detail = json!({ "invocation_id": id, "swept": true });
+                            let call = json!({ "source": "dormouse", "detail-type": WORK, "detail": detail });
+                            // What came of it, a sweep does not tell.
+                            let _ = server.app().wakeup(call, time_left).await;
+                        }
+                    }
+                    Reply::Trigger(server.app().wakeup(event, time_left).await)
+                }
+                Message::Retry(id) => Reply::Retried(server.app().harness().retry(&id).await),
             }
         }
     }

@@ -13,7 +13,7 @@ use super::clients::Clients;
 use super::graphs::JURY;
 use super::invariants::list;
 use super::services::Services;
-use super::witness::{Witness, has_ended};
+use super::witness::{Witness, has_ended, is_aside};
 
 /// Everything at rest.
 pub(crate) struct Rest<'a> {
@@ -24,17 +24,20 @@ pub(crate) struct Rest<'a> {
     pub(crate) rows: Vec<PendingRow>,
     /// What the index of parked signals holds of those that are parked no more.
     pub(crate) stale_parked_rows: Vec<ParkedRow>,
+    /// What is told to whoever asks for what was put aside.
+    pub(crate) listed_aside: Vec<InvocationId>,
     pub(crate) now: Timestamp,
 }
 
 type Holds = fn(&Rest<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const AT_REST: [(&str, Holds); 14] = [
+pub(crate) const AT_REST: [(&str, Holds); 15] = [
     ("everybody is told what came of their wish", all_are_told),
     ("nobody is left half awake", nobody_is_half_awake),
     ("nothing is overdue", nothing_is_overdue),
     ("who sleeps has one row, and nobody else has any", rows_are_of_sleepers),
+    ("the doctor knows what was put aside", asides_are_listed),
     ("a wait belongs to a sleeper", waits_belong_to_sleepers),
     ("who is listed as parked is parked", parked_rows_are_of_parked),
     ("a passed deadline was announced", passed_deadlines_were_announced),
@@ -83,11 +86,20 @@ fn rows_are_of_sleepers(rest: &Rest<'_>) -> Result<(), String> {
     if rows == wanted { Ok(()) } else { Err(format!("{wanted:?} sleep, and there are rows for {rows:?}")) }
 }
 
+fn asides_are_listed(rest: &Rest<'_>) -> Result<(), String> {
+    let aside = rest.witness.invocations.iter().filter(|(_, record)| is_aside(record)).map(|(id, _)| id);
+    let (aside, mut listed): (Vec<_>, Vec<_>) = (aside.collect(), rest.listed_aside.iter().collect());
+    listed.sort();
+    if aside == listed { Ok(()) } else { Err(format!("{aside:?} are put aside, and {listed:?} are listed")) }
+}
+
 /// Nothing is left of waits that are over.
 fn waits_belong_to_sleepers(rest: &Rest<'_>) -> Result<(), String> {
     rest.witness.signals.iter().try_for_each(|(signal, state)| {
         let SignalState::Waiting { invocation_id: id, generation } = state else { return Ok(()) };
-        match rest.witness.is_over(id, *generation) || !rest.witness.invocations.contains_key(id) {
+        let record = rest.witness.invocations.get(id);
+        let aside = record.is_some_and(|record| is_aside(record) && record.paused.generation == *generation);
+        match record.is_none() || (rest.witness.is_over(id, *generation) && !aside) {
             true => Err(format!("signal {signal} waits for {id}#{generation}, which is over")),
             false => Ok(()),
         }
@@ -241,8 +253,11 @@ fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
         let fine = match state {
             Some(SignalState::Buffered(_) | SignalState::Delivered { .. }) => true,
             Some(SignalState::Waiting { invocation_id, .. }) => {
-                let fan_in = rest.witness.invocations.get(invocation_id).and_then(|it| it.paused.fan_in.as_ref());
-                fan_in.is_some_and(|all| all.part_of(&id.origin().1).is_some_and(|part| all.has_answered(part)))
+                let record = rest.witness.invocations.get(invocation_id);
+                let fan_in = record.and_then(|it| it.paused.fan_in.as_ref());
+                // What was put aside has with what to go on.
+                record.is_some_and(is_aside)
+                    || fan_in.is_some_and(|all| all.part_of(&id.origin().1).is_some_and(|part| all.has_answered(part)))
             }
             None => false,
         };

@@ -14,7 +14,8 @@ use serde_json::json;
 use super::asks;
 use super::clients::Clients;
 use super::executor::Executor;
-use super::outside::Outside;
+use super::outside::{Outside, at_once};
+use super::poison::Death;
 use super::process::{Message, Process, Reply};
 use super::rest::{AT_REST, Rest};
 use super::storage;
@@ -46,6 +47,14 @@ struct Letter {
     message: Message,
 }
 
+/// A message that a process works on.
+struct Delivery {
+    source: Source,
+    process: ProcessId,
+    /// The number of the task that does it.
+    task: u64,
+}
+
 /// One run.
 pub(crate) struct Simulator {
     world: World,
@@ -57,7 +66,9 @@ pub(crate) struct Simulator {
     clients: Clients,
     letters: Vec<Letter>,
     /// What processes work on, by the number of the delivery.
-    running: BTreeMap<u64, (Source, ProcessId)>,
+    running: BTreeMap<u64, Delivery>,
+    /// How many processes died of each of those that kill.
+    deaths: BTreeMap<Death, u32>,
     delivered: u64,
     replies: Arc<Mutex<Vec<(u64, Reply)>>>,
     trace: Trace,
@@ -80,6 +91,7 @@ impl Simulator {
             clients: Clients::default(),
             letters: Vec::new(),
             running: BTreeMap::new(),
+            deaths: BTreeMap::new(),
             delivered: 0,
             replies: Arc::default(),
             trace: Trace::new(options.readable),
@@ -95,9 +107,14 @@ impl Simulator {
             simulator.outside.know(format!("key-{number}"), simulator.world.now(), journal);
         }
         let plan = workload::plan(&mut simulator.world.lock().chance);
-        for (due, wish) in plan {
+        for (due, wish) in plan.wishes {
             simulator.clients.wish(due, wish);
         }
+        if let Some(attempts) = plan.attempts {
+            simulator.world.lock().attempts = attempts;
+            simulator.clients.poisons = true;
+        }
+        simulator.outside.witness.most_attempts = simulator.world.lock().attempts;
         for _ in 0..simulator.chance(|chance| chance.usize(1..=3)) {
             let process = simulator.start_process();
             simulator.processes.push(process);
@@ -112,8 +129,10 @@ impl Simulator {
         let (digest, steps) = (self.trace.digest(), self.trace.steps());
         let pauses = self.outside.witness.pauses.len();
         let tasks = self.outside.witness.published.outcomes.len();
+        let aside = self.outside.witness.aside.len();
         let (calls, deepest) = (self.calls, self.deepest);
-        Report { seed, digest, steps, calls, pauses, tasks, deepest, struck, violation, trace: self.trace.into_lines() }
+        let trace = self.trace.into_lines();
+        Report { seed, digest, steps, calls, pauses, tasks, aside, deepest, struck, violation, trace }
     }
 
     /// Everything may go wrong.
@@ -173,7 +192,8 @@ impl Simulator {
         let (witness, services) = (&self.outside.witness, &self.outside.services);
         let rows = witness::rows(&*self.outside.truth);
         let stale_parked_rows = witness::stale_parked_rows(&*self.outside.truth, now);
-        let rest = Rest { witness, services, clients: &self.clients, rows, stale_parked_rows, now };
+        let listed_aside = at_once(self.outside.truth.put_aside()).unwrap_or_default();
+        let rest = Rest { witness, services, clients: &self.clients, rows, stale_parked_rows, listed_aside, now };
         AT_REST.iter().try_for_each(|(invariant, holds)| holds(&rest).map_err(|how| Violation { invariant, how }))
     }
 
@@ -217,15 +237,18 @@ impl Simulator {
                 self.executor.spawn(process, task);
             }
             let mut chance = self.world.lock().chance.fork();
-            if !self.executor.poll_one(&mut chance, |process| self.world.lock().running = process) {
-                break;
+            let polled = self.executor.poll_one(&mut chance, |process| self.world.lock().running = process);
+            let Some(task) = polled else { break };
+            let death = self.world.lock().death.take();
+            if let Some(death) = death {
+                self.die_of(death, task)?;
             }
         }
         let replies = std::mem::take(&mut *self.replies.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, reply) in replies {
-            if let Some((source, _)) = self.running.remove(&number) {
+            if let Some(delivery) = self.running.remove(&number) {
                 let lost = self.strikes(Fault::ReplyLost);
-                self.receive(source, if lost { None } else { Some(reply) })?;
+                self.receive(delivery.source, if lost { None } else { Some(reply) })?;
             }
         }
         let under_way = self.world.lock().tickets.len();

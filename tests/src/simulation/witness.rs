@@ -3,9 +3,9 @@ mod published;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, Page, ParkedRow, PausedInvocation, PendingRow,
-    SessionId, SessionRecord, SignalDescriptor, SignalId, SignalState, StoreError, WakePlan, limits,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, FanIn, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationWrite, LeaseRequest, Map, Owner, Page, ParkedRow, PausedInvocation,
+    PendingRow, SessionId, SessionRecord, SignalDescriptor, SignalId, SignalState, StoreError, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -77,6 +77,14 @@ pub(crate) struct Witness {
     removed: bool,
     /// Whether reading is dear: of the index of what sleeps only what a call concerns is read then.
     is_frugal: bool,
+    /// How many workers may die of one invocation.
+    pub(crate) most_attempts: u32,
+    /// What was ever put aside.
+    pub(crate) aside: BTreeMap<InvocationId, Aside>,
+    /// What was put aside just now, and how many times before.
+    pub(crate) alarms: Vec<(InvocationId, u32)>,
+    /// How often an invocation was claimed without getting further and without the claim being given back.
+    attempts: BTreeMap<InvocationId, u32>,
     /// How many calls changed something.
     pub(crate) changes: u64,
     pub(crate) violation: Option<Violation>,
@@ -106,6 +114,15 @@ impl Pause {
     }
 }
 
+/// What was put aside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Aside {
+    /// With what it was to go on.
+    pub(crate) payload: Map,
+    /// How many times somebody wanted it to be tried again, and it is.
+    pub(crate) retries: u32,
+}
+
 /// A signal that came before its wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Parked {
@@ -117,6 +134,16 @@ impl Witness {
     /// A witness who has seen nothing yet; a frugal one reads no more than a call concerns.
     pub(crate) fn new(is_frugal: bool) -> Self {
         Self { is_frugal, ..Self::default() }
+    }
+
+    /// How many times the invocation was tried again that had been put aside.
+    pub(crate) fn retries(&self, id: &InvocationId) -> u32 {
+        self.aside.get(id).map_or(0, |aside| aside.retries)
+    }
+
+    /// How many workers have claimed the invocation since it got further, and have not given it back.
+    pub(crate) fn attempts(&self, id: &InvocationId) -> u32 {
+        self.attempts.get(id).copied().unwrap_or_default()
     }
 
     /// Whether somebody waits for the signal `id`.
@@ -248,13 +275,14 @@ impl Witness {
                 self.changes += 1;
             }
             if let Some(before) = before.as_ref().filter(|before| !has_ended(before))
-                && (after.paused.generation > before.paused.generation || has_ended(after))
+                && (after.paused.generation > before.paused.generation || (has_ended(after) && !is_aside(after)))
             {
                 let pause = (before.paused.invocation_id.clone(), before.paused.generation);
                 // A canceled pause goes on with nothing, whatever its claim held.
                 let canceled = matches!(after.status, InvocationStatus::Canceled(_));
                 self.consumed.insert(pause, payload_of(before).filter(|_| !canceled));
             }
+            self.count(call, before.as_ref(), after);
             let PausedInvocation { descriptor, wake, fan_in, .. } = after.paused.clone();
             let pause = Pause { descriptor, wake, fan_in };
             self.pauses.insert((after.paused.invocation_id.clone(), after.paused.generation), pause);
@@ -284,6 +312,37 @@ impl Witness {
                     }
                 }
             }
+            Call::Lease { .. } | Call::Claim { .. } | Call::Buffer { .. } | Call::Commit { done: false, .. } => {}
+        }
+    }
+
+    /// Counts attempts, and keeps what is put aside.
+    fn count(&mut self, call: Call<'_>, before: Option<&InvocationRecord>, after: &InvocationRecord) {
+        let id = &after.paused.invocation_id;
+        let attempts = self.attempts.entry(id.clone()).or_default();
+        let further = before.is_none_or(|before| before.paused.generation != after.paused.generation);
+        if further {
+            *attempts = u32::from(matches!(&after.status, InvocationStatus::Resuming(claim) if claim.attempts > 0));
+        }
+        match call {
+            Call::Claim { outcome: ClaimOutcome::Granted(_), .. } => {
+                *attempts += u32::from(before.is_none_or(|before| before.status != after.status));
+            }
+            Call::Commit { commit, done: true } => match &commit.invocation {
+                Some(InvocationWrite::Release { .. } | InvocationWrite::Keep { .. }) => {
+                    *attempts = attempts.saturating_sub(1);
+                }
+                Some(InvocationWrite::PutAside { .. }) => {
+                    let aside = self.aside.entry(id.clone()).or_default();
+                    aside.payload = before.and_then(payload_of).unwrap_or_default();
+                    self.alarms.push((id.clone(), aside.retries));
+                }
+                Some(InvocationWrite::Retry { .. }) => {
+                    *attempts = 0;
+                    self.aside.entry(id.clone()).or_default().retries += 1;
+                }
+                Some(_) | None => {}
+            },
             Call::Lease { .. } | Call::Claim { .. } | Call::Buffer { .. } | Call::Commit { done: false, .. } => {}
         }
     }
@@ -339,6 +398,11 @@ fn pages<T>(list: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Vec<T
         }
     }
     items
+}
+
+/// Whether the invocation was put aside: it is over until somebody wants it to be tried again.
+pub(crate) fn is_aside(record: &InvocationRecord) -> bool {
+    matches!(&record.status, InvocationStatus::Errored(failure) if failure.category == Category::AttemptsExhausted)
 }
 
 /// Whether the invocation is over.

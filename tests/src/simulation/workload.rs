@@ -9,7 +9,7 @@ use dormouse_ports::{Event, Map};
 use serde_json::{Value, json};
 
 use super::asks::Ask;
-use super::graphs::{JURORS, JURY, signal_of, signal_of_part};
+use super::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
 use super::process::Message;
 
 /// What a sender of signals presents.
@@ -36,6 +36,8 @@ pub(crate) enum Wish {
     Cancel { invocation: String, pause: Option<(u64, String)> },
     /// Ask something by the protocol.
     Ask(Ask),
+    /// Let an invocation be tried again that was put aside.
+    Retry { invocation: String },
     /// Look what became of an invocation.
     Status { invocation: String, address: String },
 }
@@ -62,6 +64,7 @@ impl std::fmt::Display for Wish {
             Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
             Self::Cancel { invocation, pause: None } => write!(f, "cancel {invocation}"),
             Self::Ask(ask) => ask.fmt(f),
+            Self::Retry { invocation } => write!(f, "retry {invocation}"),
             Self::Status { invocation, .. } => write!(f, "status {invocation}"),
         }
     }
@@ -70,6 +73,9 @@ impl std::fmt::Display for Wish {
 impl Wish {
     /// The message that asks for it; `None` for what goes over the bus.
     pub(crate) fn message(&self) -> Option<Message> {
+        if let Self::Retry { invocation } = self {
+            return Some(Message::Retry(invocation.as_str().into()));
+        }
         self.request().map(|request| Message::Http(Box::new(request)))
     }
 
@@ -115,7 +121,7 @@ impl Wish {
             }
             Self::Status { address, .. } => request("GET", address, Vec::new()),
             Self::Ask(ask) => ask.request(),
-            Self::Event { .. } | Self::Hear { .. } => return None,
+            Self::Event { .. } | Self::Hear { .. } | Self::Retry { .. } => return None,
         })
     }
 }
@@ -167,10 +173,39 @@ const SLEEPERS: [&str; 25] = [
 const INSTANT: [&str; 2] = ["diary", "ledger"];
 
 /// What is asked for from the start of a run, and when.
-pub(crate) fn plan(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
-    if chance.u8(..8) == 0 {
-        return listeners(chance);
+pub(crate) struct Plan {
+    pub(crate) wishes: Vec<(Duration, Wish)>,
+    /// How many workers may die of one invocation, where some kill their workers.
+    pub(crate) attempts: Option<u32>,
+}
+
+/// A plan for a run.
+pub(crate) fn plan(chance: &mut fastrand::Rng) -> Plan {
+    match chance.u8(..8) {
+        0 => Plan { wishes: listeners(chance), attempts: None },
+        1 => Plan { attempts: Some(chance.u32(1..=3)), wishes: poisoners(chance) },
+        _ => Plan { wishes: stories(chance), attempts: None },
     }
+}
+
+/// What kills its workers, beside others.
+fn poisoners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+    let mut plan = Vec::new();
+    for story in 1..=chance.u8(2..=5) {
+        let due = Duration::from_millis(chance.u64(0..2_000));
+        let graph = if chance.bool() { POISON } else { SLEEPERS[chance.usize(..SLEEPERS.len())] };
+        let invocation = format!("i-{story}");
+        plan.extend(early_signals(chance, due, graph, &invocation));
+        plan.push((due, turn(chance, graph, invocation)));
+    }
+    if chance.bool() {
+        let key = "a desk".to_owned();
+        plan.push((Duration::from_millis(chance.u64(0..1_000)), Wish::Ask(Ask::Workspace { key })));
+    }
+    plan
+}
+
+fn stories(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     let mut plan = Vec::new();
     for story in 1..=chance.usize(2..=6) {
         let due = Duration::from_millis(chance.u64(0..2_000));

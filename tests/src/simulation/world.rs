@@ -1,11 +1,14 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dormouse_ports::limits;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::intent::Intent;
+use super::poison::{Death, Poison};
 use super::ticket::Ticket;
 use super::weather::Weather;
 
@@ -31,6 +34,12 @@ pub(crate) struct Inner {
     pub(crate) tickets: Vec<Ticket>,
     /// Work that processes started beside their requests.
     pub(crate) spawned: Vec<(ProcessId, BoxFuture<'static, ()>)>,
+    /// How many workers may die of one invocation before it is put aside.
+    pub(crate) attempts: u32,
+    /// What kills whoever does it, by its invocation.
+    pub(crate) poison: BTreeMap<String, Poison>,
+    /// Of what the running process has just died.
+    pub(crate) death: Option<Death>,
     sleepers: Vec<(Duration, oneshot::Sender<()>)>,
     ids: u64,
 }
@@ -69,6 +78,9 @@ impl Inner {
             elapsed: Duration::ZERO,
             tickets: Vec::new(),
             spawned: Vec::new(),
+            attempts: limits::ATTEMPTS,
+            poison: BTreeMap::new(),
+            death: None,
             sleepers: Vec::new(),
             ids: 0,
         }

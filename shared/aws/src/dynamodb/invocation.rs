@@ -133,9 +133,11 @@ impl DynamoDbStateStore {
 /// What the phase of an item says, without its bodies.
 pub(super) fn standing(
     phase: &str,
+    is_aside: bool,
     until: impl FnOnce() -> Result<Timestamp, StoreError>,
 ) -> Result<Standing, StoreError> {
     match phase {
+        ERRORED if is_aside => Ok(Standing::Aside),
         SUSPENDED => Ok(Standing::Asleep),
         RESUMING => Ok(Standing::Claimed { until: until()? }),
         COMPLETED | ERRORED | CANCELED => Ok(Standing::Ended),

@@ -6,7 +6,7 @@ use dormouse_ports::{BufferedSignal, Glance, InvocationId, PendingRow, SignalId,
 use super::DynamoDbStateStore;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
-    CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SK, TTL,
+    CLAIM_LANE, CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SK, TTL,
 };
 use super::write::Write;
 use super::{invocation, pending, rules, signal};
@@ -14,7 +14,7 @@ use super::{invocation, pending, rules, signal};
 impl DynamoDbStateStore {
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
-        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_UNTIL].join(", ");
+        let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_UNTIL].join(", ");
         let found = self.get_items(&keys, Some(&attributes)).await?;
         keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
     }
@@ -84,5 +84,7 @@ fn registered(row: &PendingRow) -> Write {
 
 fn glance_of(item: &Item) -> Result<Glance, StoreError> {
     let until = || time(item, CLAIM_UNTIL);
-    Ok(Glance { generation: number(item, GENERATION)?, standing: invocation::standing(text(item, PHASE)?, until)? })
+    // Of what has ended only what was put aside is in a lane.
+    let standing = invocation::standing(text(item, PHASE)?, item.contains_key(CLAIM_LANE), until)?;
+    Ok(Glance { generation: number(item, GENERATION)?, standing })
 }

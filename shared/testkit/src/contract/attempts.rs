@@ -1,8 +1,8 @@
 //! What kills its workers: how often it was claimed without getting further, and how it is put aside.
 
 use dormouse_ports::{
-    Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationStatus,
-    InvocationWrite, Map, PausedInvocation,
+    Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, Glance, InvocationStatus,
+    InvocationWrite, Map, PausedInvocation, SignalState, Standing,
 };
 use serde_json::json;
 
@@ -79,6 +79,15 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     assert_eq!(all_pending(&store, None).await, [], "no sweep comes by");
     assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), []);
     assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
+    let glances = store.glance(&["i1".into()]).await.expect("an answer");
+    assert_eq!(glances, [Some(Glance { generation: 1, standing: Standing::Aside })]);
+    let mut cursor = None;
+    for _ in 0..4 {
+        cursor = store.collect(at(10 * 24 * 3600), cursor.as_deref()).await.expect("an answer").next;
+    }
+    let wait = store.load_signal(&"s1".into(), at(3600)).await.expect("an answer").map(|record| record.state);
+    let waiting = SignalState::Waiting { invocation_id: "i1".into(), generation: 1 };
+    assert_eq!(wait, Some(waiting), "its wait stays, however long that takes");
     for request in [claim_of("i1", "c", at(3600)), takeover("c", 3600)] {
         settled(store.claim(&request).await.expect("an answer"));
     }

@@ -13,8 +13,9 @@ pub(super) fn parked_key(row: &ParkedRow) -> String {
     format!("{:021}#{}", row.received_at.as_nanosecond().max(0), row.signal_id)
 }
 
-pub(super) fn glance(record: &InvocationRecord) -> Glance {
+pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> Glance {
     let standing = match &record.status {
+        InvocationStatus::Errored(_) if tables.aside.contains_key(&record.paused.invocation_id) => Standing::Aside,
         InvocationStatus::Suspended => Standing::Asleep,
         InvocationStatus::Resuming(claim) => Standing::Claimed { until: claim.until },
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
@@ -52,13 +53,16 @@ impl Tables {
 
     /// Removes the signals that wait for an invocation that is over, and tells how many there were.
     pub(super) fn collect_waits(&mut self) -> usize {
-        let (before, invocations) = (self.signals.len(), &self.invocations);
-        self.signals.retain(|_, state| match state {
+        let mut signals = std::mem::take(&mut self.signals);
+        let before = signals.len();
+        signals.retain(|_, state| match state {
             SignalState::Waiting { invocation_id, .. } => {
-                invocations.get(invocation_id).is_some_and(|record| glance(record).standing != Standing::Ended)
+                let record = self.invocations.get(invocation_id);
+                record.is_some_and(|record| glance(self, record).standing != Standing::Ended)
             }
             SignalState::Buffered(_) | SignalState::Delivered { .. } => true,
         });
+        self.signals = signals;
         before - self.signals.len()
     }
 

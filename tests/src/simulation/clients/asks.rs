@@ -8,7 +8,7 @@ use dormouse_protocol::resource::Task;
 
 use super::Clients;
 use crate::simulation::asks::Ask;
-use crate::simulation::graphs::{JURORS, JURY, signal_of, signal_of_part};
+use crate::simulation::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
 use crate::simulation::workload::{Wish, answer, juror, misfit};
 
 /// Graphs that keep nothing in the session of their task.
@@ -45,7 +45,12 @@ impl Clients {
         for _ in 0..chance.u8(1..=3) {
             // One graph keeps its state in a session.
             let keeper = if chats { CHAT } else { "journal" };
-            let graph = if chance.bool() { keeper } else { TASKS[chance.usize(..TASKS.len())] };
+            let poisonous = self.poisons && chance.u8(..3) == 0;
+            let graph = match poisonous || chance.bool() {
+                true if poisonous => POISON,
+                true => keeper,
+                false => TASKS[chance.usize(..TASKS.len())],
+            };
             let key = self.key();
             let words = (graph == CHAT).then(|| said(&key, chance));
             let submit = Ask::Submit { key, session: session(), graph, words };

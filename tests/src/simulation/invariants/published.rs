@@ -157,7 +157,10 @@ pub(super) fn tasks_tell_what_is(sight: &Sight<'_>) -> Result<(), String> {
     let (published, invocations) = (&sight.witness.published, &sight.witness.invocations);
     published.tasks.iter().try_for_each(|(id, versions)| {
         let (record, task) = (invocations.get(&id.as_str().into()), versions.last());
-        let holds = record.zip(task).is_some_and(|(record, task)| agrees(record, task.status));
+        // A task has failed that was put aside, and stays so.
+        let was_aside = sight.witness.aside.contains_key(&id.as_str().into());
+        let agrees = |status| record.is_some_and(|record| agrees(record, status));
+        let holds = task.is_some_and(|task| agrees(task.status) || (was_aside && task.status == TaskStatus::Failed));
         ensure(holds, || {
             format!("task {id} is {:?}, and its invocation {:?}", task.map(|it| it.status), record.map(|it| &it.status))
         })

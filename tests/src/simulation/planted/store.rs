@@ -1,13 +1,13 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document, DocumentKey,
-    EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, Lease, LeaseRequest,
-    ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records, RuleEntry, RuleNeed,
-    SessionExpectation, SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StoreLayer,
-    StreamEntry, SuspendFrom, Upkeep,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document,
+    DocumentKey, EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
+    Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records,
+    RuleEntry, RuleNeed, SessionExpectation, SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError,
+    StoreLayer, StreamEntry, SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -22,12 +22,22 @@ pub(crate) struct LyingStore {
     bug: Option<PlantedBug>,
     /// Rows that were ever listed, for a bug that keeps them.
     rows: Mutex<BTreeMap<InvocationId, PendingRow>>,
+    /// Attempts that should have been forgotten, for bugs that remember them.
+    carried: Mutex<BTreeMap<InvocationId, u32>>,
+    /// What was tried again, for a bug that forgets it.
+    retried: Mutex<BTreeSet<InvocationId>>,
 }
 
 impl LyingStore {
     pub(crate) fn new(bug: Option<PlantedBug>) -> Self {
         // Small pages, so that listings have several.
-        Self { inner: MemoryStore::with_page_size(3), bug, rows: Mutex::default() }
+        Self {
+            inner: MemoryStore::with_page_size(3),
+            bug,
+            rows: Mutex::default(),
+            carried: Mutex::default(),
+            retried: Mutex::default(),
+        }
     }
 
     fn has(&self, bug: PlantedBug) -> bool {
@@ -139,6 +149,64 @@ impl LyingStore {
         for loser in losers {
             let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
             self.inner.plant_signal(&loser.signal_id, Some(SignalState::Waiting { invocation_id, generation }));
+        }
+    }
+
+    /// What a bug makes of attempts, in the answer to a claim.
+    fn counted(&self, mut record: Box<InvocationRecord>) -> Box<InvocationRecord> {
+        if let InvocationStatus::Resuming(claim) = &mut record.status {
+            let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+            claim.attempts += carried.get(&record.paused.invocation_id).copied().unwrap_or_default();
+            if self.has(PlantedBug::ForgetAttempt) {
+                claim.attempts = 1;
+            }
+        }
+        record
+    }
+
+    /// Remembers the attempts of `id`, which is about to be put aside or to get further.
+    async fn carry(&self, id: &InvocationId) {
+        if let Some(claim) = self.holder(id).await {
+            let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+            *carried.entry(id.clone()).or_default() += claim.attempts;
+        }
+    }
+
+    /// Lets what was put aside go on, although nobody wants it to be tried again.
+    async fn bring_back(&self, request: &ClaimRequest) {
+        if let Ok(Some(record)) = self.inner.load_invocation(&request.invocation_id).await
+            && matches!(&record.status, InvocationStatus::Errored(told) if told.category == Category::AttemptsExhausted)
+        {
+            let write = InvocationWrite::Retry { paused: Box::new(record.paused) };
+            let _ = self.inner.commit(&alone(format!("back-{}", request.owner), request.now, write)).await;
+        }
+    }
+
+    /// Empties what `paused`, which is tried again, is to go on with.
+    async fn lose_payload(&self, paused: &PausedInvocation, now: Timestamp) {
+        let id = &paused.invocation_id;
+        let request = |owner: &str, payload| ClaimRequest {
+            invocation_id: id.clone(),
+            generation: None,
+            answered: paused.fan_in.as_ref().map(|fan_in| fan_in.answers.len()),
+            owner: Owner::from(owner),
+            payload,
+            now,
+            until: now,
+            past: None,
+        };
+        let _ = self.inner.claim(&request("nobody", None)).await;
+        let (invocation_id, generation) = (id.clone(), paused.generation);
+        let write = InvocationWrite::Release { invocation_id, generation, owner: Owner::from("nobody") };
+        let _ = self.inner.commit(&alone(format!("lost-{id}"), now, write)).await;
+        let _ = self.inner.claim(&request("nobody", Some(Map::new()))).await;
+    }
+
+    /// Ends the wait of `paused`, which is put aside.
+    fn end_wait(&self, paused: &PausedInvocation) {
+        for id in paused.waits() {
+            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            self.inner.plant_signal(&id, Some(SignalState::Delivered { invocation_id, generation }));
         }
     }
 
@@ -270,13 +338,16 @@ impl StoreLayer for LyingStore {
             let payload = Some(Map::new());
             return self.inner.claim(&ClaimRequest { payload, ..request.clone() }).await;
         }
+        if self.has(PlantedBug::ClaimAside) {
+            self.bring_back(request).await;
+        }
         match self.inner.claim(request).await? {
+            ClaimOutcome::Granted(record) => Ok(ClaimOutcome::Granted(self.counted(record))),
             ClaimOutcome::Held { .. } if self.has(PlantedBug::SkipClaim) => {
                 let record = self.inner.load_invocation(&request.invocation_id).await?;
                 Ok(record.map_or(ClaimOutcome::Missing, |record| ClaimOutcome::Granted(Box::new(record))))
             }
-            outcome @ (ClaimOutcome::Granted(_)
-            | ClaimOutcome::Missing
+            outcome @ (ClaimOutcome::Missing
             | ClaimOutcome::Held { .. }
             | ClaimOutcome::Gathering(_)
             | ClaimOutcome::Settled(_)) => Ok(outcome),
@@ -290,12 +361,36 @@ impl StoreLayer for LyingStore {
             Some(InvocationWrite::Conclude { .. }) if self.has(PlantedBug::EndCanceled) => {
                 return self.inner.commit(&Commit { invocation: None, ..commit }).await;
             }
+            Some(InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { .. }, .. })
+                if self.has(PlantedBug::CarryAttempts) =>
+            {
+                self.carry(&paused.invocation_id).await;
+            }
+            Some(InvocationWrite::PutAside { paused, .. }) if self.has(PlantedBug::RetryAtTheEnd) => {
+                self.carry(&paused.invocation_id).await;
+            }
+            Some(InvocationWrite::Retry { paused }) if self.has(PlantedBug::RetryWithoutRow) => {
+                let mut retried = self.retried.lock().unwrap_or_else(PoisonError::into_inner);
+                retried.insert(paused.invocation_id.clone());
+            }
             _ => {}
         }
         match self.inner.commit(&commit).await {
             Ok(()) if self.has(PlantedBug::KeepLosers) => {
                 if let Some(InvocationWrite::Complete { paused, .. }) = &commit.invocation {
                     self.keep_losers(paused);
+                }
+                Ok(())
+            }
+            Ok(()) if self.has(PlantedBug::RetryWithNothing) => {
+                if let Some(InvocationWrite::Retry { paused }) = &commit.invocation {
+                    self.lose_payload(paused, commit.now).await;
+                }
+                Ok(())
+            }
+            Ok(()) if self.has(PlantedBug::EndAside) => {
+                if let Some(InvocationWrite::PutAside { paused, .. }) = &commit.invocation {
+                    self.end_wait(paused);
                 }
                 Ok(())
             }
@@ -347,6 +442,10 @@ impl StoreLayer for LyingStore {
         match self.bug {
             Some(PlantedBug::FirstPageOnly) => page.next = None,
             Some(PlantedBug::ForgetNeed) => page.items.iter_mut().for_each(|row| row.rule = RuleNeed::Nothing),
+            Some(PlantedBug::RetryWithoutRow) => {
+                let retried = self.retried.lock().unwrap_or_else(PoisonError::into_inner);
+                page.items.retain(|row| !retried.contains(&row.invocation_id));
+            }
             Some(PlantedBug::ForgetRow) => page.items.retain(|row| row.generation != 2),
             Some(PlantedBug::KeepRow) => {
                 let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);

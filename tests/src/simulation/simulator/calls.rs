@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::Simulator;
+use super::{Simulator, Source};
+use crate::simulation::poison::Death;
 use crate::simulation::process::Process;
 use crate::simulation::ticket::{Phase, REFUSED};
 use crate::simulation::weather::Fault;
@@ -87,8 +88,31 @@ impl Simulator {
             orphan.phase = Phase::Orphaned;
             self.world.lock().tickets.push(orphan);
         }
-        let lost: Vec<_> = self.running.extract_if(.., |_, (_, process)| *process == dead).collect();
-        lost.into_iter().try_for_each(|(_, (source, _))| self.receive(source, None))
+        let lost: Vec<_> = self.running.extract_if(.., |_, delivery| delivery.process == dead).collect();
+        lost.into_iter().try_for_each(|(_, delivery)| self.receive(delivery.source, None))
+    }
+
+    /// The running process dies of what it does in its task `task`: that is no sweep, and it happens only so often.
+    pub(super) fn die_of(&mut self, death: Death, task: u64) -> Result<(), Violation> {
+        let (process, attempts) = {
+            let world = self.world.lock();
+            (world.running, world.attempts)
+        };
+        self.trace.note(format_args!("p{process} runs {} and does not survive it", death.invocation));
+        if self.running.values().any(|delivery| delivery.task == task && delivery.source == Source::Sweep) {
+            let how = format!("a sweep ran {} and died of it", death.invocation);
+            return Err(Violation { invariant: "no sweep dies of what it finds", how });
+        }
+        if death.counts() {
+            let retries = self.outside.witness.retries(&death.invocation.as_str().into());
+            let died = self.deaths.entry(death.clone()).or_default();
+            *died += 1;
+            if *died > attempts * (1 + retries) {
+                let how = format!("{died} workers died of {}, which was tried again {retries} times", death.invocation);
+                return Err(Violation { invariant: "what kills is tried only so often", how });
+            }
+        }
+        self.kill_process(process)
     }
 
     pub(super) fn start_process(&mut self) -> Process {

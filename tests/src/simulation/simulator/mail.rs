@@ -7,7 +7,7 @@ use dormouse_lambda::TriggerError;
 use dormouse_ports::Event;
 use serde_json::{Value, json};
 
-use super::{Letter, Simulator, Source};
+use super::{Delivery, Letter, Simulator, Source};
 use crate::simulation::PlantedBug;
 use crate::simulation::clients::{Errand, text};
 use crate::simulation::judge::{Judge, Verdict};
@@ -33,6 +33,9 @@ impl Simulator {
             }
         });
         self.work_on_jobs(elapsed);
+        for (id, times) in std::mem::take(&mut self.outside.witness.alarms) {
+            self.clients.look_after(&id, times, elapsed, &mut self.world.lock().chance);
+        }
         for index in 0..self.clients.errands.len() {
             let errand = &self.clients.errands[index];
             if errand.told || errand.in_flight > 0 || errand.due > elapsed {
@@ -74,6 +77,7 @@ impl Simulator {
             | Wish::Signal { .. }
             | Wish::Cancel { .. }
             | Wish::Ask(_)
+            | Wish::Retry { .. }
             | Wish::Status { .. } => {}
         }
     }
@@ -124,8 +128,9 @@ impl Simulator {
             let reply = work.await;
             replies.lock().unwrap_or_else(PoisonError::into_inner).push((number, reply));
         };
-        self.running.insert(number, (source, process.id));
-        self.executor.spawn(process.id, Box::pin(task));
+        let process = process.id;
+        let task = self.executor.spawn(process, Box::pin(task));
+        self.running.insert(number, Delivery { source, process, task });
     }
 
     /// Whoever sent the message hears of it; nothing, when its worker died or the reply was lost.
@@ -163,7 +168,7 @@ impl Simulator {
                     Some(Reply::Trigger(Err(TriggerError::Unreadable(how)))) => {
                         return Err(Violation { invariant: "functions read what services send", how });
                     }
-                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_)) | None => {
+                    Some(Reply::Trigger(Err(TriggerError::Turn(_))) | Reply::Http(_) | Reply::Retried(_)) | None => {
                         self.retry_later(source);
                     }
                 }
@@ -188,6 +193,7 @@ impl Simulator {
         let mut judge = Judge { witness, clients: &mut self.clients, carried, now, chance: &mut world.chance };
         let verdict = match reply {
             Reply::Http(response) => judge.judge(&wish, response),
+            Reply::Retried(answer) => judge.retried(&wish, answer),
             Reply::Trigger(_) => Ok(Verdict::Again),
         };
         verdict.map_err(|how| Violation { invariant: "an answer tells what is stored", how })
@@ -201,6 +207,8 @@ impl Simulator {
                 let what = error.get("category").or_else(|| error.get("code")).unwrap_or(&Value::Null);
                 self.trace.note(format_args!("{source:?} is told {} {what}", response.status));
             }
+            Some(Reply::Retried(Ok(()))) => self.trace.note(format_args!("{source:?} is told that it is tried again")),
+            Some(Reply::Retried(Err(error))) => self.trace.note(format_args!("{source:?} is told {}", error.category)),
             Some(Reply::Trigger(Ok(value))) => self.trace.note(format_args!("{source:?} is told {value}")),
             Some(Reply::Trigger(Err(error))) => self.trace.note(format_args!("{source:?} failed: {error}")),
         }
