@@ -19,6 +19,8 @@ for _ in $(seq 300); do
 done
 address=$(sed -n 's/^dormouse is ready at //p' "$folder/said")
 key=$(sed -n 's/^api key: //p' "$folder/said")
+SIGNAL_KEY=$(sed -n 's/^signal key: //p' "$folder/said")
+export SIGNAL_KEY
 [ -n "$key" ] || { echo "it does not start" >&2; cat "$folder/log" >&2; exit 1; }
 
 # Streams do not end by themselves, and the tests of the front know more of them.

@@ -13,7 +13,7 @@ mod public;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,6 +22,7 @@ use dormouse_ports::{Clock, IdSource};
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION, ProtocolError, request, sse};
 use futures::FutureExt;
+use serde_json::Value;
 use tracing::Instrument;
 
 use crate::api::Api;
@@ -31,7 +32,7 @@ use crate::stream::{Resume, Streams};
 use crate::{Answer, Call, Request, Response};
 
 pub use origins::Origins;
-pub use public::About;
+pub use public::{About, Beside};
 
 /// By how much a request that has written something may overrun its time.
 const GRACE: Duration = Duration::from_secs(1);
@@ -83,7 +84,7 @@ impl fmt::Debug for FrontParts {
 
 /// Serves the protocol over HTTP. Cheap to clone.
 #[derive(Clone)]
-pub struct Front(Arc<FrontParts>);
+pub struct Front(Arc<FrontParts>, Arc<OnceLock<Value>>);
 
 impl fmt::Debug for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +95,7 @@ impl fmt::Debug for Front {
 impl Front {
     /// Serves `parts`.
     pub fn new(parts: FrontParts) -> Self {
-        Self(Arc::new(parts))
+        Self(Arc::new(parts), Arc::default())
     }
 
     /// Serves one request, whatever is in it. A panic is an answer too.

@@ -46,7 +46,7 @@ pub use answers::answer_payload;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
 pub use chronicle::Chronicle;
-pub use front::{About, Front, FrontParts, Operations, Origins};
+pub use front::{About, Beside, Front, FrontParts, Operations, Origins};
 pub use http::{Content, Request, Response};
 pub use keys::Keys;
 pub use manners::Manners;

@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 
 use crate::principal::session_name;
 use crate::refusal::Refusal;
+use crate::said::{
+    Buffered, Completed, Errored, Links, SignalBuffered, Stale, Suspended, TurnCompleted, TurnErrored, TurnStale,
+    TurnSuspended,
+};
 use crate::{App, HttpResponse, percent, telemetry};
 
 /// Who is answered: it decides which addresses the answer may hold.
@@ -59,34 +63,6 @@ impl Holder {
     }
 }
 
-/// The addresses of a pause.
-#[derive(Debug)]
-pub(crate) struct Links {
-    /// Where to look.
-    pub(crate) status: String,
-    /// Where to end it, for those who may.
-    cancel: Option<String>,
-    /// Where to wake it, for those who may.
-    pub(crate) callback: Option<String>,
-    /// Where to answer for each part, when it expects several signals.
-    parts: Map,
-}
-
-impl Links {
-    pub(crate) fn add_to(&self, answer: &mut Value) {
-        if let Some(callback) = &self.callback {
-            answer["callback_url"] = callback.as_str().into();
-        }
-        if !self.parts.is_empty() {
-            answer["callback_urls"] = self.parts.clone().into();
-        }
-        if let Some(cancel) = &self.cancel {
-            answer["cancel_url"] = cancel.as_str().into();
-        }
-        answer["status_url"] = self.status.as_str().into();
-    }
-}
-
 impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` says that what becomes of the invocation is kept,
     /// even if it never slept.
@@ -99,12 +75,13 @@ impl App {
             }
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, holder),
             TurnOutcome::Errored(error) => Refusal::from((**error).clone()).into(),
-            TurnOutcome::Buffered { signal_id, expires_at } => HttpResponse::new(
-                202,
-                json!({ "status": "buffered", "signal_id": signal_id, "expires_at": expires_at.to_string() }),
-            ),
+            TurnOutcome::Buffered { signal_id, expires_at } => {
+                let (status, signal_id, expires_at) = (Buffered::Buffered, signal_id.as_str(), expires_at.to_string());
+                HttpResponse::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
+            }
             TurnOutcome::Stale { invocation_id } => {
-                HttpResponse::new(200, json!({ "status": "stale", "invocation_id": invocation_id, "repeated": true }))
+                let (status, invocation_id) = (Stale::Stale, invocation_id.as_str());
+                HttpResponse::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
             }
         }
     }
@@ -119,35 +96,27 @@ impl App {
             }
             TurnOutcome::Completed(done) => HttpResponse::new(200, self.completed(done, holder, true)),
             TurnOutcome::Suspended(pause) => HttpResponse::new(200, self.acknowledge(pause, holder).body),
-            TurnOutcome::Errored(error) => HttpResponse::new(
-                200,
-                json!({
-                    "status": "errored",
-                    "invocation_id": error.invocation_id,
-                    "error": Refusal::body(error),
-                }),
-            ),
+            TurnOutcome::Errored(error) => {
+                let invocation_id = error.invocation_id.as_ref().map(InvocationId::as_str);
+                let told = TurnErrored { status: Errored::Errored, invocation_id, error: Refusal::body(error) };
+                HttpResponse::new(200, json!(told))
+            }
             TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => Refusal::no_invocation().into(),
         }
     }
 
     /// What is said of an invocation that has ended; with where to look for it, if it is kept.
     fn completed(&self, done: &CompletedTurn, holder: &Holder, kept: bool) -> Value {
-        let mut answer = json!({
-            "status": "completed",
-            "invocation_id": done.invocation_id,
-            "session_id": done.session_id.as_ref().map(session_name),
-            "graph": done.graph,
-            "resolution": done.resolution,
-            "repeated": done.repeated,
-        });
-        if holder.sees_all() {
-            answer["state"] = done.state.clone().into();
-            if kept {
-                answer["status_url"] = self.status_url(&done.invocation_id).into();
-            }
-        }
-        answer
+        json!(TurnCompleted {
+            status: Completed::Completed,
+            invocation_id: done.invocation_id.as_str(),
+            session_id: done.session_id.as_ref().map(session_name),
+            graph: &done.graph,
+            resolution: done.resolution,
+            repeated: done.repeated,
+            state: holder.sees_all().then_some(&done.state),
+            status_url: (holder.sees_all() && kept).then(|| self.status_url(&done.invocation_id)),
+        })
     }
 
     /// Where whoever began the invocation `id` looks at it.
@@ -170,30 +139,25 @@ impl App {
 
     fn acknowledge(&self, pause: &SuspendedTurn, holder: &Holder) -> HttpResponse {
         let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), holder);
-        let mut answer = json!({
-            "status": "suspended",
-            "invocation_id": pause.invocation_id,
-            "session_id": pause.session_id.as_ref().map(session_name),
-            "graph": pause.graph,
-            "generation": pause.generation,
-            "waiting_for": pause.descriptor,
-            "wake": pause.wake,
-            "suspending_node": pause.suspending_node,
-            "repeated": pause.repeated,
-        });
-        if holder.sees_all() {
-            answer["state"] = pause.state.clone().into();
-        }
-        if let Some(tally) = &pause.tally {
-            answer["accepted"] = tally.accepted.clone().into();
-            answer["answered"] = tally.answered.clone().into();
-            answer["missing"] = tally.missing.clone().into();
-        }
-        if let Some(late) = &pause.late {
-            answer["late"] = late.as_str().into();
-        }
-        links.add_to(&mut answer);
-        HttpResponse::new(202, answer).header("location", links.status)
+        let (tally, location) = (pause.tally.as_ref(), links.status.clone());
+        let told = TurnSuspended {
+            status: Suspended::Suspended,
+            invocation_id: pause.invocation_id.as_str(),
+            session_id: pause.session_id.as_ref().map(session_name),
+            graph: &pause.graph,
+            generation: pause.generation,
+            waiting_for: &pause.descriptor,
+            wake: &pause.wake,
+            suspending_node: &pause.suspending_node,
+            repeated: pause.repeated,
+            state: holder.sees_all().then_some(&pause.state),
+            accepted: tally.map(|tally| tally.accepted.as_deref()),
+            answered: tally.map(|tally| tally.answered.as_slice()),
+            missing: tally.map(|tally| tally.missing.as_slice()),
+            late: pause.late.as_deref(),
+            links,
+        };
+        HttpResponse::new(202, json!(told)).header("location", location)
     }
 
     /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one

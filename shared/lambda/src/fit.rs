@@ -5,9 +5,10 @@ use dormouse_ports::limits::ANSWER;
 use serde_json::{Value, json};
 
 use crate::HttpResponse;
+use crate::said::FieldOmitted;
 
 /// What the name of a field ends with that stands for one that was left out.
-const OMITTED: &str = "_omitted";
+pub(crate) const OMITTED: &str = "_omitted";
 /// Where there is an address at which fields of a state can be asked for.
 const ASK_FOR_FIELDS: &str =
     "too large for one answer: ask status_url for some fields of the state, with &fields=NAME,NAME";
@@ -27,7 +28,7 @@ impl HttpResponse {
             fields.shift_remove(&name);
             tracing::warn!(status, field = name, bytes, "an answer is too long and leaves a field out");
             let help = if fields.contains_key("status_url") { ASK_FOR_FIELDS } else { NOT_KEPT };
-            fields.insert(format!("{name}{OMITTED}"), json!({ "bytes": bytes, "help": help }));
+            fields.insert(format!("{name}{OMITTED}"), json!(FieldOmitted { bytes, help }));
         }
         self
     }

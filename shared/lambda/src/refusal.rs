@@ -4,6 +4,7 @@ use dormouse_ports::{Category, InvocationId, Map};
 use serde_json::{Value, json};
 
 use crate::HttpResponse;
+use crate::said::{TurnProblem, TurnRefusal};
 use crate::status::{retry_after, status_of};
 
 /// What a key is asked for with, in `www-authenticate`.
@@ -17,7 +18,7 @@ pub(crate) struct Refusal {
     error: TurnError,
     status: u16,
     headers: Vec<(&'static str, String)>,
-    decided: Option<Box<Value>>,
+    decided: Option<Box<Map>>,
 }
 
 impl Refusal {
@@ -57,7 +58,7 @@ impl Refusal {
             Overruled::Earlier => return Self::pause_over(),
         };
         let error = TurnError::new(Category::SuspensionRecordInvalid, overruled.message()).of(invocation_id);
-        Self { decided: decided.map(|decided| Box::new(Value::Object(decided))), ..error.into() }
+        Self { decided: decided.map(Box::new), ..error.into() }
     }
 
     /// Replaces the status, where HTTP has a more precise one than the category.
@@ -71,14 +72,19 @@ impl Refusal {
     }
 
     /// The error as it is shown.
-    pub(crate) fn body(error: &TurnError) -> Value {
-        let mut shown = Map::new();
-        shown.insert("category".to_owned(), error.category.as_str().into());
-        shown.insert("bucket".to_owned(), error.bucket.as_str().into());
-        shown.insert("message".to_owned(), error.message.chars().take(MESSAGE).collect::<String>().into());
-        let advice = error.payload().into_iter().filter(|(key, _)| key != "diagnostic_message");
-        shown.extend(advice.filter(|(key, _)| key != "category" && key != "bucket"));
-        Value::Object(shown)
+    pub(crate) fn body(error: &TurnError) -> TurnProblem {
+        let payload = error.payload();
+        let advice = |name: &str| payload.get(name).and_then(Value::as_bool);
+        TurnProblem {
+            category: error.category.as_str().to_owned(),
+            bucket: error.bucket.as_str(),
+            message: error.message.chars().take(MESSAGE).collect(),
+            intervention_required: advice("intervention_required"),
+            retry_safe: advice("retry_safe"),
+            user_action_required: advice("user_action_required"),
+            invocation_id: error.invocation_id.as_ref().map(|id| id.as_str().to_owned()),
+            decided: None,
+        }
     }
 }
 
@@ -97,11 +103,8 @@ impl From<EngineError> for Refusal {
 
 impl From<Refusal> for HttpResponse {
     fn from(refusal: Refusal) -> Self {
-        let mut body = json!({ "error": Refusal::body(&refusal.error) });
-        if let Some(decided) = refusal.decided {
-            body["error"]["decided"] = *decided;
-        }
-        let answer = Self::new(refusal.status, body);
+        let error = TurnProblem { decided: refusal.decided.map(|decided| *decided), ..Refusal::body(&refusal.error) };
+        let answer = Self::new(refusal.status, json!(TurnRefusal { error }));
         refusal.headers.into_iter().fold(answer, |answer, (name, value)| answer.header(name, value))
     }
 }

@@ -5,27 +5,160 @@ mod invocation;
 mod signal;
 mod turn;
 
-use dormouse_ports::Category;
+use dormouse_ports::{Category, Map};
+use dormouse_protocol::Scope;
 use serde_json::{Value, json};
 
+use crate::describe::{Asks, Gives, SchemaOf, schema};
 use crate::refusal::Refusal;
+use crate::said::{
+    ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, TurnCanceled,
+    TurnCompleted, TurnErrored, TurnSuspended,
+};
 use crate::{App, HttpRequest, HttpResponse};
 
-/// One line of the index.
-struct Listed {
-    method: &'static str,
-    path: &'static str,
-    does: &'static str,
+use invocation::Cancel;
+use turn::TurnRequest;
+
+/// One line of the index, with what the document tells of it.
+pub(crate) struct Listed {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) does: &'static str,
+    /// What clients call it.
+    pub(crate) id: &'static str,
+    pub(crate) asks: Asks,
+    /// Parameters of the query beside the token, and what they mean.
+    pub(crate) query: &'static [(&'static str, &'static str)],
+    /// The body; it may be missing, and stands for an empty object then.
+    pub(crate) takes: Option<SchemaOf>,
+    /// Whether it takes an idempotency key.
+    pub(crate) is_repeatable: bool,
+    pub(crate) gives: &'static [Gives],
+    /// What it gives of failures beside a refusal.
+    pub(crate) fails: Option<SchemaOf>,
+    pub(crate) refuses: &'static [u16],
 }
 
-const LISTED: [Listed; 7] = [
-    Listed { method: "GET", path: "/", does: "this index" },
-    Listed { method: "POST", path: "/graphs/{graph}/turns", does: "run a graph until it ends or waits" },
-    Listed { method: "POST", path: "/chat/{graph}/sessions/{session_id}/messages", does: "say something in a session" },
-    Listed { method: "GET", path: "/invocations/{invocation_id}?token=", does: "what became of an invocation" },
-    Listed { method: "POST", path: "/callback/{invocation_id}?token=", does: "wake an invocation, by its address" },
-    Listed { method: "POST", path: "/invocations/{invocation_id}/cancel?token=", does: "end an invocation" },
-    Listed { method: "POST", path: "/signals/{signal_id}", does: "wake whoever waits for a signal, with a key" },
+/// What whoever begins turns has to have a key for.
+const OF_TURNS: [Scope; 1] = [Scope::TasksWrite];
+/// The same of messages: they write to a session, as those of the protocol do, and begin work.
+const OF_MESSAGES: [Scope; 2] = [Scope::SessionsWrite, Scope::TasksWrite];
+
+const PART: (&str, &str) = ("part", "The one of several signals that the token is for.");
+const COMPLETED: Gives = gives(200, "It has ended.", &[schema::<TurnCompleted<'_>>]);
+const SUSPENDED: Gives = Gives { located: true, ..gives(202, "It sleeps.", &[schema::<TurnSuspended<'_>>]) };
+
+const fn gives(status: u16, when: &'static str, types: &'static [SchemaOf]) -> Gives {
+    Gives { status, when, types, located: false }
+}
+
+pub(crate) const LISTED: [Listed; 7] = [
+    Listed {
+        method: "GET",
+        path: "/",
+        does: "this index",
+        id: "listRoutes",
+        asks: Asks::Nothing,
+        query: &[],
+        takes: None,
+        is_repeatable: false,
+        gives: &[gives(200, "What is here.", &[schema::<Index<'_>>])],
+        fails: None,
+        refuses: &[503],
+    },
+    Listed {
+        method: "POST",
+        path: "/graphs/{graph}/turns",
+        does: "run a graph until it ends or waits",
+        id: "runGraph",
+        asks: Asks::Principal(&OF_TURNS),
+        query: &[],
+        takes: Some(schema::<TurnRequest>),
+        is_repeatable: true,
+        gives: &[COMPLETED, SUSPENDED],
+        fails: None,
+        refuses: &[400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
+    },
+    Listed {
+        method: "POST",
+        path: "/chat/{graph}/sessions/{session_id}/messages",
+        does: "say something in a session",
+        id: "sendChatMessage",
+        asks: Asks::Principal(&OF_MESSAGES),
+        query: &[],
+        takes: Some(schema::<ChatMessage>),
+        is_repeatable: true,
+        gives: &[
+            gives(200, "It was replied to.", &[schema::<ChatCompleted<'_>>]),
+            Gives { located: true, ..gives(202, "It sleeps.", &[schema::<ChatSuspended<'_>>]) },
+        ],
+        fails: Some(schema::<ChatErrored<'_>>),
+        refuses: &[400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
+    },
+    Listed {
+        method: "GET",
+        path: "/invocations/{invocation_id}?token=",
+        does: "what became of an invocation",
+        id: "getInvocation",
+        asks: Asks::Token,
+        query: &[PART, ("fields", "Only these fields of the state, separated by commas.")],
+        takes: None,
+        is_repeatable: false,
+        gives: &[gives(
+            200,
+            "What it has come to.",
+            &[schema::<TurnCompleted<'_>>, schema::<TurnSuspended<'_>>, schema::<TurnErrored<'_>>],
+        )],
+        fails: None,
+        refuses: &[404, 410, 500, 503],
+    },
+    Listed {
+        method: "POST",
+        path: "/callback/{invocation_id}?token=",
+        does: "wake an invocation, by its address",
+        id: "answerPause",
+        asks: Asks::Token,
+        query: &[PART],
+        takes: Some(schema::<Map>),
+        is_repeatable: false,
+        gives: &[COMPLETED, SUSPENDED],
+        fails: None,
+        refuses: &[400, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
+    },
+    Listed {
+        method: "POST",
+        path: "/invocations/{invocation_id}/cancel?token=",
+        does: "end an invocation",
+        id: "cancelInvocation",
+        asks: Asks::TokenOrSignalKey,
+        query: &[],
+        takes: Some(schema::<Cancel>),
+        is_repeatable: false,
+        gives: &[gives(200, "It is canceled.", &[schema::<TurnCanceled<'_>>])],
+        fails: None,
+        refuses: &[400, 404, 409, 410, 413, 415, 500, 503, 504],
+    },
+    Listed {
+        method: "POST",
+        path: "/signals/{signal_id}",
+        does: "wake whoever waits for a signal, with a key",
+        id: "sendSignal",
+        asks: Asks::SignalKey,
+        query: &[],
+        takes: Some(schema::<Map>),
+        is_repeatable: false,
+        gives: &[
+            COMPLETED,
+            Gives {
+                when: "It sleeps again, or nobody waits for the signal yet.",
+                types: &[schema::<TurnSuspended<'_>>, schema::<SignalBuffered<'_>>],
+                ..SUSPENDED
+            },
+        ],
+        fails: None,
+        refuses: &[400, 401, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
+    },
 ];
 
 /// A path that means something.
@@ -139,14 +272,14 @@ impl App {
     }
 
     fn index(&self) -> Value {
-        let line = |route: &Listed| json!({ "method": route.method, "path": route.path, "does": route.does });
-        json!({
-            "name": "dormouse",
-            "version": env!("CARGO_PKG_VERSION"),
-            "graphs": self.graphs().iter().map(|graph| graph.name()).collect::<Vec<_>>(),
-            "routes": LISTED.iter().map(line).collect::<Vec<_>>(),
-            "protocol": "/v1",
-            "docs": "/docs",
+        let line = |&Listed { method, path, does, .. }: &Listed| IndexLine { method, path, does };
+        json!(Index {
+            name: "dormouse",
+            version: env!("CARGO_PKG_VERSION"),
+            graphs: self.graphs().iter().map(|graph| graph.name()).collect(),
+            routes: LISTED.iter().map(line).collect(),
+            protocol: "/v1",
+            docs: "/docs",
         })
     }
 }

@@ -66,6 +66,7 @@ impl Server {
             base_url,
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
             offers: offers.clone(),
+            beside: (!wire.reads_only).then(|| app.described()),
             since: clock.now(),
         };
         let api = Api::new(dormouse_api::Parts {

@@ -2,15 +2,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
 
 /// What an invocation waits for (suspension §4).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SignalDescriptor {
     /// The correlation token, chosen by the node.
+    #[schemars(with = "String")]
     pub signal_id: SignalId,
     /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines`
     /// and `event` ask the harness for a wake-up, `expects` for several signals; `accepts` and `into` say what the answer
@@ -137,7 +139,7 @@ fn is_none_yet(count: &u32) -> bool {
 pub const RESOLUTION: &str = "dormouse_resolution";
 
 /// By what a pause ended. What time decided is never taken for what somebody decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
     /// The awaited signal came.

@@ -2,12 +2,13 @@ use std::fmt;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{EventRule, FanIn, InvocationId, ListedRule, Map, PausedInvocation, RuleName, SignalDescriptor};
 
 /// When and by what a pause wakes by itself, resolved to absolute terms at the moment of the pause.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WakePlan {
     /// The instant at which something happens without a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +36,7 @@ impl WakePlan {
 }
 
 /// Something that happens at an instant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Due {
     /// When; to the second, in UTC.
     pub at: Timestamp,
@@ -59,7 +60,7 @@ fn is_first(rung: &u32) -> bool {
 }
 
 /// What happens when a pause falls due.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DueAction {
     /// The invocation resumes with this payload.
@@ -71,7 +72,7 @@ pub enum DueAction {
 }
 
 /// What is told on the bus when a deadline passes that does not end the pause.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Announcement {
     /// What whoever listens is asked to do.
     #[serde(rename = "do")]
@@ -82,7 +83,7 @@ pub struct Announcement {
 }
 
 /// What a deadline asks for that does not end the pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Escalation {
     /// Tell whoever was asked once more.
@@ -105,7 +106,7 @@ impl Escalation {
 }
 
 /// An event on the bus that carries the awaited signal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventWait {
     /// An EventBridge event pattern.
     pub pattern: Map,

@@ -19,14 +19,18 @@ pub struct About<'a> {
     pub description: &'a str,
 }
 
-/// The document.
-pub fn document(about: About<'_>) -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
+/// How schemas are made that stand in the document.
+pub fn settings() -> SchemaSettings {
+    SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
         settings.transforms.push(Box::new(RecursiveTransform(words_as_enum)));
-    });
-    let mut generator = settings.for_deserialize().into_generator();
+    })
+}
+
+/// The document.
+pub fn document(about: About<'_>) -> Value {
+    let mut generator = settings().for_deserialize().into_generator();
     let error = generator.subschema_for::<ErrorResponse>();
     let mut paths = Map::new();
     let mut tags: Vec<&str> = Vec::new();

@@ -142,6 +142,7 @@ impl<'b> Client<'b> {
                 base_url: String::new(),
                 stream_url: None,
                 offers: Vec::new(),
+                beside: None,
                 since,
             },
             origins: Origins::default(),

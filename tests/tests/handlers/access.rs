@@ -43,7 +43,7 @@ fn with_key(path: &str, token: &KeyToken, body: &Value) -> HttpRequest {
 }
 
 async fn post(world: &World, path: &str, token: &KeyToken, body: &Value) -> HttpResponse {
-    world.app.http(with_key(path, token, body)).await
+    world.http(with_key(path, token, body)).await
 }
 
 fn order(id: &str) -> Value {
@@ -89,7 +89,7 @@ async fn whoever_proves_nothing_begins_nothing() {
             let mut request = request("POST", path, body.to_string().as_bytes());
             let header_of = |value: &String| ("authorization".to_owned(), value.clone());
             request.headers.extend(authorization.as_ref().map(header_of));
-            let answer = world.app.http(request).await;
+            let answer = world.http(request).await;
             told.push(refused(&answer, 401, &Category::Unauthorized));
             assert_eq!(header(&answer, "www-authenticate"), Some("Bearer realm=\"dormouse\""), "{authorization:?}");
         }
@@ -204,7 +204,7 @@ async fn an_id_or_a_key_of_somebody_else_tells_nothing() {
         request.headers.push(("idempotency-key".to_owned(), "k1".to_owned()));
         request
     };
-    let (hers, theirs) = (world.app.http(keyed(&ada)).await, world.app.http(keyed(&grace)).await);
+    let (hers, theirs) = (world.http(keyed(&ada)).await, world.http(keyed(&grace)).await);
     assert_eq!(hers.status, 202, "{}", hers.body);
     assert_ne!(hers.body["invocation_id"], theirs.body["invocation_id"], "{}", theirs.body);
 }
@@ -214,7 +214,7 @@ async fn a_signed_request_is_its_callers() {
     let world = World::asking_for(Authorization::AwsIam);
     let post = async |caller: Option<&str>, path: &str, body: &Value| {
         let request = request("POST", path, body.to_string().as_bytes());
-        world.app.http(HttpRequest { caller: caller.map(str::to_owned), ..request }).await
+        world.http(HttpRequest { caller: caller.map(str::to_owned), ..request }).await
     };
     let (ada, grace) = (Some("arn:aws:iam::123456789012:user/ada"), Some("arn:aws:iam::123456789012:user/grace"));
     let unsigned = post(None, TURNS, &order("o1")).await;

@@ -61,7 +61,7 @@ async fn the_key_cancels_what_the_id_names_also_before_it_begins() {
     let world = World::new();
     let mut request = request("POST", "/invocations/o1/cancel", b"");
     request.headers = vec![("authorization".to_owned(), format!("Bearer {}", crate::world::KEY))];
-    let canceled = world.app.http(request).await;
+    let canceled = world.http(request).await;
     assert_eq!((canceled.status, canceled.body["status"].as_str()), (200, Some("canceled")), "{}", canceled.body);
     let begin = json!({ "state": { "order": "o1" }, "invocation_id": "o1" });
     refused(&world.post("/graphs/approval/turns", &begin).await, 410, &Category::InvocationCanceled);

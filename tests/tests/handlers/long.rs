@@ -68,7 +68,7 @@ async fn of_a_turn_that_leaves_no_record_no_address_is_told() {
     assert!(help.contains("Idempotency-Key"), "{help}");
     let mut keyed = request("POST", "/graphs/swell/turns", turn.to_string().as_bytes());
     keyed.headers.push(("idempotency-key".to_owned(), "k".to_owned()));
-    let done = world.app.http(keyed).await;
+    let done = world.http(keyed).await;
     without_state(&done.body);
     let some = world.get(&format!("{}&fields=order", path_of(&done.body["status_url"]))).await;
     assert_eq!((some.status, &some.body["state"]), (200, &json!({ "order": "x" })));

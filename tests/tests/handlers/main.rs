@@ -3,6 +3,7 @@
 mod access;
 mod answers;
 mod cancellations;
+mod document;
 mod long;
 mod parts;
 mod refusals;

@@ -24,14 +24,14 @@ async fn a_turn_that_cannot_be_read_is_refused_and_nothing_is_written() {
         (b"\xff", "UTF-8"),
     ];
     for (body, expected) in bodies {
-        let answer = world.app.http(request("POST", TURNS, body)).await;
+        let answer = world.http(request("POST", TURNS, body)).await;
         let message = refused(&answer, 400, &Category::RequestInvalid);
         assert!(message.contains(expected), "{message}");
     }
     let untyped = world.post(TURNS, &json!({ "state": { "amount": "a lot" } })).await;
     assert!(refused(&untyped, 422, &Category::StateValidationError).contains("amount"));
     assert_eq!(untyped.body["error"]["user_action_required"], true);
-    let plain = world.app.http(dormouse_lambda::HttpRequest { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
+    let plain = world.http(dormouse_lambda::HttpRequest { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
     refused(&plain.await, 415, &Category::RequestInvalid);
     assert_eq!(world.written(), before);
 }
@@ -41,9 +41,9 @@ async fn what_is_too_large_is_refused_with_the_limit() {
     let world = World::new();
     let callback = world.asleep("o1").await;
     let before = world.written();
-    let turn = world.app.http(request("POST", TURNS, &[b' '; BODY + 1])).await;
+    let turn = world.http(request("POST", TURNS, &[b' '; BODY + 1])).await;
     assert!(refused(&turn, 413, &Category::RequestTooLarge).contains("the limit is 4096 bytes"));
-    let payload = world.app.http(request("POST", &callback, &[b' '; PAYLOAD + 1])).await;
+    let payload = world.http(request("POST", &callback, &[b' '; PAYLOAD + 1])).await;
     assert!(refused(&payload, 413, &Category::RequestTooLarge).contains("the limit is 256 bytes"));
     assert_eq!(world.written(), before);
 }
@@ -61,7 +61,7 @@ async fn what_is_nested_too_deeply_is_refused_at_every_entry() {
         (&callback, format!(r#"{{"decision": {nested}}}"#)),
     ];
     for (path, body) in bodies {
-        let answer = world.app.http(request("POST", path, body.as_bytes())).await;
+        let answer = world.http(request("POST", path, body.as_bytes())).await;
         let message = refused(&answer, 400, &Category::RequestInvalid);
         assert!(message.contains("deeper than 64 levels"), "{path}: {message}");
     }
@@ -112,14 +112,14 @@ async fn a_wrong_token_and_an_unknown_invocation_look_the_same() {
         format!("unknown?token={token}"),
     ] {
         for (method, path) in [("POST", "callback"), ("GET", "invocations")] {
-            let answer = world.app.http(request(method, &format!("/{path}/{target}"), b"")).await;
+            let answer = world.http(request(method, &format!("/{path}/{target}"), b"")).await;
             refused(&answer, 404, &Category::NotFound);
             answers.push(answer.body);
         }
     }
     assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
     // The body of a stranger is not even looked at.
-    let garbage = world.app.http(request("POST", "/callback/o1?token=AAAA", b"{")).await;
+    let garbage = world.http(request("POST", "/callback/o1?token=AAAA", b"{")).await;
     assert_eq!(garbage.body, answers[0]);
     assert_eq!((world.written(), world.continuations()), (before, 0));
 }
@@ -145,7 +145,7 @@ async fn signals_need_the_key() {
     for presented in [None, Some("Bearer wrong"), Some("Basic open-sesame-open-sesame"), Some("Bearer")] {
         let mut request = request("POST", "/signals/approval-o1", b"{}");
         request.headers.extend(presented.map(|value| ("authorization".to_owned(), value.to_owned())));
-        let answer = world.app.http(request).await;
+        let answer = world.http(request).await;
         refused(&answer, 401, &Category::Unauthorized);
         assert!(header(&answer, "www-authenticate").is_some_and(|value| value.starts_with("Bearer")));
     }

@@ -53,7 +53,7 @@ async fn a_token_may_come_in_a_header_and_opens_what_it_is_for() {
     let with = |method: &str, path: &str| {
         let mut request = request(method, path, b"{\"decision\":\"yes\"}");
         request.headers.push(("authorization".to_owned(), format!("Bearer {token}")));
-        world.app.http(request)
+        world.http(request)
     };
     let seen = with("GET", &path.replace("/callback/", "/invocations/")).await;
     assert_eq!((seen.status, &seen.body["waiting_for"]["signal_id"]), (200, &json!("approval-o1")));
@@ -85,7 +85,7 @@ async fn an_empty_callback_is_an_empty_payload() {
     let status = path_of(&world.begun("o1").await["status_url"]);
     let mut bare = request("POST", &callback, b"");
     bare.headers.clear();
-    assert_eq!(world.app.http(bare).await.status, 200);
+    assert_eq!(world.http(bare).await.status, 200);
     let answer = world.get(&status).await;
     assert_eq!((answer.status, answer.body["state"]["result"].as_str()), (200, Some(" 7")), "{}", answer.body);
 }

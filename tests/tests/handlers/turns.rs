@@ -88,7 +88,7 @@ async fn the_request_is_known_by_the_id_of_its_gateway() {
     let world = World::new();
     let mut request = crate::world::request("GET", "/", b"");
     request.headers.push(("x-request-id".to_owned(), "JKJaXmPLvHcESHA=".to_owned()));
-    assert_eq!(header(&world.app.http(request).await, "x-request-id"), Some("JKJaXmPLvHcESHA="));
+    assert_eq!(header(&world.http(request).await, "x-request-id"), Some("JKJaXmPLvHcESHA="));
     assert!(header(&world.get("/").await, "x-request-id").is_some());
 }
 
@@ -104,16 +104,16 @@ async fn a_message_with_a_key_is_taken_in_once() {
     let world = World::new();
     let messages = "/chat/chat/sessions/s1/messages";
     let hi = json!({ "role": "user", "content": "hi" });
-    let first = world.app.http(keyed(messages, "k1", &hi)).await;
-    let again = world.app.http(keyed(messages, "k1", &hi)).await;
+    let first = world.http(keyed(messages, "k1", &hi)).await;
+    let again = world.http(keyed(messages, "k1", &hi)).await;
     assert_eq!((first.status, again.status), (200, 200), "{}", again.body);
     assert_eq!(
         (&again.body["replies"], &again.body["final_state"]),
         (&first.body["replies"], &first.body["final_state"])
     );
-    let other = world.app.http(keyed(messages, "k1", &json!({ "role": "user", "content": "bye" }))).await;
+    let other = world.http(keyed(messages, "k1", &json!({ "role": "user", "content": "bye" }))).await;
     crate::world::refused(&other, 409, &dormouse_ports::Category::IdempotencyKeyReused);
-    let next = world.app.http(keyed(messages, "k2", &hi)).await;
+    let next = world.http(keyed(messages, "k2", &hi)).await;
     assert_eq!(next.body["final_state"]["messages"].as_array().map(Vec::len), Some(4), "{}", next.body);
 }
 
@@ -132,14 +132,14 @@ async fn a_turn_that_never_slept_is_answered_again_by_its_id_or_its_key() {
         let by_key = request.header("idempotency-key").is_some();
         let body = if by_key { json!({ "state": small }) } else { named.clone() };
         let request = dormouse_lambda::HttpRequest { body: body.to_string().into_bytes(), ..request };
-        let first = world.app.http(request.clone()).await;
+        let first = world.http(request.clone()).await;
         assert_eq!((first.status, &first.body["repeated"]), (200, &json!(false)), "{}", first.body);
-        let again = world.app.http(request).await;
+        let again = world.http(request).await;
         assert_eq!((again.status, &again.body["repeated"]), (200, &json!(true)), "{}", again.body);
         assert_eq!(again.body["state"], first.body["state"]);
     }
     let both = keyed(turns, "k2", &named);
-    crate::world::refused(&world.app.http(both).await, 400, &dormouse_ports::Category::RequestInvalid);
+    crate::world::refused(&world.http(both).await, 400, &dormouse_ports::Category::RequestInvalid);
 }
 
 #[tokio::test]

@@ -1,18 +1,22 @@
 //! A process without a network: the application on memory, with time by hand.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse_api::Keys;
+use dormouse_api::{Bell, Keys, Origins, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts};
+use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts, Server, Wire};
 use dormouse_ports::{Category, InvocationRecord, SignalDescriptor, StateStore};
+use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::document::Described;
 
 pub(crate) const KEY: &str = "open-sesame-open-sesame";
 pub(crate) const BODY: usize = 4096;
@@ -39,6 +43,10 @@ pub(crate) struct World {
     pub(crate) continuations: Arc<AtomicUsize>,
     /// Whether going on fails because a provider is away.
     pub(crate) broken: Arc<AtomicBool>,
+    /// What the server says that it answers.
+    document: &'static Described,
+    /// The answers so far: operation and status.
+    pub(crate) seen: Mutex<BTreeSet<(String, u16)>>,
 }
 
 impl World {
@@ -78,7 +86,34 @@ impl World {
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
             telemetry: None,
         });
-        Self { app, store, clock, subscriptions, bus, continuations, broken }
+        let wire = Wire {
+            records: store.clone(),
+            subscriptions: subscriptions.clone(),
+            cursors: Cursors::new(b"secret"),
+            base_url: None,
+            stream_url: None,
+            bell: Bell::default(),
+            streams: StreamLimits::default(),
+            origins: Origins::default(),
+            reads_only: false,
+        };
+        let (document, seen) = (Described::by(&Server::new(app.clone(), wire), authorization), Mutex::default());
+        Self { app, store, clock, subscriptions, bus, continuations, broken, document, seen }
+    }
+
+    /// Serves `request`. The answer is one that the server's own document has.
+    pub(crate) async fn http(&self, request: HttpRequest) -> HttpResponse {
+        let (method, path) = (request.method.clone(), request.path.clone());
+        let answer = self.app.http(request).await;
+        if let Some(operation) = self.document.judge((&method, &path), &answer) {
+            self.seen.lock().expect("a lock").insert((operation, answer.status));
+        }
+        answer
+    }
+
+    /// The routes in the document of the server.
+    pub(crate) fn described(&self) -> &Described {
+        self.document
     }
 
     /// Everything that is stored, to compare.
@@ -100,17 +135,17 @@ impl World {
     }
 
     pub(crate) async fn get(&self, path: &str) -> HttpResponse {
-        self.app.http(request("GET", path, b"")).await
+        self.http(request("GET", path, b"")).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
-        self.app.http(request("POST", path, body.to_string().as_bytes())).await
+        self.http(request("POST", path, body.to_string().as_bytes())).await
     }
 
     pub(crate) async fn signal(&self, id: &str, payload: &Value) -> HttpResponse {
         let mut request = request("POST", &format!("/signals/{id}"), payload.to_string().as_bytes());
         request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
-        self.app.http(request).await
+        self.http(request).await
     }
 
     /// An approval that sleeps: the path of its callback, with token.

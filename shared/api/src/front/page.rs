@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use dormouse_protocol::envelope::Map;
 use dormouse_protocol::operation::{Access, Input, Operation, Output, Paging, Spec};
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, VERSION_HEADER};
 use dormouse_protocol::{ErrorCode, PROTOCOL_VERSION};
 use serde_json::Value;
 
-use super::public::NOT_OFFERED;
+use super::public::{Beside, NOT_OFFERED};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
@@ -24,28 +25,43 @@ td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0;border-bott
 .quiet{opacity:.7}";
 
 /// The page about the API that `document` describes.
-pub(super) fn of(document: &Value) -> String {
+pub(super) fn of(document: &Value, beside: Option<&Beside>) -> String {
     let mut page = String::new();
     // Writing into a string cannot fail.
-    let _ = write(&mut page, document);
+    let _ = write(&mut page, document, beside);
     page
 }
 
-fn write(page: &mut String, document: &Value) -> std::fmt::Result {
+fn write(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::fmt::Result {
     write!(
         page,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>Dormouse API</title><style>{STYLE}</style></head><body>\n<h1>Dormouse API</h1>\n"
     )?;
-    introduce(page, document)?;
+    introduce(page, document, beside)?;
     for tag in tags() {
         writeln!(page, "<h2 id=\"{tag}\">{tag}</h2>")?;
         for operation in Operation::ALL.iter().filter(|other| other.spec().tag == tag) {
             describe(page, operation.spec(), document)?;
         }
     }
+    if let Some(beside) = beside {
+        let (tag, about) = (escape(&beside.tag), escape(&beside.description));
+        writeln!(page, "<h2 id=\"{}\">{tag}</h2>\n<p>{about}</p>", anchor(&beside.tag))?;
+        let operations = beside.paths.iter().flat_map(|(path, methods)| {
+            methods.as_object().into_iter().flatten().map(move |(method, operation)| (method, path, operation))
+        });
+        for (method, path, operation) in operations {
+            describe_beside(page, (method, path), operation, document)?;
+        }
+    }
     writeln!(page, "</body></html>")
+}
+
+/// What an element is called that is headed `title`.
+fn anchor(title: &str) -> String {
+    escape(&title.replace(' ', "-"))
 }
 
 /// The groups of operations, in the order of their first ones.
@@ -60,7 +76,7 @@ fn tags() -> Vec<&'static str> {
     tags
 }
 
-fn introduce(page: &mut String, document: &Value) -> std::fmt::Result {
+fn introduce(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::fmt::Result {
     let about = text(&document["info"]["description"]);
     writeln!(
         page,
@@ -80,6 +96,9 @@ fn introduce(page: &mut String, document: &Value) -> std::fmt::Result {
     writeln!(page, "</table>\n<nav>")?;
     for tag in tags() {
         writeln!(page, "<a href=\"#{tag}\">{tag}</a><br>")?;
+    }
+    if let Some(Beside { tag, .. }) = beside {
+        writeln!(page, "<a href=\"#{}\">{}</a><br>", anchor(tag), escape(tag))?;
     }
     writeln!(page, "</nav>")
 }
@@ -107,6 +126,54 @@ fn describe(page: &mut String, spec: &Spec, document: &Value) -> std::fmt::Resul
         Output::Bytes => writeln!(page, "<p>200: bytes</p>"),
         Output::Empty => writeln!(page, "<p>204</p>"),
     }
+}
+
+/// The same of a route beside the protocol, of which only the document tells.
+fn describe_beside(
+    page: &mut String,
+    (method, path): (&str, &str),
+    operation: &Value,
+    document: &Value,
+) -> std::fmt::Result {
+    let (id, method, path) = (text(&operation["operationId"]), method.to_ascii_uppercase(), escape(path));
+    writeln!(page, "<h3 id=\"{id}\"><b>{method}</b> <code>{path}</code></h3>")?;
+    let keys = operation["security"].as_array().into_iter().flatten();
+    let keys: Vec<String> = keys
+        .filter_map(Value::as_object)
+        .flat_map(Map::keys)
+        .map(|key| format!("<code>{}</code>", escape(key)))
+        .collect();
+    let access = if keys.is_empty() { "public".to_owned() } else { keys.join(" or ") };
+    let scopes = operation["x-scopes"].as_array().into_iter().flatten();
+    let scopes: String = scopes.map(|scope| format!(", scope <code>{}</code>", text(scope))).collect();
+    let others = operation["parameters"].as_array().into_iter().flatten();
+    let others: String = others
+        .filter(|parameter| parameter["in"] != "path")
+        .map(|parameter| match parameter["in"].as_str() {
+            Some("query") => format!(", <code>?{}</code>", text(&parameter["name"])),
+            Some(_) | None => format!(", <code>{}</code>", text(&parameter["name"])),
+        })
+        .collect();
+    let summary = text(&operation["summary"]);
+    writeln!(page, "<p>{summary} <span class=\"quiet\">{access}{scopes}{others}</span></p>")?;
+    let content = |of: &Value| of["content"]["application/json"]["schema"].clone();
+    if operation.get("requestBody").is_some() {
+        fields(page, "Body, may be missing", &content(&operation["requestBody"]), document)?;
+    }
+    let (mut refusals, responses) = (Vec::new(), operation["responses"].as_object().into_iter().flatten());
+    for (status, response) in responses {
+        let about = text(&response["description"]);
+        if status.starts_with('2') {
+            let schema = content(response);
+            let alternatives = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+            for schema in alternatives {
+                fields(page, &format!("{status}, {about}"), &schema, document)?;
+            }
+        } else {
+            refusals.push(format!("<tr><td>{status}</td><td>{about}</td></tr>"));
+        }
+    }
+    writeln!(page, "<details><summary>Refusals</summary><table>{}</table></details>", refusals.concat())
 }
 
 fn facts(spec: &Spec) -> String {

@@ -1,6 +1,4 @@
-use std::sync::OnceLock;
-
-use dormouse_protocol::envelope::Object;
+use dormouse_protocol::envelope::{Map, Object};
 use dormouse_protocol::openapi;
 use dormouse_protocol::operation::{Access, Level, Operation, Spec};
 use dormouse_protocol::resource::{Discovery, Health, RuntimeVersion, TransportCapabilities};
@@ -25,22 +23,35 @@ fn options(methods: &[&str]) -> Response {
     Response::empty().header("allow", methods.join(", "))
 }
 
-/// The OpenAPI document of this server: made once.
-fn document() -> &'static Value {
-    static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    DOCUMENT.get_or_init(|| {
-        let mut document = openapi::document(openapi::About {
-            title: "Dormouse",
-            description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
-        });
-        for spec in Operation::ALL.iter().map(|operation| operation.spec()).filter(|spec| !is_offered(spec)) {
-            let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
-            described[NOT_OFFERED] = true.into();
-            described["description"] = "Not offered by this server: it answers 501.".into();
-            described["responses"]["501"] = json!({ "$ref": "#/components/responses/Error" });
+/// The OpenAPI document of a server.
+fn document(about: &About) -> Value {
+    let mut document = openapi::document(openapi::About {
+        title: "Dormouse",
+        description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
+    });
+    for spec in Operation::ALL.iter().map(|operation| operation.spec()).filter(|spec| !is_offered(spec)) {
+        let described = &mut document["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()];
+        described[NOT_OFFERED] = true.into();
+        described["description"] = "Not offered by this server: it answers 501.".into();
+        described["responses"]["501"] = json!({ "$ref": "#/components/responses/Error" });
+    }
+    if let Some(Beside { tag, description, paths, components }) = &about.beside {
+        if let Some(tags) = document["tags"].as_array_mut() {
+            tags.push(json!({ "name": tag, "description": description }));
         }
-        document
-    })
+        add(&mut document["paths"], paths);
+        for (name, section) in components.iter().filter_map(|(name, section)| Some((name, section.as_object()?))) {
+            add(&mut document["components"][name], section);
+        }
+    }
+    document
+}
+
+/// Adds `fields` to the object `to`, which none of them is in; it may be missing.
+fn add(to: &mut Value, fields: &Map) {
+    for (name, field) in fields {
+        to[name] = field.clone();
+    }
 }
 
 /// Marks an operation in the document that is part of the protocol and not offered here.
@@ -62,8 +73,23 @@ pub struct About {
     pub stream_url: Option<String>,
     /// Who can be asked to do something.
     pub offers: Vec<Offer>,
+    /// What it serves beside the protocol.
+    pub beside: Option<Beside>,
     /// Since when it is as it is.
     pub since: Timestamp,
+}
+
+/// Routes beside those of the protocol, as a part of an OpenAPI document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// The tag of all of them, and of nothing else.
+    pub tag: String,
+    /// What they are for.
+    pub description: String,
+    /// Their paths, none of which the protocol knows.
+    pub paths: Map,
+    /// Sections of components, none of which the protocol names.
+    pub components: Map,
 }
 
 impl Front {
@@ -74,7 +100,7 @@ impl Front {
     pub(super) fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
         let about = &self.0.about;
         match (request.path.as_str(), request.method.as_str()) {
-            (DOCS, "GET") => return Ok(Some(html(page::of(document())))),
+            (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), about.beside.as_ref())))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(about))))),
             (DOCS | A2A_CARD, "OPTIONS") => return Ok(Some(options(&READ_ONLY))),
             (DOCS | A2A_CARD, _) => return Err(ProtocolError::method_not_allowed(&READ_ONLY)),
@@ -89,6 +115,11 @@ impl Front {
         self.tell(operation).map(|value| Some(Response::json(200, &value)))
     }
 
+    /// The OpenAPI document, made once.
+    fn document(&self) -> &Value {
+        self.1.get_or_init(|| document(&self.0.about))
+    }
+
     #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
     fn tell(&self, operation: Operation) -> Result<Value, ProtocolError> {
         let about = &self.0.about;
@@ -100,7 +131,7 @@ impl Front {
                 version: version(),
                 protocol_version: PROTOCOL_VERSION.to_owned(),
             })),
-            Operation::GetOpenApiDocument => Ok(document().clone()),
+            Operation::GetOpenApiDocument => Ok(self.document().clone()),
             Operation::GetProtocolDiscovery => Ok(json!(Discovery::new(TransportCapabilities {
                 rest: true,
                 sse: true,

@@ -174,6 +174,7 @@ impl World {
                 base_url: "https://agents.example.com".to_owned(),
                 stream_url: None,
                 offers: vec![Offer::new("chat", "Talks.", AutonomyTier::ActAuto)],
+                beside: None,
                 since: clock.now(),
             },
             origins: Origins::parse("https://app.example.com").unwrap(),

@@ -3,12 +3,13 @@
 use dormouse_harness::TurnError;
 use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOptions};
 use dormouse_ports::InvocationId;
-use dormouse_protocol::Scope;
 use serde_json::{Value, json};
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
 use crate::repeat::Repeatable;
+use crate::routes::OF_MESSAGES;
+use crate::said::{ChatCompleted, ChatErrored, ChatSuspended, Completed, Errored, Suspended};
 use crate::status::{retry_after, status_of};
 use crate::{App, HttpRequest, HttpResponse, body, telemetry};
 
@@ -19,8 +20,7 @@ impl App {
         session_id: &str,
         request: &HttpRequest,
     ) -> Result<HttpResponse, Refusal> {
-        // It writes to a session, as a message of the protocol does, and begins work.
-        let principal = self.principal(request, &[Scope::SessionsWrite, Scope::TasksWrite]).await?;
+        let principal = self.principal(request, &OF_MESSAGES).await?;
         let chat = ChatHarness::new(self.harness().clone(), graph)?;
         let stored_as = principal.session(session_id)?;
         let said = body::object(request, self.limits().body)?;
@@ -40,40 +40,35 @@ impl App {
     fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> HttpResponse {
         match outcome {
             ChatTurnOutcome::Completed { replies, final_state } => {
-                let mut answer = json!({
-                    "status": "completed",
-                    "session_id": session_id,
-                    "replies": values(replies),
-                    "final_state": final_state,
-                });
-                if let Some(id) = kept {
-                    answer["status_url"] = self.status_url(id).into();
-                }
-                HttpResponse::new(200, answer)
+                let told = ChatCompleted {
+                    status: Completed::Completed,
+                    session_id,
+                    replies: values(replies),
+                    final_state: &final_state,
+                    status_url: kept.map(|id| self.status_url(id)),
+                };
+                HttpResponse::new(200, json!(told))
             }
             ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
                 let links = self.links(&invocation_id, generation, tally.as_ref(), &Holder::Operator);
-                let mut answer = json!({
-                    "status": "suspended",
-                    "invocation_id": invocation_id,
-                    "session_id": session_id,
-                    "waiting_for": signal_descriptor,
-                    "pending_messages": values(pending_messages),
-                });
-                links.add_to(&mut answer);
-                HttpResponse::new(202, answer).header("location", links.status)
+                let location = links.status.clone();
+                let told = ChatSuspended {
+                    status: Suspended::Suspended,
+                    invocation_id: invocation_id.as_str(),
+                    session_id,
+                    waiting_for: &signal_descriptor,
+                    pending_messages: values(pending_messages),
+                    links,
+                };
+                HttpResponse::new(202, json!(told)).header("location", location)
             }
             ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after: wait } => {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
                 let error = TurnError::new(error_category, message);
                 let error = TurnError { bucket: error_bucket, in_doubt, retry_after: wait, ..error };
-                let answer = json!({
-                    "status": "errored",
-                    "session_id": session_id,
-                    "reply": reply.into_value(),
-                    "error": Refusal::body(&error),
-                });
-                let answer = HttpResponse::new(status_of(&error), answer);
+                let (status, reply, problem) = (Errored::Errored, reply.into_value(), Refusal::body(&error));
+                let told = ChatErrored { status, session_id, reply, error: problem };
+                let answer = HttpResponse::new(status_of(&error), json!(told));
                 match retry_after(&error) {
                     Some(seconds) => answer.header("retry-after", seconds.to_string()),
                     None => answer,

@@ -4,18 +4,22 @@
 use dormouse_aws::Token;
 use dormouse_harness::{Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::encode::{CANCEL, Holder, STATUS};
 use crate::http::query_value;
 use crate::refusal::Refusal;
+use crate::said::{Canceled, TurnCanceled};
 use crate::{App, HttpRequest, HttpResponse, body};
 
 /// The body of a cancellation; may be missing.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Cancel {
+#[schemars(rename = "CancelTurnRequest")]
+pub(super) struct Cancel {
+    /// Why.
     #[serde(default)]
     reason: Option<String>,
 }
@@ -74,16 +78,14 @@ impl App {
         };
         let cancel: Cancel = body::typed(body::object(request, self.limits().signal_payload)?)?;
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
-        Ok(HttpResponse::new(
-            200,
-            json!({
-                "status": "canceled",
-                "invocation_id": canceled.invocation_id,
-                "canceled_at": canceled.cancellation.at.to_string(),
-                "reason": canceled.cancellation.reason,
-                "repeated": canceled.repeated,
-            }),
-        ))
+        let told = TurnCanceled {
+            status: Canceled::Canceled,
+            invocation_id: canceled.invocation_id.as_str(),
+            canceled_at: canceled.cancellation.at.to_string(),
+            reason: canceled.cancellation.reason.as_deref(),
+            repeated: canceled.repeated,
+        };
+        Ok(HttpResponse::new(200, json!(told)))
     }
 
     /// Who asks. Nothing is loaded before the token is known to be right.

@@ -2,28 +2,36 @@
 
 use dormouse_harness::{Intent, Transmission, TurnOutcome};
 use dormouse_ports::Map;
-use dormouse_protocol::Scope;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::encode::Holder;
 use crate::refusal::Refusal;
 use crate::repeat::{Repeatable, check_own_id};
+use crate::routes::OF_TURNS;
 use crate::{App, HttpRequest, HttpResponse, body};
 
 /// What begins a turn.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct TurnRequest {
+pub(super) struct TurnRequest {
+    /// Fields of the state that the graph begins with.
     state: Map,
+    /// The session that it goes on in; only of graphs that keep sessions.
     session_id: Option<String>,
+    /// An id of the caller's own, by which the request can be repeated.
     invocation_id: Option<String>,
+    /// What joins it with other things in logs and traces.
     correlation_id: Option<String>,
+    /// What is told to observers.
     metadata: Map,
+    /// Whether the session has to be new, or has to be there.
     intent: Option<TurnIntent>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 enum TurnIntent {
     NewSession,
     ExistingSession,
@@ -31,7 +39,7 @@ enum TurnIntent {
 
 impl App {
     pub(super) async fn post_turn(&self, graph: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
-        let principal = self.principal(request, &[Scope::TasksWrite]).await?;
+        let principal = self.principal(request, &OF_TURNS).await?;
         let compiled = self.graphs().get(graph)?;
         let said = body::object(request, self.limits().body)?;
         let mut turn: TurnRequest = body::typed(said.clone())?;
