@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -21,6 +21,9 @@ pub type Answer = Result<Value, Value>;
 
 /// An event, and whom to tell what became of it.
 type Delivery = (Value, oneshot::Sender<Answer>);
+
+/// How long a response may be, in bytes: a longer one is refused, as Lambda does, and nobody is answered.
+pub const LONGEST_RESPONSE: usize = 6 * 1024 * 1024;
 
 /// The Runtime API for one function at a time.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/invocation/next", get(next))
             .route("/2018-06-01/runtime/invocation/{id}/response", post(response))
             .route("/2018-06-01/runtime/invocation/{id}/error", post(error))
+            .layer(DefaultBodyLimit::max(LONGEST_RESPONSE))
             .with_state(served);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Self { address, events, deadline }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dormouse_api::keys::{CHANCE, KeyToken};
 use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_protocol::PROTOCOL_VERSION;
-use dormouse_tests::lambda::{self, Lambda, RuntimeApi, SECRET, http_event};
+use dormouse_tests::lambda::{self, LONGEST_RESPONSE, Lambda, RuntimeApi, SECRET, http_event};
 use dormouse_tests::open_door;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -25,6 +27,8 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
     let message = json!({ "role": "user", "content": "please get an approval" });
     let waits = inbound.http("/chat/chat/sessions/s1/messages", "", &message).await;
     assert_eq!((&waits["statusCode"], status(&waits)), (&json!(202), json!("suspended")), "{waits}");
+    let document = inbound.invoke(http_event("GET", "/openapi.json", "", &Value::Null)).await.expect("a document");
+    assert!(body(&document)["paths"]["/graphs/{graph}/turns"]["post"].is_object());
     drop(inbound);
 
     let signal = Lambda::start("dormouse-signal", &endpoint).await;
@@ -65,8 +69,57 @@ async fn what_is_streamed_begins_with_a_status() {
         (&json!(401), &json!("application/json"))
     );
     assert_eq!(body(&refused)["error"]["code"], "unauthenticated", "{refused}");
+    let document = stream.invoke(http_event("GET", "/openapi.json", "", &Value::Null)).await.expect("a document");
+    assert!(body(&document)["paths"].get("/graphs/{graph}/turns").is_none(), "it runs no turns");
     let error = stream.invoke(json!({ "version": "1.0", "path": "/v1/tasks" })).await.expect_err("raised");
     assert_eq!(error["errorType"], "unreadable_event");
+}
+
+/// Each turn says so many quotation marks, and the script repeats them: in the answer to the second turn they are longer than
+/// Lambda takes as a text, and the third has a state that no answer may hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_state_no_answer_holds_is_told_and_runs_once() {
+    lambda::build_functions().await;
+    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    ensure_table(&store.client(), "dormouse").await.expect("the table is made");
+    let inbound = Lambda::start("dormouse-inbound", &open_door(&store).await).await;
+    let turn = async |id: &str, content: String| {
+        let messages = json!([{ "role": "user", "content": content }]);
+        let turn = json!({ "state": { "messages": messages }, "session_id": "s1", "invocation_id": id });
+        let answer = inbound.http("/graphs/chat/turns", "", &turn).await;
+        assert!(answer.to_string().len() < LONGEST_RESPONSE);
+        assert_eq!(
+            (&answer["statusCode"], status(&answer)),
+            (&json!(200), json!("completed")),
+            "{:.1000}",
+            body(&answer)
+        );
+        answer
+    };
+    let marks = "\"".repeat(400_000);
+    turn("first", marks.clone()).await;
+    let second = turn("second", marks.clone()).await;
+    let messages = |answer: &Value| body(answer)["state"]["messages"].as_array().map(Vec::len);
+    assert_eq!((&second["isBase64Encoded"], messages(&second)), (&json!(true), Some(4)));
+    let omitted = |answer: &Value| {
+        let body = body(answer);
+        assert!(body.get("state").is_none(), "{:.1000}", body);
+        body["state_omitted"]["bytes"].as_u64().expect("a size")
+    };
+    let third = turn("third", marks.clone()).await;
+    let bytes = omitted(&third);
+    assert!((4_500_000..5_000_000).contains(&bytes), "{bytes}");
+    let again = turn("third", marks).await;
+    assert_eq!(
+        (omitted(&again), &body(&third)["repeated"], &body(&again)["repeated"]),
+        (bytes, &json!(false), &json!(true))
+    );
+    let fourth = omitted(&turn("fourth", "hi".to_owned()).await);
+    assert!((bytes + 50..bytes + 1_000).contains(&fourth), "{bytes}, {fourth}: the third was heard once");
+    let url = body(&third)["status_url"].as_str().expect("an address").to_owned();
+    let (path, token) = url.split_once('?').expect("a token");
+    let some = http_event("GET", path, &format!("{token}&fields=allowed"), &Value::Null);
+    assert_eq!(body(&inbound.invoke(some).await.expect("an answer"))["state"], json!({ "allowed": null }));
 }
 
 /// A DynamoDB that answers every request with this code, or never.
@@ -163,7 +216,11 @@ async fn an_incomplete_environment_stops_the_function_with_one_line() {
 }
 
 fn body(answer: &Value) -> Value {
-    serde_json::from_str(answer["body"].as_str().expect("a body")).expect("JSON")
+    let body = answer["body"].as_str().expect("a body");
+    if answer["isBase64Encoded"] == true {
+        return serde_json::from_slice(&STANDARD.decode(body).expect("Base64")).expect("JSON");
+    }
+    serde_json::from_str(body).expect("JSON")
 }
 
 fn status(answer: &Value) -> Value {
