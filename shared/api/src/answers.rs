@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::Call;
 use crate::api::{Api, Change, by};
-use crate::conversation::payload_of;
+use crate::conversation::{is_confidential, payload_of};
 use crate::documents::Stored;
 use crate::ledger::{Ledger, Said};
 use crate::messages::unplaced;
@@ -136,12 +136,16 @@ impl Api {
         };
         let write = write.map_err(|error| refused("message.parts", error))?;
         let decides = matches!(write, InvocationWrite::Deliver { .. });
+        let confides = is_confidential(&message.parts);
+        task.kept.own.is_confidential |= confides;
         let mut ledger = Ledger::open(session, by(call), call.now);
         let task_id = Some(task.kept.resource.envelope.id.clone());
         let said = Said { message: unplaced(message, task_id, call), heard: true };
         let message = ledger.say(said, |message| Draft::task_message(kind, message))?;
         if decides {
             ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
+        }
+        if decides || confides {
             ledger.put_task(&task)?;
         }
         let change = Change::new(ledger.close()?.1, 201, &message)?;

@@ -89,6 +89,11 @@ fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
     Ok(message.into_value())
 }
 
+/// Whether something of `parts` is not public.
+pub(crate) fn is_confidential(parts: &[Part]) -> bool {
+    parts.iter().any(|part| part.visibility() != PartVisibility::Public)
+}
+
 fn text_of(part: &Part) -> String {
     match part {
         Part::Text { text, .. } => text.clone(),

@@ -197,6 +197,9 @@ pub(crate) struct Progress {
     pub(crate) graph: String,
     /// How many messages of the graph's conversation were told; unknown before the first turn has ended.
     pub(crate) told: Option<u64>,
+    /// Whether it was given something that is not public: its final state may hold that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_confidential: bool,
 }
 
 /// Where the content of an artifact is.

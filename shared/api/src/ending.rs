@@ -132,7 +132,7 @@ fn final_state(ledger: &mut Ledger, task: &Stored<Task>) -> Result<Artifact, Pro
         kind: ArtifactKind::Dataset,
         mime_type: "application/json".to_owned(),
         uri: None,
-        visibility: PartVisibility::Public,
+        visibility: if task.kept.own.is_confidential { PartVisibility::Internal } else { PartVisibility::Public },
         sha256: None,
         workspace_id: Some(of.workspace_id.clone()),
         session_id: Some(of.session_id.clone()),

@@ -6,7 +6,8 @@
 use dormouse_ports::{ListRequest, limits};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::envelope::List;
-use dormouse_protocol::request::ListQuery;
+use dormouse_protocol::request::{Filters, ListQuery};
+use dormouse_protocol::resource::{Session, Task};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -36,6 +37,9 @@ impl Api {
         let list = documents::list::<R>(&call.actor.tenant, parent);
         let scope = scope(call, &list);
         let mut after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
+        if !self.sees_what_it_narrows_to(call).await? {
+            return found(&List::page(Vec::<R>::new(), None));
+        }
         let mut kept: Vec<R> = Vec::new();
         for _ in 0..MOST_READS {
             let request =
@@ -65,6 +69,24 @@ impl Api {
         }
         let next = after.map(|after| self.cursor(call, &scope, &[after])).transpose()?;
         found(&List::page(kept, next))
+    }
+
+    /// Whether the caller may know of what the list is narrowed to. Lists are those of a tenant, so that only a key that is
+    /// bound to workspaces may not.
+    async fn sees_what_it_narrows_to(&self, call: &Call) -> Result<bool, ProtocolError> {
+        let (Filters { workspace_id, session_id, task_id }, actor) = (Filters::read(&call.query), &call.actor);
+        if actor.workspaces.is_none() {
+            return Ok(true);
+        }
+        let sees_session = match &session_id {
+            Some(id) => self.find::<Session>(id, call.now).await?.is_some_and(|session| session.is_seen_by(actor)),
+            None => true,
+        };
+        let sees_task = match &task_id {
+            Some(id) => self.find::<Task>(id, call.now).await?.is_some_and(|task| task.is_seen_by(actor)),
+            None => true,
+        };
+        Ok(actor.reaches(workspace_id.as_ref()) && sees_session && sees_task)
     }
 
     /// The position that `cursor` holds; empty without one.

@@ -15,7 +15,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{Map, ProtocolError};
 
 use crate::api::{Api, Change, by, found};
-use crate::conversation::{converses, first_state};
+use crate::conversation::{converses, first_state, is_confidential};
 use crate::documents::{Progress, Segment, Stored};
 use crate::ending::{Ending, end};
 use crate::ledger::{Ledger, Said};
@@ -70,7 +70,12 @@ impl Api {
             parent_task_id: request.parent_task_id,
             ..Task::submitted(id.clone(), place, TaskInput::Payload(Map::new()), &call.actor.name, call.now)
         };
-        let progress = Progress { first: ledger.next(), graph: offer.graph.clone(), ..Progress::default() };
+        let is_confidential = match &request.input {
+            SubmitInput::Message(message) => is_confidential(&message.parts),
+            SubmitInput::Payload(_) => false,
+        };
+        let first = ledger.next();
+        let progress = Progress { first, graph: offer.graph.clone(), is_confidential, ..Progress::default() };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;

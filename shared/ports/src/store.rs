@@ -691,7 +691,8 @@ impl fmt::Display for CommitError {
             Self::LeaseLost => f.write_str("the session's lease was lost to another turn"),
             Self::InvocationConflict => f.write_str("the invocation was changed by another worker"),
             Self::SignalBuffered(_) => f.write_str("the awaited signal has already arrived"),
-            Self::SignalTaken(by) => write!(f, "invocation {by} already waits for the same signal id"),
+            // Whoever is told may not know of the other one.
+            Self::SignalTaken(_) => f.write_str("another invocation already waits for the same signal id"),
             Self::Journal(conflict) => conflict.fmt(f),
             Self::Unknown(reason) => write!(f, "nobody knows whether the change was written: {reason}"),
             Self::Store(error) => error.fmt(f),

@@ -1,4 +1,5 @@
-//! Cursors of lists: where a page ended, sealed so that only the list that gave it out takes it back.
+//! Cursors of lists: where a page ended, sealed so that only the list that gave it out takes it back, and nobody else reads
+//! it: a page may end behind an element that its reader may not know of.
 //!
 //! A cursor holds the key of the last element, not a count, so writes between two pages neither repeat nor hide an
 //! element. It is opaque to clients; one that was changed, or belongs to another list, is refused.
@@ -15,8 +16,11 @@ use crate::ProtocolError;
 /// Separates the key of cursors from whatever else the secret signs.
 const DOMAIN: &[u8] = b"dormouse cursor 1\0";
 
+/// Begins what is hashed to hide a content. No scope is as long as this says.
+const TO_HIDE: [u8; 8] = u64::MAX.to_be_bytes();
+
 /// The form of cursors; the first byte of each.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 
 /// How many bytes of the seal a cursor carries.
 const SEAL_BYTES: usize = 16;
@@ -51,7 +55,9 @@ impl Cursors {
         bytes.extend(expires.as_second().to_be_bytes());
         bytes.extend(Value::from(position).to_string().bytes());
         let seal = self.mac(scope, &bytes).finalize().into_bytes();
-        bytes.extend(seal.iter().take(SEAL_BYTES));
+        let seal = seal.get(..SEAL_BYTES).unwrap_or_default();
+        self.hide(&mut bytes, seal);
+        bytes.extend(seal);
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
@@ -68,12 +74,24 @@ impl Cursors {
     }
 
     fn unseal(&self, scope: &str, cursor: &str) -> Option<(i64, Vec<String>)> {
-        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-        let (content, seal) = bytes.split_at_checked(bytes.len().checked_sub(SEAL_BYTES)?)?;
+        let mut bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let length = bytes.len().checked_sub(SEAL_BYTES)?;
+        let (content, seal) = bytes.split_at_mut_checked(length)?;
+        self.hide(content, seal);
         self.mac(scope, content).verify_truncated_left(seal).ok()?;
         let (&FORM, rest) = content.split_first()? else { return None };
         let (time, position) = rest.split_at_checked(TIME_BYTES)?;
         Some((i64::from_be_bytes(time.try_into().ok()?), serde_json::from_slice(position).ok()?))
+    }
+
+    /// Hides all of `content` but its form, or shows it again. The seal of a content is another one whenever the content
+    /// is, so that no two are hidden alike.
+    fn hide(&self, content: &mut [u8], seal: &[u8]) {
+        let hidden = content.get_mut(1..).unwrap_or_default();
+        for (block, count) in hidden.chunks_mut(32).zip(0_u64..) {
+            let mac = self.0.clone().chain_update(TO_HIDE).chain_update(seal).chain_update(count.to_be_bytes());
+            block.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(byte, with)| *byte ^= with);
+        }
     }
 
     fn mac(&self, scope: &str, content: &[u8]) -> Hmac<Sha256> {
@@ -107,6 +125,18 @@ mod tests {
             cursors.open("ada listTasks", &cursor, LATER).expect_err("too late").code(),
             ErrorCode::CursorExpired
         );
+    }
+
+    #[test]
+    fn nobody_reads_where_a_cursor_leads() {
+        let long = ["x".repeat(200), "session_1".to_owned()];
+        for position in [&position()[..], &long] {
+            let cursor = Cursors::new(b"secret").seal("ada listTasks", position, LATER);
+            let bytes = URL_SAFE_NO_PAD.decode(&cursor).expect("Base64");
+            let shown = String::from_utf8_lossy(&bytes);
+            assert!(!shown.contains("session") && !shown.contains("xx"), "{shown}");
+            assert_eq!(Cursors::new(b"secret").open("ada listTasks", &cursor, NOW).as_deref(), Ok(position));
+        }
     }
 
     #[test]
