@@ -103,7 +103,7 @@ async fn a_turn_whose_state_no_answer_holds_is_told_and_runs_once() {
     assert_eq!((&second["isBase64Encoded"], messages(&second)), (&json!(true), Some(4)));
     let omitted = |answer: &Value| {
         let body = body(answer);
-        assert!(body.get("state").is_none(), "{:.1000}", body);
+        assert!(body.get("state").is_none(), "{body:.1000}");
         body["state_omitted"]["bytes"].as_u64().expect("a size")
     };
     let third = turn("third", marks.clone()).await;
