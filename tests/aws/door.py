@@ -4,6 +4,10 @@ import http.client
 import json
 import urllib.parse
 
+import botocore.auth
+import botocore.awsrequest
+import botocore.credentials
+
 
 class Answer:
     def __init__(self, status, headers, content):
@@ -29,6 +33,15 @@ class Door:
 
     def get(self, path, *, headers=None):
         return self._send("GET", path, b"", headers or {})
+
+    def post_signed(self, path, body, keys, region):
+        """Posts as whoever has `keys`, which are access key, secret and, of a role, the token of its session."""
+        url = f"https://{self.host}{path.removeprefix(f'http://{self.host}')}"
+        headers = {"content-type": "application/json", "host": self.host}
+        request = botocore.awsrequest.AWSRequest("POST", url, headers=headers, data=json.dumps(body).encode())
+        signer = botocore.auth.SigV4Auth(botocore.credentials.Credentials(*keys), "execute-api", region)
+        signer.add_auth(request)
+        return self.post(path, body, headers={name.lower(): value for name, value in request.headers.items()})
 
     def _send(self, method, path, body, headers):
         path = path.removeprefix(f"http://{self.host}")

@@ -35,7 +35,7 @@ class Stack:
         self.events, self.queues, self.scheduler = client("events"), client("sqs"), client("scheduler")
         self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
         self.tables, self.buckets, self.parameters = client("dynamodb"), client("s3"), client("ssm")
-        self.secrets = f"/dormouse/{STAGE}"
+        self.tokens, self.secrets = client("sts"), f"/dormouse/{STAGE}"
         (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
         self.bus, self.failed, self.undelivered = (
@@ -57,6 +57,35 @@ class Stack:
         said = deploy(self.emulator, **variables)
         self.grant_what_the_emulator_misjudges()
         return said
+
+    def signed(self, path, body, keys):
+        """What the gateway answers to a request that is signed with `keys`."""
+        return self.door.post_signed(path, body, keys, REGION)
+
+    def user(self, name):
+        """Keys of a user who may call the API."""
+        self.roles.create_user(UserName=name)
+        self.roles.put_user_policy(UserName=name, PolicyName="call", PolicyDocument=self._may_call())
+        key = self.roles.create_access_key(UserName=name)["AccessKey"]
+        return key["AccessKeyId"], key["SecretAccessKey"]
+
+    def role(self, name):
+        """Makes a role that may call the API."""
+        trust = {"Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}, "Action": "sts:AssumeRole"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+        self.roles.create_role(RoleName=name, AssumeRolePolicyDocument=document)
+        self.roles.put_role_policy(RoleName=name, PolicyName="call", PolicyDocument=self._may_call())
+
+    def take(self, role, session):
+        """Keys of a session of `role`."""
+        arn = f"arn:aws:iam::{ACCOUNT}:role/{role}"
+        keys = self.tokens.assume_role(RoleArn=arn, RoleSessionName=session)["Credentials"]
+        return keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"]
+
+    def _may_call(self):
+        resource = f"arn:aws:execute-api:{REGION}:{ACCOUNT}:*"
+        statement = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": resource}
+        return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
     def _api_key(self):
         """A key for callers, made as an operator makes one."""

@@ -18,6 +18,9 @@ What the emulator does not do as AWS does, and which step is narrower for it:
   `default`, the targets of a rule by their bus, and a request for parameters as one for all: main.py grants that
   besides. The test of the roles
   (tests/tests/roles) judges all of this as AWS does.
+- The gateway checks no signature of `AWS_IAM`: it looks up whose access key the request names, and fills in
+  `requestContext.authorizer.iam` as AWS does. `signed_callers` signs all the same; that a wrong signature is refused it
+  cannot see.
 - Each invocation takes some 100 ms more than on AWS. No step says anything about time.
 """
 
@@ -291,6 +294,36 @@ def patiently(call):
     return until(attempt, 60, "an answer other than 503")
 
 
+def signed_callers(stack):
+    """AUTHORIZATION=AWS_IAM: sessions belong to a user, and to a role whatever its session is called; keys open nothing"""
+    stack.deploy(AUTHORIZATION="AWS_IAM")
+    stack.role("worker")
+    callers = {
+        "ada": stack.user("ada"),
+        "grace": stack.user("grace"),
+        "worker/task-1": stack.take("worker", "task-1"),
+        "worker/task-2": stack.take("worker", "task-2"),
+    }
+    path = "/chat/chat/sessions/shared-name/messages"
+    for headers in ({}, stack.bearer):
+        refused = stack.door.post(path, {"role": "user", "content": "hello"}, headers=headers)
+        same(refused.status in (401, 403), True, f"without a signature: {refused}")
+
+    def messages(name):
+        answer = stack.signed(path, {"role": "user", "content": f"hello, I am {name}"}, callers[name])
+        same(answer.status, 200, f"{name}: {answer}")
+        said = answer.json["final_state"]["messages"]
+        return [message["content"] for message in said if message["role"] == "user"]
+
+    hello = {name: f"hello, I am {name}" for name in callers}
+    same(messages("ada"), [hello["ada"]], "a user begins")
+    same(messages("grace"), [hello["grace"]], "another user does not hear of it")
+    same(messages("worker/task-1"), [hello["worker/task-1"]], "nor does a role")
+    same(messages("worker/task-2"), [hello["worker/task-1"], hello["worker/task-2"]], "a role goes on in another session")
+    same(messages("ada"), [hello["ada"], hello["ada"]], "the first user goes on")
+    stack.deploy(AUTHORIZATION="KEYS")
+
+
 def nothing_was_denied(stack):
     """no function asked for anything that its role does not grant"""
     same(stack.gate.denied, [], "denied requests")
@@ -310,5 +343,6 @@ STEPS = [
     secrets_taken_over,
     sweep_repairs,
     hundred_sessions,
+    signed_callers,
     nothing_was_denied,
 ]

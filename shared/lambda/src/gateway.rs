@@ -67,14 +67,27 @@ pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<HttpRe
     })
 }
 
-/// Whose signature the gateway has checked: the ARN of a user, or of a role and the name of its session. Users of an
-/// identity pool share a role; their identity tells them apart.
+/// Whose signature the gateway has checked: the ARN of a user, or of a role. Users of an identity pool share a role; their
+/// identity tells them apart.
 fn caller(authorizer: Option<&Value>) -> Option<String> {
     let told = |of: &Value, name: &str| of.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let iam = authorizer?.get("iam")?;
-    let arn = told(iam, "userArn")?;
+    let arn = without_session(told(iam, "userArn")?);
     let identity = iam.get("cognitoIdentity").and_then(|cognito| told(cognito, "identityId"));
     Some(identity.map_or_else(|| arn.clone(), |identity| format!("{arn} {identity}")))
+}
+
+/// What the names of the roles begin with that Identity Center makes.
+const OF_PEOPLE: &str = "AWSReservedSSO_";
+
+/// The ARN of whoever took a role, without the name of the session: who takes the role chooses that name, so that it proves
+/// nothing, and a task that is started again has another. Only where Identity Center gave the role it is the name of a
+/// person, which they do not choose.
+fn without_session(arn: String) -> String {
+    match arn.split_once(":assumed-role/").and_then(|(_, taken)| taken.split_once('/')) {
+        Some((role, session)) if !role.starts_with(OF_PEOPLE) => arn[..arn.len() - session.len() - 1].to_owned(),
+        Some(_) | None => arn,
+    }
 }
 
 /// The most bytes that the body of an answer has within what is handed over: those of the longest one as Base64.
@@ -213,9 +226,12 @@ mod tests {
 
     #[test]
     fn only_a_signature_that_the_gateway_has_checked_names_a_caller() {
-        let role = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
-        let user = |id: &str| json!({ "iam": { "userArn": role, "cognitoIdentity": { "identityId": id } } });
-        assert_eq!(caller(Some(&user("eu-central-1:7"))), Some(format!("{role} eu-central-1:7")));
+        let user = |id: &str| {
+            let arn = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
+            json!({ "iam": { "userArn": arn, "cognitoIdentity": { "identityId": id } } })
+        };
+        let pool = "arn:aws:sts::123456789012:assumed-role/pool";
+        assert_eq!(caller(Some(&user("eu-central-1:7"))), Some(format!("{pool} eu-central-1:7")));
         assert_ne!(caller(Some(&user("eu-central-1:7"))), caller(Some(&user("eu-central-1:8"))));
         let unsigned =
             [json!(null), json!({ "jwt": { "claims": {} } }), json!({ "iam": { "userArn": "" } }), json!("x")];
@@ -223,6 +239,25 @@ mod tests {
             assert_eq!(caller(Some(authorizer)), None, "{authorizer}");
         }
         assert_eq!(caller(None), None);
+    }
+
+    #[test]
+    fn sessions_of_a_role_are_one_caller_and_people_are_not() {
+        let of = |taken: &str| {
+            let arn = format!("arn:aws:sts::123456789012:assumed-role/{taken}");
+            let told =
+                json!({ "iam": { "userArn": arn, "cognitoIdentity": null, "callerId": format!("AROA:{taken}") } });
+            caller(Some(&told)).expect("a caller")
+        };
+        let worker = "arn:aws:sts::123456789012:assumed-role/worker";
+        assert_eq!([of("worker/task-1"), of("worker/task-2")], [worker, worker]);
+        assert_ne!(of("worker/task-1"), of("worker2/task-1"));
+        let people =
+            ["ada@example.com", "grace@example.com"].map(|name| of(&format!("AWSReservedSSO_Dev_0a1b/{name}")));
+        assert!(people[0].ends_with("/ada@example.com") && people[0] != people[1], "{people:?}");
+        for arn in ["arn:aws:iam::123456789012:user/team/ada", "arn:aws:sts::123456789012:federated-user/ada"] {
+            assert_eq!(caller(Some(&json!({ "iam": { "userArn": arn } }))).as_deref(), Some(arn));
+        }
     }
 
     #[test]
