@@ -159,6 +159,11 @@ impl Judge<'_> {
                 let id = text(&answer.body["error"], "invocation_id");
                 self.record(id).is_some_and(|record| has_ended(&record) || record.paused.fan_in.is_some())
             }
+            // It was for an earlier pause.
+            410 if is_over_message(&answer.body) => {
+                let mut pauses = self.witness.pauses.iter().filter(|(_, pause)| pause.awaits(&signal_id.into()));
+                pauses.any(|((id, generation), _)| self.witness.is_over(id, *generation))
+            }
             _ => {
                 let waited = |pause: &Pause| pause.awaits(&signal_id.into());
                 let mut woken = self.witness.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);

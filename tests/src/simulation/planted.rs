@@ -138,8 +138,8 @@ pub enum PlantedBug {
 }
 
 impl PlantedBug {
-    /// Every bug that some hundred seeds show; `OverlookRefusal` and `AcknowledgeMisfit` need too many.
-    pub const ALL: [Self; 58] = [
+    /// Every bug that can be put in.
+    pub const ALL: [Self; 60] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -180,8 +180,10 @@ impl PlantedBug {
         Self::FirstPageOnly,
         Self::RuleNotMade,
         Self::RuleAfterPause,
+        Self::OverlookRefusal,
         Self::ForgetNeed,
         Self::RemoveAtOnce,
+        Self::AcknowledgeMisfit,
         Self::AcknowledgeFailure,
         Self::StampEarly,
         Self::ReadUnsettled,
@@ -209,7 +211,12 @@ impl PlantedBug {
 
     /// From which seed on it pays to look for it: of the seeds below none is known that shows it.
     pub fn look_from(self) -> u64 {
-        let rare = [(Self::DropRung, 520), (Self::StampEarly, 150)];
+        let rare = [
+            (Self::DropRung, 520),
+            (Self::StampEarly, 150),
+            (Self::OverlookRefusal, 150),
+            (Self::AcknowledgeMisfit, 90),
+        ];
         rare.iter().find(|(bug, _)| *bug == self).map_or(0, |(_, from)| *from)
     }
 }

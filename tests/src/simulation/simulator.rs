@@ -77,6 +77,8 @@ pub(crate) struct Simulator {
     calls: u64,
     deepest: usize,
     stormy: bool,
+    /// Whether the services refuse every other registration, as long as anything may fail.
+    refuses: bool,
 }
 
 impl Simulator {
@@ -100,6 +102,7 @@ impl Simulator {
             calls: 0,
             deepest: 0,
             stormy: true,
+            refuses: false,
             world,
             graphs,
         };
@@ -110,6 +113,7 @@ impl Simulator {
         for (due, wish) in plan.wishes {
             simulator.clients.wish(due, wish);
         }
+        simulator.refuses = plan.refuses;
         if let Some(attempts) = plan.attempts {
             simulator.world.lock().attempts = attempts;
             simulator.clients.poisons = true;

@@ -177,15 +177,36 @@ pub(crate) struct Plan {
     pub(crate) wishes: Vec<(Duration, Wish)>,
     /// How many workers may die of one invocation, where some kill their workers.
     pub(crate) attempts: Option<u32>,
+    /// Whether the services refuse every other registration, as long as anything may fail.
+    pub(crate) refuses: bool,
 }
 
 /// A plan for a run.
 pub(crate) fn plan(chance: &mut fastrand::Rng) -> Plan {
     match chance.u8(..8) {
-        0 => Plan { wishes: listeners(chance), attempts: None },
-        1 => Plan { attempts: Some(chance.u32(1..=3)), wishes: poisoners(chance) },
-        _ => Plan { wishes: stories(chance), attempts: None },
+        0 => Plan { wishes: listeners(chance), attempts: None, refuses: false },
+        1 if chance.u8(..3) == 0 => Plan { wishes: strangers(chance), attempts: None, refuses: true },
+        1 => Plan { attempts: Some(chance.u32(1..=3)), wishes: poisoners(chance), refuses: false },
+        _ => Plan { wishes: stories(chance), attempts: None, refuses: false },
     }
+}
+
+/// Some who sleep long, and events for them that do not fit.
+fn strangers(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+    let mut plan = Vec::new();
+    for number in 1..=chance.u8(4..=8) {
+        let due = Duration::from_millis(chance.u64(0..2_000));
+        let invocation = format!("i-{number}");
+        let graph = ["ask", "ask", EXPENSE_APPROVAL, REMINDER][chance.usize(..4)];
+        if graph == "ask" {
+            let mut detail = misfit(graph, chance);
+            detail.insert("id".to_owned(), signal_of(&invocation).into());
+            let event = Event { source: "answers".to_owned(), detail_type: "Told".to_owned(), detail };
+            plan.push((due + Duration::from_millis(chance.u64(0..20_000)), Wish::Hear { event }));
+        }
+        plan.push((due, turn(chance, graph, invocation)));
+    }
+    plan
 }
 
 /// What kills its workers, beside others.

@@ -24,7 +24,9 @@ impl Simulator {
             ticket.call.take_effect(&mut self.outside);
             return Ok(());
         }
-        if self.strikes(Fault::Refused) {
+        let declined =
+            self.refuses && self.stormy && ticket.operation == "subscribe" && self.chance(fastrand::Rng::bool);
+        if declined || self.strikes(Fault::Refused) {
             self.trace.note(format_args!("{ticket}: refused"));
             ticket.call.fail(REFUSED);
             return Ok(());
