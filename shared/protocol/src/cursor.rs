@@ -4,9 +4,10 @@
 //! A cursor holds the key of the last element, not a count, so writes between two pages neither repeat nor hide an
 //! element. It is opaque to clients; one that was changed, or belongs to another list, is refused.
 
+use aes_siv::siv::Aes128Siv;
+use aes_siv::{Key, KeyInit};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -14,23 +15,17 @@ use sha2::{Digest, Sha256};
 use crate::ProtocolError;
 
 /// Separates the key of cursors from whatever else the secret signs.
-const DOMAIN: &[u8] = b"dormouse cursor 1\0";
-
-/// Begins what is hashed to hide a content. No scope is as long as this says.
-const TO_HIDE: [u8; 8] = u64::MAX.to_be_bytes();
+const DOMAIN: &[u8] = b"dormouse cursor 2\0";
 
 /// The form of cursors; the first byte of each.
 const FORM: u8 = 2;
-
-/// How many bytes of the seal a cursor carries.
-const SEAL_BYTES: usize = 16;
 
 /// How many bytes the time takes.
 const TIME_BYTES: usize = 8;
 
 /// Makes and reads cursors with one secret.
 #[derive(Clone)]
-pub struct Cursors(Hmac<Sha256>);
+pub struct Cursors(Key<Aes128Siv>);
 
 impl std::fmt::Debug for Cursors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,23 +37,17 @@ impl Cursors {
     /// All servers that shall take each other's cursors need the same `secret`. It may sign other things too: the key
     /// of cursors is a hash of it.
     pub fn new(secret: &[u8]) -> Self {
-        let mut key = [0; 64];
-        let digest = Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize();
-        key.iter_mut().zip(digest).for_each(|(byte, hashed)| *byte = hashed);
-        Self(Hmac::new(&key.into()))
+        Self(Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize())
     }
 
     /// A cursor of the list `scope` (who asks for which list, narrowed how) behind the element at `position`, good
-    /// until `expires`.
+    /// until `expires`; without a character where it cannot be made, which no list takes back.
     pub fn seal(&self, scope: &str, position: &[String], expires: Timestamp) -> String {
-        let mut bytes = vec![FORM];
-        bytes.extend(expires.as_second().to_be_bytes());
-        bytes.extend(Value::from(position).to_string().bytes());
-        let seal = self.mac(scope, &bytes).finalize().into_bytes();
-        let seal = seal.get(..SEAL_BYTES).unwrap_or_default();
-        self.hide(&mut bytes, seal);
-        bytes.extend(seal);
-        URL_SAFE_NO_PAD.encode(bytes)
+        let mut content = expires.as_second().to_be_bytes().to_vec();
+        content.extend(Value::from(position).to_string().bytes());
+        let sealed = Aes128Siv::new(&self.0).encrypt([&[FORM][..], scope.as_bytes()], &content);
+        let sealed = sealed.map(|sealed| [&[FORM][..], &sealed[..]].concat());
+        URL_SAFE_NO_PAD.encode(sealed.unwrap_or_default())
     }
 
     /// The position that [`Cursors::seal`] put into `cursor` for the same `scope`.
@@ -74,32 +63,11 @@ impl Cursors {
     }
 
     fn unseal(&self, scope: &str, cursor: &str) -> Option<(i64, Vec<String>)> {
-        let mut bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-        let length = bytes.len().checked_sub(SEAL_BYTES)?;
-        let (content, seal) = bytes.split_at_mut_checked(length)?;
-        self.hide(content, seal);
-        self.mac(scope, content).verify_truncated_left(seal).ok()?;
-        let (&FORM, rest) = content.split_first()? else { return None };
-        let (time, position) = rest.split_at_checked(TIME_BYTES)?;
+        let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let (&FORM, sealed) = bytes.split_first()? else { return None };
+        let content = Aes128Siv::new(&self.0).decrypt([&[FORM][..], scope.as_bytes()], sealed).ok()?;
+        let (time, position) = content.split_at_checked(TIME_BYTES)?;
         Some((i64::from_be_bytes(time.try_into().ok()?), serde_json::from_slice(position).ok()?))
-    }
-
-    /// Hides all of `content` but its form, or shows it again. The seal of a content is another one whenever the content
-    /// is, so that no two are hidden alike.
-    fn hide(&self, content: &mut [u8], seal: &[u8]) {
-        let hidden = content.get_mut(1..).unwrap_or_default();
-        for (block, count) in hidden.chunks_mut(32).zip(0_u64..) {
-            let mac = self.0.clone().chain_update(TO_HIDE).chain_update(seal).chain_update(count.to_be_bytes());
-            block.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(byte, with)| *byte ^= with);
-        }
-    }
-
-    fn mac(&self, scope: &str, content: &[u8]) -> Hmac<Sha256> {
-        let mut mac = self.0.clone();
-        mac.update(&(scope.len() as u64).to_be_bytes());
-        mac.update(scope.as_bytes());
-        mac.update(content);
-        mac
     }
 }
 
