@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that cannot go on stops")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -114,6 +115,36 @@ async fn a_turn_that_is_delivered_twice_at_once_is_answered_twice_alike() {
         other => panic!("it does not sleep: {other:?}"),
     };
     assert_eq!([repeated(one.outcome), repeated(other.outcome)], [false, true]);
+}
+
+/// As a client does that is impatient: all of them name one id.
+#[tokio::test]
+async fn of_turns_that_name_one_id_one_runs_and_the_others_hear_what_came_of_it() {
+    for (session, sleeps) in [(None, true), (None, false), (Some("s"), true), (Some("s"), false)] {
+        let (stage, runs) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = runs.clone();
+        let graph = TypedGraph::<Work>::new("counted")
+            .entry("count")
+            .node("count", move |_| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    tokio::task::yield_now().await;
+                    if sleeps { Err(suspend(SignalDescriptor::new("s")).await) } else { Ok(Update::none()) }
+                }
+            })
+            .edge("count", END);
+        let mode = if session.is_some() { Mode::Sessioned } else { Mode::Stateless };
+        let harness = stage.harness_on(stage.store.clone(), mode, [Arc::new(graph.compile().unwrap())]);
+        let turns = futures::future::join_all((0..8).map(|_| harness.turn(begin("counted", "i", session)))).await;
+        let repeated = |outcome| match outcome {
+            TurnOutcome::Suspended(turn) if sleeps => turn.repeated,
+            TurnOutcome::Completed(turn) if !sleeps => turn.repeated,
+            other => panic!("it should sleep ({sleeps}): {other:?}"),
+        };
+        let repeated: Vec<bool> = turns.into_iter().map(|turn| repeated(turn.outcome)).collect();
+        assert_eq!(repeated, [false, true, true, true, true, true, true, true], "{session:?} {sleeps}");
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "{session:?} {sleeps}");
+    }
 }
 
 #[tokio::test]

@@ -40,13 +40,15 @@ impl Harness {
         carry: Option<Carry>,
     ) -> Result<TurnOutcome, TurnError> {
         let given = transmission.invocation_id.clone();
+        let budget = self.budget(&transmission);
+        // Of those that name the same id one runs its nodes; the others are told what came of it.
+        let _only = self.line_up_for(given.as_ref(), self.wait(budget)).await?;
         if let Some(id) = &given
             && let Some(earlier) = self.earlier_answer(id, graph.name(), transmission.request_digest.as_deref()).await?
         {
             return Ok(earlier);
         }
         self.stand_rules_of(&graph).await?;
-        let budget = self.budget(&transmission);
         let session_id = self.session_of(&transmission);
         let invocation_id = given.clone().unwrap_or_else(|| self.engine().ports().ids.fresh().into());
         let call = Invocation {
@@ -82,8 +84,7 @@ impl Harness {
         call: Invocation,
         budget: Budget,
     ) -> Result<dormouse_engine::Outcome, TurnError> {
-        let wait = Wait { longest: self.time_left(budget) / 2, refusable: true };
-        let _first = self.line_up(call.session_id.as_ref(), wait).await?;
+        let _first = self.line_up(call.session_id.as_ref(), self.wait(budget)).await?;
         let mut looks = 0;
         loop {
             let attempt = Invocation { lease: Some(self.lease(budget)), ..call.clone() };
@@ -95,6 +96,11 @@ impl Harness {
                 result => return result,
             }
         }
+    }
+
+    /// How long a fresh turn waits for others of this process.
+    fn wait(&self, budget: Budget) -> Wait {
+        Wait { longest: self.time_left(budget) / 2, refusable: true }
     }
 
     pub(crate) fn session_of(&self, transmission: &Transmission) -> Option<SessionId> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse_engine::middleware::jitter_from;
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
 use dormouse_ports::{
-    Category, CommitError, EventBus, GrowingLists, InvocationWrite, Journal, PausedInvocation, SessionId,
+    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation, SessionId,
     SignalSubscriptions, Subscription, SubscriptionError,
 };
 use jiff::Timestamp;
@@ -34,6 +34,8 @@ struct Parts {
     listeners: Listeners,
     rules: Arc<RuleKeeper>,
     sessions: Admission<SessionId>,
+    /// Fresh turns whose id their callers chose.
+    chosen: Admission<InvocationId>,
 }
 
 impl fmt::Debug for Harness {
@@ -61,7 +63,8 @@ impl Harness {
             waiting_per_key: config.session_line,
         };
         let sessions = Admission::new(limits, engine.ports().clock.clone());
-        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, rules, sessions }))
+        let chosen = Admission::new(limits, engine.ports().clock.clone());
+        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, rules, sessions, chosen }))
     }
 
     /// The graphs that it can run.
@@ -169,6 +172,23 @@ impl Harness {
         admitted.map(Some).map_err(|overloaded| {
             let message = "too many turns of this session are waiting; nothing was done, send it again later";
             TurnError::refused(Category::SessionBusy, overloaded, message)
+        })
+    }
+
+    /// Waits until no other fresh turn of the id `chosen` runs in this process.
+    ///
+    /// # Errors
+    /// `resume_in_progress` when too many wait already, or the wait took too long.
+    pub(crate) async fn line_up_for(
+        &self,
+        chosen: Option<&InvocationId>,
+        wait: Wait,
+    ) -> Result<Option<Admitted<InvocationId>>, TurnError> {
+        let Some(id) = chosen else { return Ok(None) };
+        let admitted = self.0.chosen.enter(id.clone(), wait).await;
+        admitted.map(Some).map_err(|overloaded| {
+            let message = "the turn of this id runs, and it was sent again; send it again later for its outcome";
+            TurnError::refused(Category::ResumeInProgress, overloaded, message).of(id)
         })
     }
 
