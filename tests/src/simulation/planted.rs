@@ -212,10 +212,12 @@ impl PlantedBug {
     /// From which seed on it pays to look for it: of the seeds below none is known that shows it.
     pub fn look_from(self) -> u64 {
         let rare = [
-            (Self::DropRung, 520),
-            (Self::StampEarly, 150),
-            (Self::OverlookRefusal, 150),
-            (Self::AcknowledgeMisfit, 90),
+            (Self::AcknowledgeMisfit, 270),
+            (Self::DoubtIsNo, 160),
+            (Self::DropRung, 55),
+            (Self::OverlookRefusal, 70),
+            (Self::PassOverAny, 335),
+            (Self::StampEarly, 215),
         ];
         rare.iter().find(|(bug, _)| *bug == self).map_or(0, |(_, from)| *from)
     }
