@@ -96,9 +96,10 @@ async fn what_sleeps_is_listed_for_people_and_for_scripts() {
     assert_eq!(code, 0, "{err}");
     assert!(out.starts_with("INVOCATION  GRAPH") && out.contains("ada         expense-approval"), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours where there is no terminal");
-    assert!(out.contains("answer one: dormouse signal --invocation ada '{"), "{out}");
-    assert!(dormouse(&data, &["show", "ada"]).1.contains("answer it: dormouse signal --invocation ada '{"));
     let (code, listed) = json_of(&data, &["pending", "--json"]);
+    let command = listed["pending"][0]["answer_with"].as_str().expect("a command");
+    assert!(command.starts_with("dormouse approve ada --data ") && command.ends_with(", or deny"), "{command}");
+    assert!(out.contains(command) && dormouse(&data, &["show", "ada"]).1.contains(command), "{out}");
     assert_eq!((code, &listed["next"]), (0, &Value::Null));
     assert_eq!(
         (&listed["pending"][0]["invocation_id"], &listed["pending"][0]["status"]),
