@@ -204,13 +204,16 @@ impl Target {
             Ok(folder) => own(folder, purpose, config).await,
             Err(taken @ FolderError::Taken { .. }) => {
                 let address = DataFolder::address(&self.data).ok().filter(|address| !address.is_empty());
-                let keys = (DataFolder::store_key(&self.data), DataFolder::signal_key(&self.data));
-                let (Some(address), (Ok(key), Ok(signal_key))) = (address, keys) else {
+                let (Some(address), Ok(key)) = (address, DataFolder::store_key(&self.data)) else {
                     return Err(TargetError::NotYet(taken));
                 };
                 let client = Client::from_conf(through_door(&format!("{address}{STORE}"), &key).build());
                 let rules = RuleSource::Folder(self.data.join(RULES));
-                let bus = Arc::new(ServedBus::at(&address, signal_key)?);
+                let bus: Arc<dyn EventBus> = match purpose {
+                    // Who looks publishes nothing.
+                    Purpose::Look => Arc::new(NoBus),
+                    Purpose::Change => Arc::new(ServedBus::at(&address, DataFolder::signal_key(&self.data)?)?),
+                };
                 opened(on(&client, config), bus, Arc::new(LeftToTheSweep), rules, None)
             }
             Err(error) => Err(error.into()),
