@@ -67,6 +67,11 @@ impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` says that what becomes of the invocation is kept,
     /// even if it never slept.
     pub(crate) fn answer(&self, turn: &Turn, holder: &Holder, kept: bool) -> HttpResponse {
+        if let TurnOutcome::Completed(done) = &turn.outcome
+            && let Some(overruled) = &done.overruled
+        {
+            return Refusal::overruled(&done.invocation_id, overruled).into();
+        }
         telemetry::turn(turn);
         match &turn.outcome {
             TurnOutcome::Completed(done) => {

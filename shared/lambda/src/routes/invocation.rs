@@ -53,11 +53,8 @@ impl App {
             TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => {
                 Err(Refusal::pause_over())
             }
-            TurnOutcome::Completed(done) => match &done.overruled {
-                Some(overruled) => Err(Refusal::overruled(&done.invocation_id, overruled)),
-                None => Ok(self.answer(&turn, &holder, true)),
-            },
-            TurnOutcome::Suspended(_)
+            TurnOutcome::Completed(_)
+            | TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)
             | TurnOutcome::Buffered { .. }
             | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder, true)),

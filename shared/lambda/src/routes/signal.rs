@@ -1,6 +1,6 @@
 //! `POST /signals/{signal_id}`
 
-use dormouse_harness::{Transmission, TurnOutcome};
+use dormouse_harness::Transmission;
 use dormouse_ports::Category;
 
 use crate::encode::Holder;
@@ -18,11 +18,6 @@ impl App {
         let payload = body::object(request, self.limits().signal_payload)?;
         let signal = Transmission::signal(signal_id, payload);
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
-        if let TurnOutcome::Completed(done) = &turn.outcome
-            && let Some(overruled) = &done.overruled
-        {
-            return Err(Refusal::overruled(&done.invocation_id, overruled));
-        }
         Ok(self.answer(&turn, &Holder::Operator, true))
     }
 
