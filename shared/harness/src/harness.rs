@@ -14,7 +14,7 @@ use crate::chat::Listeners;
 use crate::rules::RuleKeeper;
 use crate::{
     Admission, AdmissionLimits, Admitted, Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig,
-    SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait,
+    Overloaded, SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait,
 };
 
 /// How much longer than its time a turn may wait for what has been sent to the store. Less than
@@ -167,9 +167,7 @@ impl Harness {
         session_id: Option<&SessionId>,
         wait: Wait,
     ) -> Result<Option<Admitted<SessionId>>, TurnError> {
-        let Some(session_id) = session_id else { return Ok(None) };
-        let admitted = self.0.sessions.enter(session_id.clone(), wait).await;
-        admitted.map(Some).map_err(|overloaded| {
+        enter(&self.0.sessions, session_id, wait).await.map_err(|overloaded| {
             let message = "too many turns of this session are waiting; nothing was done, send it again later";
             TurnError::refused(Category::SessionBusy, overloaded, message)
         })
@@ -184,11 +182,12 @@ impl Harness {
         chosen: Option<&InvocationId>,
         wait: Wait,
     ) -> Result<Option<Admitted<InvocationId>>, TurnError> {
-        let Some(id) = chosen else { return Ok(None) };
-        let admitted = self.0.chosen.enter(id.clone(), wait).await;
-        admitted.map(Some).map_err(|overloaded| {
+        enter(&self.0.chosen, chosen, wait).await.map_err(|overloaded| {
             let message = "the turn of this id runs, and it was sent again; send it again later for its outcome";
-            TurnError::refused(Category::ResumeInProgress, overloaded, message).of(id)
+            TurnError {
+                invocation_id: chosen.cloned(),
+                ..TurnError::refused(Category::ResumeInProgress, overloaded, message)
+            }
         })
     }
 
@@ -337,4 +336,16 @@ pub(crate) fn subscription_failed(error: SubscriptionError) -> TurnError {
     };
     let message = format!("the wake-up could not be registered: {error}");
     TurnError { bucket, ..TurnError::new(Category::HarnessSignalSubscriptionFailed, message) }
+}
+
+/// Lines up for `key` in `line`; there is no line where there is no key.
+async fn enter<K: Ord + Clone>(
+    line: &Admission<K>,
+    key: Option<&K>,
+    wait: Wait,
+) -> Result<Option<Admitted<K>>, Overloaded> {
+    match key {
+        Some(key) => line.enter(key.clone(), wait).await.map(Some),
+        None => Ok(None),
+    }
 }
