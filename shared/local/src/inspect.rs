@@ -34,7 +34,7 @@ const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached fr
     serve the store registers it: see that one runs";
 
 /// How many rows the store is asked for at once, where nobody says how many.
-const PAGE: i32 = 100;
+pub(crate) const PAGE: i32 = 100;
 
 /// How many invocations the store is asked about at once.
 const TOGETHER: usize = 100;

@@ -22,7 +22,7 @@ use client::Client;
 pub(crate) use client::TalkError;
 use show::Show;
 
-use crate::inspect::{self, InspectError, answer, named, on};
+use crate::inspect::{self, InspectError, PAGE, answer, named, on};
 use crate::target::{Purpose, Target};
 
 /// How a command ended that did what it was asked.
@@ -187,7 +187,7 @@ async fn answer(asked: Answering, word: Word) -> Result<Ending, TalkError> {
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
         return answer_task(&asked, &asked.id, said).await;
     }
-    let opened = Target::folder(asked.server.data.clone()).open(Purpose::Change, 100).await;
+    let opened = Target::folder(asked.server.data.clone()).open(Purpose::Change, PAGE).await;
     let opened = opened.map_err(InspectError::from)?;
     let ended = on(opened, async |opened| {
         let id = named(opened, &asked.id).await?;

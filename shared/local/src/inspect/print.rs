@@ -170,24 +170,17 @@ impl Printer {
         }
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let row = |report: &Value, told: &Value| {
-            let done = match (&told["remedy"], &told["repaired"], &told["not_repaired"]) {
-                (Value::String(remedy), _, _) => format!("--repair would {remedy}"),
-                (_, Value::String(done), _) => format!("done: {done}"),
-                (_, _, Value::String(reason)) => format!("not repaired: {reason}"),
-                (_, _, _) => "-".to_owned(),
-            };
             [
                 text(&report["invocation_id"]),
                 text(&report["graph"]),
                 text(&report["status"]),
                 text(&told["finding"]),
                 text(&told["sentence"]),
-                done,
+                done(told).unwrap_or_else(|| "-".to_owned()),
             ]
         };
-        let remarks = |report: &Value| report["remarks"].as_array().cloned().unwrap_or_default();
-        let of = |report: &Value| remarks(report).iter().map(|told| row(report, told)).collect::<Vec<_>>();
-        let rows: Vec<_> = reports.iter().flat_map(of).collect();
+        let rows = reports.iter().flat_map(|report| remarks(report).map(move |told| row(report, told)));
+        let rows: Vec<_> = rows.collect();
         self.table(["INVOCATION", "GRAPH", "STATUS", "FINDING", "WHAT IT MEANS", "REPAIR"], &rows)
     }
 
@@ -199,18 +192,25 @@ impl Printer {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let head = format!("{} ({})", text(&report["invocation_id"]), text(&report["graph"]));
         self.put(&self.paint(BOLD, &head))?;
-        for told in report["remarks"].as_array().into_iter().flatten() {
+        for told in remarks(report) {
             self.verdict(told["trouble"] == true, &text(&told["sentence"]))?;
-            for (key, before) in
-                [("remedy", "--repair would"), ("repaired", "done:"), ("not_repaired", "not repaired:")]
-            {
-                if let Some(what) = told[key].as_str() {
-                    self.line(&format!("      {before} {what}"))?;
-                }
+            if let Some(done) = done(told) {
+                self.line(&format!("      {done}"))?;
             }
         }
         Ok(())
     }
+}
+
+/// What the doctor remarked of an invocation.
+fn remarks(report: &Value) -> impl Iterator<Item = &Value> {
+    report["remarks"].as_array().into_iter().flatten()
+}
+
+/// What came of the remedy of a remark, or what it would do.
+fn done(told: &Value) -> Option<String> {
+    let words = [("remedy", "--repair would"), ("repaired", "done:"), ("not_repaired", "not repaired:")];
+    words.iter().find_map(|(key, before)| Some(format!("{before} {}", told[key].as_str()?)))
 }
 
 fn aligned<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> Vec<String> {

@@ -28,13 +28,12 @@ impl Show {
         let at = event.envelope.created_at.strftime("%H:%M:%S");
         let (kind, about) = (event.event.as_str(), about(event));
         self.printer.line(format!("{at}  {kind:<24}  {about}").trim_end())?;
-        let request = event.payload.get("request").and_then(Value::as_object);
-        match request.filter(|_| matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired)) {
-            Some(request) => {
-                self.printer.line(&format!("          answer it with: {}", self.answering(event, request)))
-            }
-            None => Ok(()),
+        if matches!(event.event, EventKind::TaskInputRequired | EventKind::TaskAuthRequired)
+            && let Some(request) = event.payload.get("request").and_then(Value::as_object)
+        {
+            self.printer.line(&format!("          answer it with: {}", self.answering(event, request)))?;
         }
+        Ok(())
     }
 
     /// The command that answers the `request` of `event`.
