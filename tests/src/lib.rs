@@ -1,7 +1,8 @@
 //! What the tests of the whole share: a stage on which harnesses live and die over one store, the items of a store as
-//! they are, the records of released versions, stories that survive faults, clients whose streams break, and as much of
-//! Lambda as a function sees.
+//! they are, the records of released versions, stories that survive faults, clients whose streams break, what
+//! whoever asks needs, and as much of Lambda as a function sees.
 
+mod asking;
 mod door;
 pub mod lambda;
 pub mod raw;
@@ -11,5 +12,6 @@ pub mod sse;
 mod stage;
 pub mod stories;
 
+pub use asking::{protocol_request, while_time_passes};
 pub use door::{STORE_SECRET, open_door};
 pub use stage::{Stage, Swallows, called_for, diagnose, map};

@@ -17,6 +17,7 @@ use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use dormouse_tests::protocol_request;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
@@ -138,21 +139,9 @@ impl Walk {
 
     /// Asks for something, remembers the answer and gives it out.
     async fn ask(&mut self, method: &str, target: &str, body: Value) -> Value {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let headers = [
-            ("authorization", format!("Bearer {}", self.key)),
-            ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
-            ("content-type", "application/json".to_owned()),
-        ];
-        let request = Request {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            query: query.to_owned(),
-            headers: headers.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            caller: None,
-            body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
-            time_left: None,
-        };
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let sent = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = protocol_request(&self.key, method, target, sent);
         let operation = Operation::find(method, path).unwrap().operation;
         let response = self.server.http(request).await;
         let Content::Whole(bytes) = response.content else { panic!("{target} streams") };

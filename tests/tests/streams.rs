@@ -12,9 +12,9 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, SystemClock, ensure_table};
 use dormouse_lambda::{Config, Function, HttpRequest, Server, compose};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Clock, Commit, GrowingLists, Records, StateStore};
-use dormouse_protocol::{PROTOCOL_VERSION, Scope};
+use dormouse_protocol::Scope;
 use dormouse_tests::sse::{Block, blocks, read_in_pieces};
-use dormouse_tests::{STORE_SECRET, open_door};
+use dormouse_tests::{STORE_SECRET, open_door, protocol_request};
 use fastrand::Rng;
 use futures::StreamExt;
 use futures::future::{join, join_all};
@@ -54,21 +54,9 @@ impl Scene {
     }
 
     fn request(&self, method: &str, target: &str, body: &Value) -> HttpRequest {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let headers = [
-            ("authorization", format!("Bearer {}", self.key)),
-            ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
-            ("content-type", "application/json".to_owned()),
-        ];
-        HttpRequest {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            query: query.to_owned(),
-            headers: headers.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            caller: None,
-            body: if body.is_null() { Vec::new() } else { body.to_string().into_bytes() },
-            time_left: Some(Duration::from_secs(300)),
-        }
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let time_left = Some(Duration::from_secs(300));
+        HttpRequest { time_left, ..protocol_request(&self.key, method, target, body) }
     }
 
     async fn post(&self, target: &str, body: Value) -> Value {

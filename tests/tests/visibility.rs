@@ -14,17 +14,18 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Request, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Response, StreamLimits};
 use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{CompiledGraph, END, Engine, Ports, TypedGraph, Update, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_lambda::{App, Authorization, Limits, Parts, Server, Wire};
 use dormouse_ports::{Clock, Commit, GrowingLists, SignalDescriptor, StateStore};
 use dormouse_protocol::Operation::{self, *};
+use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::WorkspaceId;
-use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use dormouse_tests::{protocol_request, while_time_passes};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -357,22 +358,8 @@ impl World {
 
     /// Everything that is answered: status, headers and body, a stream to its end.
     async fn ask(&self, key: &str, method: &str, target: &str, body: &str) -> Said {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let headers = [
-            ("authorization", format!("Bearer {key}")),
-            ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
-            ("content-type", "application/json".to_owned()),
-            ("x-request-id", "request".to_owned()),
-        ];
-        let request = Request {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            query: query.to_owned(),
-            headers: headers.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            caller: None,
-            body: body.as_bytes().to_vec(),
-            time_left: None,
-        };
+        let mut request = protocol_request(key, method, target, body.as_bytes().to_vec());
+        request.headers.push(("x-request-id".to_owned(), "request".to_owned()));
         let asked = async {
             let Response { status, headers, content } = self.server.http(request).await;
             let bytes = match content {
@@ -381,13 +368,7 @@ impl World {
             };
             Said { status, headers, body: String::from_utf8(bytes).unwrap() }
         };
-        let ticking = async {
-            loop {
-                tokio::task::yield_now().await;
-                self.clock.advance(Duration::from_millis(50));
-            }
-        };
-        tokio::select! { said = asked => said, () = ticking => unreachable!("time never ends") }
+        while_time_passes(&self.clock, Duration::from_millis(50), asked).await
     }
 
     async fn made(&mut self, name: &'static str, key: &str, target: &str, body: Value) -> Value {

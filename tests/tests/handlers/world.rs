@@ -13,6 +13,7 @@ use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Par
 use dormouse_ports::{Category, InvocationRecord, SignalDescriptor, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use dormouse_tests::while_time_passes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -164,13 +165,7 @@ impl World {
 
     /// Lets time pass while others work, so that whoever polls polls again.
     pub(crate) async fn while_time_passes<T>(&self, work: impl Future<Output = T>) -> T {
-        let ticking = async {
-            loop {
-                tokio::task::yield_now().await;
-                self.clock.advance(Duration::from_millis(10));
-            }
-        };
-        tokio::select! { done = work => done, () = ticking => unreachable!("time never ends") }
+        while_time_passes(&self.clock, Duration::from_millis(10), work).await
     }
 }
 
