@@ -155,8 +155,8 @@ def go(emulator):
         began = time.monotonic()
         try:
             step(stack)
-        except Exception:
-            print(f"FAIL  {step.__doc__}", flush=True)
+        except Exception as failure:
+            print(f"FAIL  {step.__doc__}: {failure}", flush=True)
             raise
         print(f"ok    {step.__doc__} ({time.monotonic() - began:.0f} s)", flush=True)
     script(emulator, "destroy.sh", YES="1")
