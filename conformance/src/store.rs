@@ -8,11 +8,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dormouse_aws::RandomIds;
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, IdSource, InvocationWrite, Journal, LeaseRequest,
     LoadedSession, Map, SessionExpectation, SessionId, SessionRecord, SessionWrite, StateStore, StoreError, StoreLayer,
 };
+use dormouse_system::RandomIds;
 use jiff::Timestamp;
 
 pub(crate) use backend::Keeping;

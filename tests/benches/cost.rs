@@ -14,7 +14,7 @@ mod talk;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
-use dormouse_aws::{DynamoDbStateStore, Meter, RandomIds, StoreConfig, SystemClock, ensure_table};
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{
     CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, Reducer, SessionConcurrency, SessionPolicy,
     StateSchema, Update, suspend,
@@ -24,6 +24,7 @@ use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Commit, GrowingLists, Journal, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
 };
+use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;
 use serde_json::json;

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use aws_sdk_dynamodb::Client;
-use dormouse_aws::{DynamoDbStateStore, Meter, RandomIds, StoreConfig, SystemClock, ensure_table};
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, State, StateSchema, suspend};
 use dormouse_harness::{
     DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, Transmission, TurnOutcome,
 };
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{IdSource, SignalDescriptor};
+use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
 use dormouse_tests::{map, raw};
 use serde_json::{Value, json};

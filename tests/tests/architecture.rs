@@ -14,7 +14,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-harness", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
     ("dormouse-api", &["dormouse-protocol", "dormouse-harness", "dormouse-engine", "dormouse-json", "dormouse-ports"]),
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
-    ("dormouse-aws", &["dormouse-json", "dormouse-ports"]),
+    ("dormouse-system", &["dormouse-ports"]),
+    ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
@@ -29,6 +30,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-json",
             "dormouse-ports",
             "dormouse-aws",
+            "dormouse-system",
         ],
     ),
     (
@@ -44,6 +46,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-json",
             "dormouse-ports",
             "dormouse-aws",
+            "dormouse-system",
         ],
     ),
     ("dormouse-inbound", &["dormouse-lambda"]),

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_api::{Content, Keys};
-use dormouse_aws::{DynamoDbStateStore, StoreConfig, SystemClock, ensure_table};
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_lambda::{Config, Function, HttpRequest, Server, compose};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Clock, Commit, GrowingLists, Records, StateStore};
 use dormouse_protocol::Scope;
+use dormouse_system::SystemClock;
 use dormouse_tests::sse::{Block, blocks, read_in_pieces};
 use dormouse_tests::{STORE_SECRET, open_door, protocol_request};
 use fastrand::Rng;

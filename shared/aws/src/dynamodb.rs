@@ -50,9 +50,8 @@ use dormouse_ports::{
     SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Surroundings,
     Upkeep, limits,
 };
+use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
-
-use crate::SystemClock;
 
 pub use checkpoint::DynamoDbCheckpointer;
 pub use retry::RetryPolicy;

@@ -1,5 +1,5 @@
-//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; signed callbacks; the
-//! system's clock and ids.
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; signed
+//! callbacks.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
 //! environment: clients, names and secrets are given by whoever composes the process.
@@ -20,7 +20,6 @@ mod parameters;
 mod refusal;
 mod scheduler;
 mod subscriptions;
-mod system;
 
 pub use callback::{BearerKey, CallbackSecret, CallbackSigner, Token};
 pub use connect::{Access, Clients, Endpoints, Lazy};
@@ -33,4 +32,3 @@ pub use metering::{Meter, Usage};
 pub use parameters::{ParameterError, Parameters, SecretText};
 pub use scheduler::SchedulerConfig;
 pub use subscriptions::AwsSubscriptions;
-pub use system::{RandomIds, SystemClock, TokioSpawner};

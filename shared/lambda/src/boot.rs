@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
 use dormouse_aws::{
-    AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RandomIds, RuleConfig, SchedulerConfig,
-    StoreConfig, SystemClock, TokioSpawner,
+    AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig,
 };
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, RulePolicy};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
 use crate::config::{Config, ConfigError, SecretsError};
 use crate::{App, Function, Limits, Parts, Server, Wire};

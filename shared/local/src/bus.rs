@@ -230,8 +230,8 @@ fn matched(route: &Route) -> Match {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_aws::{RandomIds, SystemClock};
     use dormouse_ports::{Edition, EventRule, EventShape, RuleName};
+    use dormouse_system::{RandomIds, SystemClock};
 
     use super::*;
     use crate::courier::Raised;

@@ -163,7 +163,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn courier(functions: &Arc<Flaky>, lifetime: &Lifetime) -> Arc<Courier> {
-        let clock = Arc::new(dormouse_aws::SystemClock::default());
+        let clock = Arc::new(dormouse_system::SystemClock::default());
         Arc::new(Courier::new(functions.clone(), clock, lifetime.running()))
     }
 

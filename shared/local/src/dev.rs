@@ -9,16 +9,14 @@ use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{Bell, Chronicle, Keys, Origins, StreamLimits};
-use dormouse_aws::{
-    BearerKey, CallbackSecret, CallbackSigner, DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner,
-    ensure_table,
-};
+use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner, DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, EngineError, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
 use dormouse_lambda::{App, Authorization, ConfigError, Limits, Parts, Quotas, Server, TriggerError, Wire};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, Records, SignalSubscriptions, StateStore, StoreError};
 use dormouse_protocol::cursor::Cursors;
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;

@@ -166,8 +166,8 @@ impl Agenda {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_aws::SystemClock;
     use dormouse_ports::DueAction;
+    use dormouse_system::SystemClock;
     use dormouse_testkit::MemoryStore;
     use jiff::SignedDuration;
 

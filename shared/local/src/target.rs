@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::Chronicle;
-use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, RandomIds, StoreConfig, SystemClock};
+use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
 use dormouse_engine::EngineError;
 use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
@@ -17,6 +17,7 @@ use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, ListedRule, Records, Registration, RuleName, SignalSubscriptions,
     StateStore, Subscription, SubscriptionError,
 };
+use dormouse_system::{RandomIds, SystemClock};
 
 use crate::bus::{Deliveries, LocalBus, RULES};
 use crate::dev::{TABLE, engine};

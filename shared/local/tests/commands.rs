@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_aws::{DynamoDbStateStore, RandomIds, StoreConfig, SystemClock, TokioSpawner, ensure_table};
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
@@ -16,6 +16,7 @@ use dormouse_ports::{
     Commit, Due, DueAction, GrowingLists, InvocationWrite, Journal, PausedInvocation, PendingRow, SignalDescriptor,
     StateStore, SuspendFrom, Upkeep, WakePlan,
 };
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Offer, Parts};
-use dormouse_aws::{DynamoDbStateStore, Meter, RandomIds, StoreConfig, SystemClock, TokioSpawner, ensure_table};
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
@@ -25,6 +25,7 @@ use dormouse_protocol::Operation;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use dormouse_protocol::resource::AutonomyTier;
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::{Value, json};
 

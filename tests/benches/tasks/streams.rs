@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_api::{About, Bell, Content, Front, FrontParts, Keys, Origins, Request, StreamLimits, Streams};
-use dormouse_aws::{RandomIds, SystemClock};
 use dormouse_ports::{Clock, Records};
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
+use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::ManualClock;
 use futures::StreamExt;
 use futures::stream::BoxStream;

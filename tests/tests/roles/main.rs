@@ -109,7 +109,7 @@ async fn key(store: &EmbeddedDynamoDb) -> String {
 
 /// Text that cannot be made small.
 fn noise() -> String {
-    (0..200).map(|_| dormouse_ports::IdSource::fresh(&dormouse_aws::RandomIds)).collect()
+    (0..200).map(|_| dormouse_ports::IdSource::fresh(&dormouse_system::RandomIds)).collect()
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

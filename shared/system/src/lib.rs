@@ -1,4 +1,9 @@
-//! Time, identity and tasks of the machine the process runs on.
+//! The machine that the process runs on, as ports: its clock, random ids, tasks of its Tokio runtime.
+//!
+//! Every composition root takes them from here. Imports `dormouse-ports` alone: it knows no store, no vendor and nothing
+//! of what is served.
+
+#![warn(missing_docs)]
 
 use std::time::{Duration, Instant};
 
