@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dormouse_api::keys::{CHANCE, KeyToken};
-use dormouse_aws::{CallbackSecret, CallbackSigner, ensure_table};
+use dormouse_aws::ensure_table;
+use dormouse_http::{CallbackSecret, CallbackSigner};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{RuntimeApi, SECRET, http_event};

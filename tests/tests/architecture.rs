@@ -13,6 +13,18 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-engine", &["dormouse-json", "dormouse-ports"]),
     ("dormouse-harness", &["dormouse-engine", "dormouse-json", "dormouse-ports"]),
     ("dormouse-api", &["dormouse-protocol", "dormouse-harness", "dormouse-engine", "dormouse-json", "dormouse-ports"]),
+    (
+        "dormouse-http",
+        &[
+            "dormouse-api",
+            "dormouse-app",
+            "dormouse-protocol",
+            "dormouse-harness",
+            "dormouse-engine",
+            "dormouse-json",
+            "dormouse-ports",
+        ],
+    ),
     ("dormouse-app", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
@@ -21,13 +33,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-lambda",
         &[
+            "dormouse-http",
             "dormouse-api",
             "dormouse-protocol",
             "dormouse-app",
             "dormouse-otel",
             "dormouse-harness",
             "dormouse-engine",
-            "dormouse-json",
             "dormouse-ports",
             "dormouse-aws",
             "dormouse-system",
@@ -36,7 +48,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dormouse-local",
         &[
-            "dormouse-lambda",
+            "dormouse-http",
             "dormouse-api",
             "dormouse-protocol",
             "dormouse-app",
@@ -66,6 +78,7 @@ const PURE: &[&str] = &[
     "dormouse-engine",
     "dormouse-harness",
     "dormouse-api",
+    "dormouse-http",
     "dormouse-app",
 ];
 const IMPURE: &[&str] = &[

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Request, StreamLimits};
-use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::DescriptorWakes;
-use dormouse_lambda::{App, Authorization, Limits, Parts, Server, Wire};
+use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Server, Wire};
 use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};

@@ -1,5 +1,4 @@
-//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store; signed
-//! callbacks.
+//! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
 //! environment: clients, names and secrets are given by whoever composes the process.
@@ -10,7 +9,6 @@
 
 #![warn(missing_docs)]
 
-mod callback;
 mod connect;
 mod dynamodb;
 mod eventbridge;
@@ -21,7 +19,6 @@ mod refusal;
 mod scheduler;
 mod subscriptions;
 
-pub use callback::{BearerKey, CallbackSecret, CallbackSigner, Token};
 pub use connect::{Access, Clients, Endpoints, Lazy};
 pub use dynamodb::{
     DynamoDbCheckpointer, DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table,

@@ -51,6 +51,6 @@ pub use registry::GraphRegistry;
 pub use signal::store_failed;
 pub use sweep::{SweepOrder, SweepScope, SweepSummary};
 pub use transmission::{DispatchPath, EventOrigin, Intent, SignalOrigin, Transmission, Trigger};
-pub use turn_span::{TurnSpan, TurnTracer};
+pub use turn_span::{TraceExporter, TurnSpan, TurnTracer};
 pub use upgrade::{Fate, MigrationReport, PauseUpgrade};
 pub use wake::DescriptorWakes;

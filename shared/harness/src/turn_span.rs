@@ -1,8 +1,11 @@
 //! A span around each turn, without knowing who makes it (observability §4.6).
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
-use dormouse_engine::in_trace;
+use async_trait::async_trait;
+use dormouse_engine::{Observer, in_trace};
 use futures::future::BoxFuture;
 
 use crate::{DispatchPath, Harness, Transmission, TurnError, TurnOutcome};
@@ -11,6 +14,22 @@ use crate::{DispatchPath, Harness, Transmission, TurnError, TurnOutcome};
 pub trait TurnTracer: fmt::Debug + Send + Sync {
     /// A turn begins.
     fn begin(&self, transmission: &Transmission, path: DispatchPath) -> Box<dyn TurnSpan>;
+}
+
+/// Records spans of turns and invocations, and sends them away.
+#[async_trait]
+pub trait TraceExporter: Send + Sync {
+    /// Makes the spans of invocations; attach it to graphs.
+    fn observer(&self) -> Arc<dyn Observer>;
+
+    /// Makes the spans of turns; give it to a harness.
+    fn turn_tracer(&self) -> Arc<dyn TurnTracer>;
+
+    /// Sends what has ended. The caller bounds the time; what is on its way when the future is dropped is gone.
+    ///
+    /// # Errors
+    /// When the spans are lost.
+    async fn flush(&self) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
 /// The span around a turn that runs. Dropped without [`end`](Self::end) the turn was dropped too.

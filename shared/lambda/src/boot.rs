@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
-use dormouse_aws::{
-    AwsSubscriptions, CallbackSigner, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig,
-};
+use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
 use dormouse_engine::{Engine, EngineError, Ports};
-use dormouse_harness::{DescriptorWakes, GraphRegistry, RulePolicy};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, RulePolicy, TraceExporter};
+use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, Server, Wire};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 
-use crate::config::{Config, ConfigError, SecretsError};
-use crate::{App, Function, Limits, Parts, Server, Wire};
+use crate::Function;
+use crate::config::{Config, SecretsError};
 
 /// How long a stream lives that is sent as it comes: it is paid for to its end, also when the client has left.
 const STREAM_LIFE: Duration = Duration::from_secs(300);
@@ -108,7 +107,7 @@ pub async fn compose(
         keys: Keys::new(wire.records.clone()),
         base_url: config.base_url,
         limits: Limits { rules: RulePolicy { settling: config.rule_settling, ..limits.rules }, ..limits },
-        telemetry,
+        telemetry: telemetry.map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     Ok(Server::new(app, wire))
 }

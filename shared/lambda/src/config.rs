@@ -1,19 +1,15 @@
-mod quotas;
 mod secrets;
 
-use std::fmt;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::Origins;
 use dormouse_aws::{Access, Endpoints};
+use dormouse_http::{Authorization, ConfigError, Quotas, Variables};
 
-pub use quotas::Quotas;
 pub use secrets::{SecretSources, Secrets, SecretsError};
 
-use crate::{Authorization, Function};
+use crate::Function;
 
 /// How many seconds EventBridge is given until a new rule takes effect.
 const RULE_SETTLING: u64 = 5;
@@ -80,18 +76,6 @@ pub struct Config {
     pub rule_settling: Duration,
 }
 
-/// Everything that is wrong with the environment, in one line and without values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(Vec<String>);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the environment is not complete: {}", self.0.join("; "))
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 impl Config {
     /// Reads the environment of the process, which is `function`.
     ///
@@ -106,65 +90,51 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.
     pub fn from_variables(function: Function, look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let mut reader = Reader { look_up, faults: Vec::new() };
+        let mut reader = Reader(Variables::new(look_up));
         let config = Self {
-            table: reader.needed("DORMOUSE_TABLE"),
+            table: reader.0.needed("DORMOUSE_TABLE"),
             secrets: reader.secrets(function),
             authorization: reader.authorization("DORMOUSE_AUTHORIZATION"),
             base_url: reader.url("DORMOUSE_BASE_URL"),
             stream_url: reader.url("DORMOUSE_STREAM_URL"),
             origins: reader.origins("DORMOUSE_ALLOWED_ORIGINS"),
-            bus: reader.needed("DORMOUSE_BUS"),
-            scheduler_group: reader.needed("DORMOUSE_SCHEDULER_GROUP"),
+            bus: reader.0.needed("DORMOUSE_BUS"),
+            scheduler_group: reader.0.needed("DORMOUSE_SCHEDULER_GROUP"),
             scheduler_role_arn: reader.arn("DORMOUSE_SCHEDULER_ROLE_ARN"),
             wakeup_arn: reader.arn("DORMOUSE_WAKEUP_ARN"),
             signal_arn: reader.arn("DORMOUSE_SIGNAL_ARN"),
             dead_letter_arn: reader.optional_arn("DORMOUSE_DEAD_LETTER_ARN"),
             access: reader.access(),
-            quotas: reader.quotas(),
-            rule_settling: Duration::from_secs(reader.number("DORMOUSE_RULE_SETTLING", RULE_SETTLING, 0..=20)),
+            quotas: Quotas::read(&mut reader.0),
+            rule_settling: Duration::from_secs(reader.0.number("DORMOUSE_RULE_SETTLING", RULE_SETTLING, 0..=20)),
         };
         reader.runtime();
-        if reader.faults.is_empty() { Ok(config) } else { Err(ConfigError(reader.faults)) }
+        reader.0.complete(config)
     }
 }
 
-/// Goes on after a fault, so that all of them are reported at once.
-struct Reader<F> {
-    look_up: F,
-    faults: Vec<String>,
-}
+/// Reads what only a function on Lambda is told.
+struct Reader<F>(Variables<F>);
 
 impl<F: Fn(&str) -> Option<String>> Reader<F> {
-    fn optional(&self, name: &str) -> Option<String> {
-        (self.look_up)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
-    }
-
-    fn needed(&mut self, name: &str) -> String {
-        self.optional(name).unwrap_or_else(|| {
-            self.faults.push(format!("{name} is missing"));
-            String::new()
-        })
-    }
-
     fn authorization(&mut self, name: &str) -> Authorization {
-        let Some(word) = self.optional(name) else { return Authorization::default() };
+        let Some(word) = self.0.optional(name) else { return Authorization::default() };
         Authorization::parse(&word).unwrap_or_else(|| {
-            self.faults.push(format!("{name} must be KEYS, AWS_IAM or NONE"));
+            self.0.fault(format!("{name} must be KEYS, AWS_IAM or NONE"));
             Authorization::default()
         })
     }
 
     fn origins(&mut self, name: &str) -> Origins {
-        let read = self.optional(name).map_or_else(|| Ok(Origins::default()), |list| Origins::parse(&list));
+        let read = self.0.optional(name).map_or_else(|| Ok(Origins::default()), |list| Origins::parse(&list));
         read.unwrap_or_else(|reason| {
-            self.faults.push(format!("{name}: {reason}"));
+            self.0.fault(format!("{name}: {reason}"));
             Origins::default()
         })
     }
 
     fn arn(&mut self, name: &str) -> String {
-        let arn = self.needed(name);
+        let arn = self.0.needed(name);
         if !arn.is_empty() {
             self.check_arn(name, &arn);
         }
@@ -172,7 +142,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     }
 
     fn optional_arn(&mut self, name: &str) -> Option<String> {
-        self.optional(name).inspect(|arn| self.check_arn(name, arn))
+        self.0.optional(name).inspect(|arn| self.check_arn(name, arn))
     }
 
     fn check_arn(&mut self, name: &str, arn: &str) {
@@ -180,40 +150,26 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         let parts: Vec<&str> = arn.splitn(6, ':').collect();
         let whole = parts.len() == 6 && parts[0] == "arn" && [1, 2, 5].iter().all(|&part| !parts[part].is_empty());
         if !whole {
-            self.faults.push(format!("{name} must be an ARN"));
+            self.0.fault(format!("{name} must be an ARN"));
         }
     }
 
     fn url(&mut self, name: &str) -> Option<String> {
-        let url = self.optional(name)?;
+        let url = self.0.optional(name)?;
         let behind = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         if behind.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':']) || host.contains(' ')) {
-            self.faults.push(format!("{name} must begin with https:// and a host"));
+            self.0.fault(format!("{name} must begin with https:// and a host"));
         }
         Some(url)
     }
 
-    fn number<T>(&mut self, name: &str, usual: T, range: RangeInclusive<T>) -> T
-    where
-        T: FromStr + PartialOrd + fmt::Display,
-    {
-        let Some(text) = self.optional(name) else { return usual };
-        match text.parse() {
-            Ok(number) if range.contains(&number) => number,
-            Ok(_) | Err(_) => {
-                self.faults.push(format!("{name} must be a number from {} to {}", range.start(), range.end()));
-                usual
-            }
-        }
-    }
-
     fn access(&mut self) -> Access {
-        let region = match self.optional("AWS_REGION").or_else(|| self.optional("AWS_DEFAULT_REGION")) {
+        let region = match self.0.optional("AWS_REGION").or_else(|| self.0.optional("AWS_DEFAULT_REGION")) {
             Some(region) => region,
-            None => self.needed("AWS_REGION"),
+            None => self.0.needed("AWS_REGION"),
         };
-        let (key, secret) = (self.needed("AWS_ACCESS_KEY_ID"), self.needed("AWS_SECRET_ACCESS_KEY"));
-        let token = self.optional("AWS_SESSION_TOKEN");
+        let (key, secret) = (self.0.needed("AWS_ACCESS_KEY_ID"), self.0.needed("AWS_SECRET_ACCESS_KEY"));
+        let token = self.0.optional("AWS_SESSION_TOKEN");
         let endpoints = Endpoints {
             all: self.url("AWS_ENDPOINT_URL"),
             dynamodb: self.url("AWS_ENDPOINT_URL_DYNAMODB"),
@@ -227,21 +183,21 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     /// Checks what the runtime reads by itself: it panics over the first variable that it misses.
     fn runtime(&mut self) {
         for name in ["AWS_LAMBDA_RUNTIME_API", "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION"] {
-            self.needed(name);
+            self.0.needed(name);
         }
-        let memory = self.needed("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
+        let memory = self.0.needed("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
         if !memory.is_empty() && memory.parse::<i32>().is_err() {
-            self.faults.push("AWS_LAMBDA_FUNCTION_MEMORY_SIZE must be a number".to_owned());
+            self.0.fault("AWS_LAMBDA_FUNCTION_MEMORY_SIZE must be a number".to_owned());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dormouse_http::Limits;
     use dormouse_ports::InvocationLimits;
 
     use super::*;
-    use crate::Limits;
 
     fn variables(name: &str) -> Option<String> {
         let value = match name {

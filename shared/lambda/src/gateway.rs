@@ -6,14 +6,13 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_api::{Content, Response};
+use dormouse_http::{HttpRequest, TriggerError, percent};
 use dormouse_ports::limits::ANSWER;
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode};
 use lambda_runtime::MetadataPrelude;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-use crate::{HttpRequest, TriggerError, percent};
 
 /// As much of a request as is looked at. What there is nothing for is left out, or `null`; what else there is, of
 /// authorizers, certificates, routes and variables, may have any shape.
@@ -177,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_read() {
-        let request = request(include_str!("../tests/events/apigw-turn.json"));
+        let request = request(include_str!("../../http/tests/events/apigw-turn.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/graphs/expense-approval/turns"));
         assert_eq!(request.header("content-type"), Some("application/json"));
         assert_eq!(request.header("x-request-id"), Some("JKJaXmPLvHcESHA="));
@@ -187,9 +186,9 @@ mod tests {
 
     #[test]
     fn stage_cookies_base64_and_escapes_are_undone() {
-        let request = request(include_str!("../tests/events/apigw-callback-stage-base64.json"));
+        let request = request(include_str!("../../http/tests/events/apigw-callback-stage-base64.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/callback/order/7"));
-        assert_eq!(crate::http::query_value(&request, "token").as_deref(), Some("AAAAAAAAAAE-_x"));
+        assert_eq!(dormouse_http::query_value(&request, "token").as_deref(), Some("AAAAAAAAAAE-_x"));
         assert_eq!(request.header("cookie"), Some("session=abc; theme=dark"));
         assert_eq!(request.header("accept"), Some("text/html,application/json"));
         assert_eq!(request.body, br#"{"decision":"approved"}"#);
@@ -197,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_get_has_no_body() {
-        let request = request(include_str!("../tests/events/apigw-get-status.json"));
+        let request = request(include_str!("../../http/tests/events/apigw-get-status.json"));
         assert_eq!((request.method.as_str(), request.body.len()), ("GET", 0));
         assert_eq!(request.path, "/invocations/0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11");
     }
@@ -205,7 +204,7 @@ mod tests {
     /// A role that may begin turns signs its requests; browsers and proxies send names in any alphabet.
     #[test]
     fn a_signed_turn_is_read_whatever_else_the_gateway_tells_of_it() {
-        let request = request(include_str!("../tests/events/apigw-turn-signed.json"));
+        let request = request(include_str!("../../http/tests/events/apigw-turn-signed.json"));
         assert_eq!(request.header("user-agent"), Some("Grün/1.0"));
         assert_eq!(request.caller.as_deref(), Some("arn:aws:iam::123456789012:user/ada"));
         assert_eq!(request.header("traceparent"), Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
@@ -216,11 +215,11 @@ mod tests {
 
     #[test]
     fn values_of_a_query_stay_apart_and_claims_and_certificates_have_any_shape() {
-        let request = request(include_str!("../tests/events/apigw-list-jwt.json"));
+        let request = request(include_str!("../../http/tests/events/apigw-list-jwt.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/v1/tasks"));
         assert_eq!(request.query, "state=running&state=waiting&label=a%26b%3Dc&cursor=");
-        assert_eq!(crate::http::query_value(&request, "label").as_deref(), Some("a&b=c"));
-        assert_eq!(crate::http::query_value(&request, "state"), None, "nobody can say which one counts");
+        assert_eq!(dormouse_http::query_value(&request, "label").as_deref(), Some("a&b=c"));
+        assert_eq!(dormouse_http::query_value(&request, "state"), None, "nobody can say which one counts");
         assert_eq!((request.body.len(), request.header("cookie")), (0, None));
     }
 
@@ -262,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_address_of_a_function_sends_the_same() {
-        let request = request(include_str!("../tests/events/function-url.json"));
+        let request = request(include_str!("../../http/tests/events/function-url.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/v1/sessions/team/7/events/stream"));
         assert_eq!(request.header("x-request-id"), Some("b7b1ab6c-6c3e-4f1c-9f7e-5f2f3c7d1a10"));
         assert_eq!(request.header("last-event-id"), Some("12"));
@@ -290,7 +289,8 @@ mod tests {
     #[test]
     fn requests_of_another_version_are_refused_and_not_taken_for_the_index() {
         let without_path = json!({ "version": "2.0", "requestContext": { "http": { "method": "GET" } } });
-        let texts = [include_str!("../tests/events/apigw-rest.json"), include_str!("../tests/events/alb.json")];
+        let texts =
+            [include_str!("../../http/tests/events/apigw-rest.json"), include_str!("../../http/tests/events/alb.json")];
         let others = texts.map(|text| serde_json::from_str(text).expect("JSON"));
         let bad_base64 = json!({
             "rawPath": "/", "requestContext": { "http": { "method": "POST" } }, "body": "{}", "isBase64Encoded": true,
@@ -310,10 +310,26 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_a_bus_is_no_request() {
-        let event = serde_json::from_str(include_str!("../tests/events/eventbridge-foreign.json")).expect("JSON");
-        assert!(!is_http(&event));
-        assert!(decode(event, None).is_err());
+    fn what_else_triggers_functions_is_no_request() {
+        let events = [
+            include_str!("../../http/tests/events/eventbridge-foreign.json"),
+            include_str!("../../http/tests/events/eventbridge-dormouse-signal.json"),
+            include_str!("../../http/tests/events/eventbridge-transformed.json"),
+            include_str!("../../http/tests/events/eventbridge-scheduled.json"),
+            include_str!("../../http/tests/events/scheduler-without-input.json"),
+            include_str!("../../http/tests/events/sqs-signal.json"),
+            include_str!("../../http/tests/events/lambda-destination-failed.json"),
+            include_str!("../../http/tests/events/apigw-rest.json"),
+            include_str!("../../http/tests/events/alb.json"),
+            "{}",
+            "[]",
+            "null",
+        ];
+        for event in events {
+            let event: Value = serde_json::from_str(event).expect("JSON");
+            assert!(!is_http(&event), "{event}");
+            assert!(decode(event, None).is_err());
+        }
     }
 
     #[tokio::test]

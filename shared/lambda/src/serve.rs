@@ -3,6 +3,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use dormouse_api::{Content, Response};
+use dormouse_http::{App, Server, TriggerError};
+use dormouse_otel::Telemetry;
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
@@ -10,7 +12,7 @@ use lambda_runtime::{Diagnostic, LambdaEvent, StreamResponse, service_fn};
 use serde_json::Value;
 
 use crate::boot::boot;
-use crate::{App, Server, TriggerError, gateway, telemetry};
+use crate::{gateway, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
 const TO_ANSWER: Duration = Duration::from_millis(500);
@@ -35,7 +37,7 @@ type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
 /// Boots once, then serves events as `function` until Lambda ends the process.
 pub async fn serve(function: Function) -> ExitCode {
-    let exporter = telemetry::exporter();
+    let exporter = Telemetry::from_env();
     telemetry::init(exporter.as_ref().ok().and_then(Option::as_ref));
     let exporter = exporter.unwrap_or_else(|error| {
         tracing::warn!(%error, "the function goes on without a collector");
@@ -108,7 +110,7 @@ async fn stream(server: &Server, event: LambdaEvent<Value>) -> Result<StreamResp
 
 /// What is left until `deadline`, which is in milliseconds since the epoch.
 fn time_left(app: &App, deadline: u64) -> Duration {
-    let now = u64::try_from(app.engine().ports().clock.now().as_millisecond()).unwrap_or_default();
+    let now = u64::try_from(app.harness().engine().ports().clock.now().as_millisecond()).unwrap_or_default();
     Duration::from_millis(deadline.saturating_sub(now)).saturating_sub(TO_ANSWER)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use dormouse_lambda::{Authorization, telemetry};
+use dormouse_http::Authorization;
 use dormouse_otel::Telemetry;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -136,7 +136,7 @@ fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, String)>>) 
 }
 
 fn run(arguments: Dev) -> ExitCode {
-    let exporter = telemetry::exporter();
+    let exporter = Telemetry::from_env();
     start_log(arguments.log, exporter.as_ref().ok().and_then(Option::as_ref));
     let exporter = match exporter {
         Ok(exporter) => exporter,

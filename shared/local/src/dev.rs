@@ -9,10 +9,13 @@ use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{Bell, Chronicle, Keys, Origins, StreamLimits};
-use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner, DynamoDbStateStore, StoreConfig, ensure_table};
+use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, EngineError, Ports};
-use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary};
-use dormouse_lambda::{App, Authorization, ConfigError, Limits, Parts, Quotas, Server, TriggerError, Wire};
+use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary, TraceExporter};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, Quotas, Server,
+    TriggerError, Wire,
+};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, Records, SignalSubscriptions, StateStore, StoreError};
 use dormouse_protocol::cursor::Cursors;
@@ -125,7 +128,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     folder.forget_timers()?;
     // The harness claims for the turn's budget and this margin.
     let turn = options.lease.saturating_sub(HarnessConfig::new(Mode::Sessioned).lease_margin);
-    let quotas = Quotas::from_env()?;
+    let quotas = Quotas::from_variables(|name| std::env::var(name).ok())?;
     let limits = Limits { turn, ..quotas.limits };
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
     let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, config)), Bell::default());
@@ -144,7 +147,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
         keys: Keys::new(table.clone()),
         base_url: Some(address.clone()),
         limits: limits.clone(),
-        telemetry: telemetry.clone(),
+        telemetry: telemetry.clone().map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     let wire = Wire {
         records: table,

@@ -13,13 +13,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use dormouse_api::Content;
-use dormouse_aws::BearerKey;
 use dormouse_harness::{Overloaded, TurnError, bucket_of};
-use dormouse_lambda::{HttpRequest, Server};
+use dormouse_http::{BearerKey, HttpRequest, Server, percent};
 use dormouse_ports::{Category, Event};
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use futures::StreamExt;
-use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -112,7 +110,7 @@ async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum:
     };
     Ok(HttpRequest {
         method: head.method.as_str().to_owned(),
-        path: percent_decode_str(head.uri.path()).decode_utf8_lossy().into_owned(),
+        path: percent::decode(head.uri.path()),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers.iter().filter(|(name, _)| *name != REQUEST_ID).map(header).collect(),
         // Nobody signs requests here.

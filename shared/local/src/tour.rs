@@ -1,6 +1,6 @@
 //! What is printed when everything runs: a tour whose indented lines can be pasted into a shell as they are.
 
-use dormouse_lambda::Authorization;
+use dormouse_http::Authorization;
 
 /// What the tour is told of the process that prints it.
 pub(crate) struct Tour<'a> {

@@ -2,7 +2,8 @@
 //!
 //! It turns what the engine tells its observers into spans (observability §4 to §6) and gives every log record of an
 //! invocation its ids (§7). It imports `dormouse-engine`, `dormouse-harness` and `dormouse-ports`; nothing below the
-//! composition roots imports it. It must not know AWS or HTTP routes, and it reads no configuration of its own.
+//! composition roots imports it. It must not know AWS or HTTP routes, and it reads no configuration but the variables of
+//! OpenTelemetry, where it is asked to.
 //!
 //! # Invariants
 //! - The providers are private: the global ones are neither set nor read (§6).

@@ -1,6 +1,10 @@
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use dormouse_engine::Observer;
+use dormouse_harness::{TraceExporter, TurnTracer};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
@@ -64,6 +68,24 @@ impl Telemetry {
     pub fn otlp(endpoint: &str, service_name: &str) -> Result<Self, ExportError> {
         let collector = Arc::new(crate::otlp::Collector::new(endpoint, service_name)?);
         Ok(Self::new(Outboxes::default(), Detached::default(), Some(collector)))
+    }
+
+    /// What sends spans and log records to the collector that the environment names; `None` when it names none.
+    ///
+    /// | variable | meaning |
+    /// |---|---|
+    /// | `OTEL_EXPORTER_OTLP_ENDPOINT` | base address of OTLP over HTTP, for example `http://127.0.0.1:4318` |
+    /// | `OTEL_EXPORTER_OTLP_HEADERS` | headers of each request, `name=value`, with commas between |
+    /// | `OTEL_SERVICE_NAME` | the name of this service; without it the name of the function, or `dormouse` |
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    #[cfg(feature = "otlp")]
+    pub fn from_env() -> Result<Option<Self>, ExportError> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let Some(endpoint) = variable("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
+        let service = variable("OTEL_SERVICE_NAME").or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME"));
+        Self::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse")).map(Some)
     }
 
     /// As this, but what `detached` names gets traces of its own. Observer and log bridge must be taken from the same
@@ -147,5 +169,20 @@ impl Telemetry {
             return collector.send(self.0.outboxes.spans.take(), self.0.outboxes.logs.take()).await;
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl TraceExporter for Telemetry {
+    fn observer(&self) -> Arc<dyn Observer> {
+        Arc::new(self.observer())
+    }
+
+    fn turn_tracer(&self) -> Arc<dyn TurnTracer> {
+        Arc::new(self.turns())
+    }
+
+    async fn flush(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(self.flush().await?)
     }
 }

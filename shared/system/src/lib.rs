@@ -49,6 +49,11 @@ impl IdSource for RandomIds {
     }
 }
 
+/// Bytes that nobody can guess, for a secret that only this process has.
+pub fn random_secret() -> [u8; 32] {
+    rand::random()
+}
+
 /// Runs work on the current Tokio runtime.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokioSpawner;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_lambda::HttpRequest;
+use dormouse_http::HttpRequest;
 use dormouse_ports::{Journal, Map};
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, VERSION_HEADER};

@@ -5,7 +5,7 @@ mod asks;
 use std::time::Duration;
 
 use dormouse_harness::{Bucket, TurnError};
-use dormouse_lambda::HttpResponse;
+use dormouse_http::HttpResponse;
 use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, Map};
 use serde_json::Value;
 

@@ -2,10 +2,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Response, StreamLimits};
-use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
-use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts, Server, TriggerError, Wire};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, HttpRequest, HttpResponse, Limits, Parts, Server,
+    TriggerError, Wire,
+};
 use dormouse_ports::{Clock, InvocationId, Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::StreamExt;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
-use dormouse_lambda::HttpRequest;
+use dormouse_http::HttpRequest;
 use dormouse_ports::{Event, Map};
 use serde_json::{Value, json};
 

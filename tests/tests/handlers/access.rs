@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_lambda::{Authorization, HttpRequest, HttpResponse};
+use dormouse_http::{Authorization, HttpRequest, HttpResponse};
 use dormouse_ports::{Category, Clock, Commit, GrowingLists, Journal, StateStore};
 use dormouse_protocol::Scope;
 use serde_json::{Value, json};

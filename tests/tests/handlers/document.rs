@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use dormouse_api::Content;
-use dormouse_lambda::{Authorization, HttpResponse, Server};
+use dormouse_http::{Authorization, HttpResponse, Server};
 use futures::FutureExt;
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -197,10 +197,8 @@ async fn every_answer_of_the_routes_is_documented() {
     let begun = world.begun("o1").await;
     let (status, cancel) = (path_of(&begun["status_url"]), path_of(&begun["cancel_url"]));
     let large = vec![b' '; crate::world::BODY + 1];
-    let plain = |target: &str, body: &[u8]| dormouse_lambda::HttpRequest {
-        headers: Vec::new(),
-        ..request("POST", target, body)
-    };
+    let plain =
+        |target: &str, body: &[u8]| dormouse_http::HttpRequest { headers: Vec::new(), ..request("POST", target, body) };
     let keyed = |target: &str| {
         let mut request = request("POST", target, b"{}");
         request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
@@ -214,7 +212,7 @@ async fn every_answer_of_the_routes_is_documented() {
         world.http(plain(target, b"{}")).await;
     }
     for body in [&b"["[..], &large] {
-        world.http(dormouse_lambda::HttpRequest { body: body.to_vec(), ..keyed("/signals/x") }).await;
+        world.http(dormouse_http::HttpRequest { body: body.to_vec(), ..keyed("/signals/x") }).await;
     }
     let mut bare = keyed("/signals/x");
     bare.headers.retain(|(name, _)| name == "authorization");

@@ -31,7 +31,7 @@ async fn a_turn_that_cannot_be_read_is_refused_and_nothing_is_written() {
     let untyped = world.post(TURNS, &json!({ "state": { "amount": "a lot" } })).await;
     assert!(refused(&untyped, 422, &Category::StateValidationError).contains("amount"));
     assert_eq!(untyped.body["error"]["user_action_required"], true);
-    let plain = world.http(dormouse_lambda::HttpRequest { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
+    let plain = world.http(dormouse_http::HttpRequest { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
     refused(&plain.await, 415, &Category::RequestInvalid);
     assert_eq!(world.written(), before);
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dormouse_lambda::TriggerError;
+use dormouse_http::TriggerError;
 use dormouse_ports::{Category, InvocationStatus, StateStore};
 use serde_json::{Value, json};
 

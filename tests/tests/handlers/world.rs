@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_api::{Bell, Keys, Origins, StreamLimits};
-use dormouse_aws::{BearerKey, CallbackSecret, CallbackSigner};
 use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
-use dormouse_lambda::{App, Authorization, HttpRequest, HttpResponse, Limits, Parts, Server, Wire};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, HttpRequest, HttpResponse, Limits, Parts, Server,
+    Wire,
+};
 use dormouse_ports::{Category, InvocationRecord, SignalDescriptor, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};

@@ -16,7 +16,7 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::Transmission;
-use dormouse_lambda::{Authorization, HttpResponse};
+use dormouse_http::{Authorization, HttpResponse};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
 use dormouse_protocol::Scope;

@@ -1,4 +1,5 @@
-use dormouse_aws::{BearerKey, CallbackSecret, ParameterError, Parameters, SecretText};
+use dormouse_aws::{ParameterError, Parameters, SecretText};
+use dormouse_http::{BearerKey, CallbackSecret};
 
 use super::Reader;
 use crate::Function;
@@ -144,9 +145,10 @@ impl SecretSources {
         }
         let [callback_secret, signal_key] = &found[..] else { unreachable!("as many as there are sources") };
         Ok(Secrets {
-            callback_secret: callback_secret
-                .as_ref()
-                .map_or_else(CallbackSecret::of_this_process, |text| CallbackSecret::new(text.reveal())),
+            callback_secret: callback_secret.as_ref().map_or_else(
+                || CallbackSecret::new(dormouse_system::random_secret()),
+                |text| CallbackSecret::new(text.reveal()),
+            ),
             signal_key: signal_key.as_ref().map_or_else(BearerKey::of_nobody, |text| BearerKey::new(text.reveal())),
         })
     }
@@ -159,10 +161,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         let mut overruling = Vec::new();
         let mut source = |named: &Named| {
             let needed = named.needed_by.contains(&function);
-            match (self.optional(named.variable), &path) {
+            match (self.0.optional(named.variable), &path) {
                 (Some(text), path) => {
                     if text.len() < named.least {
-                        self.faults.push(format!("{} needs at least {} bytes", named.variable, named.least));
+                        self.0.fault(format!("{} needs at least {} bytes", named.variable, named.least));
                     }
                     overruling.extend(path.as_ref().filter(|_| needed).map(|_| named.variable));
                     Source::Given(SecretText::new(text))
@@ -170,8 +172,8 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                 (None, Some(path)) if needed => Source::Kept(format!("{path}/{}", named.parameter)),
                 (None, None) if needed => {
                     let Named { variable, parameter, .. } = named;
-                    self.faults
-                        .push(format!("{variable} is missing, or {PATH} with the path of the parameter {parameter}"));
+                    self.0
+                        .fault(format!("{variable} is missing, or {PATH} with the path of the parameter {parameter}"));
                     Source::Nowhere
                 }
                 (None, _) => Source::Nowhere,
@@ -182,11 +184,11 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     }
 
     fn parameter_path(&mut self, name: &str) -> Option<String> {
-        let path = self.optional(name)?;
+        let path = self.0.optional(name)?;
         let is_part =
             |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
         if !path.strip_prefix('/').is_some_and(|parts| parts.split('/').all(is_part)) {
-            self.faults.push(format!("{name} must be a path of parameters, like /dormouse/dev"));
+            self.0.fault(format!("{name} must be a path of parameters, like /dormouse/dev"));
         }
         Some(path)
     }
@@ -194,6 +196,8 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_http::Variables;
+
     use super::*;
 
     const ALL: [Function; 4] = [Function::Inbound, Function::Signal, Function::Stream, Function::Wakeup];
@@ -201,8 +205,8 @@ mod tests {
     /// What `function` makes of these variables, and what it finds wrong with them.
     fn sources(function: Function, variables: &[(&str, &str)]) -> (SecretSources, Vec<String>) {
         let given = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
-        let mut reader = Reader { look_up: given, faults: Vec::new() };
-        (reader.secrets(function), reader.faults)
+        let mut reader = Reader(Variables::new(given));
+        (reader.secrets(function), reader.0.faults().to_vec())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use dormouse_aws::BearerKey;
+use dormouse_http::BearerKey;
 
 use super::obey::{Answer, Engine, operation_of, refusal};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_lambda::HttpResponse;
+use dormouse_http::HttpResponse;
 use dormouse_ports::InvocationStatus;
 use dormouse_protocol::id::{EventId, MessageId};
 use dormouse_protocol::resource::{SessionState, Task, TaskStatus};

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use dormouse_lambda::TriggerError;
+use dormouse_http::TriggerError;
 use dormouse_ports::Event;
 use serde_json::{Value, json};
 

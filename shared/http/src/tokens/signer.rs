@@ -37,11 +37,6 @@ impl CallbackSecret {
         Self(bytes.into())
     }
 
-    /// A secret that only this process has: what is signed with it opens nothing anywhere else.
-    pub fn of_this_process() -> Self {
-        Self(rand::random::<[u8; 32]>().to_vec())
-    }
-
     /// The bytes, for whatever else is signed with them and keeps its domain apart.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -3,13 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::Keys;
-use dormouse_aws::{BearerKey, CallbackSigner};
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, Phases, cut_off, in_trace};
 use dormouse_harness::{
-    GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TurnError,
-    TurnTracer,
+    GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TraceExporter,
+    TurnError,
 };
-use dormouse_otel::Telemetry;
 use dormouse_ports::{Category, EventBus, SignalSubscriptions, limits};
 use futures::future::{Either, select};
 use serde_json::Value;
@@ -17,7 +15,7 @@ use tracing::Instrument;
 
 use crate::principal::Doorkeeper;
 use crate::routes::Route;
-use crate::{Authorization, HttpRequest, HttpResponse, TriggerError, body, telemetry, trigger};
+use crate::{Authorization, BearerKey, CallbackSigner, HttpRequest, HttpResponse, TriggerError, body, log, trigger};
 
 /// By how much a turn that keeps its own time may overrun it.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -48,7 +46,7 @@ pub struct Parts {
     /// How much is taken in.
     pub limits: Limits,
     /// Where spans of turns and invocations go; nowhere when absent.
-    pub telemetry: Option<Telemetry>,
+    pub telemetry: Option<Arc<dyn TraceExporter>>,
 }
 
 impl fmt::Debug for Parts {
@@ -107,7 +105,7 @@ struct Shared {
     doorkeeper: Doorkeeper,
     base_url: String,
     limits: Limits,
-    telemetry: Option<Telemetry>,
+    telemetry: Option<Arc<dyn TraceExporter>>,
 }
 
 impl fmt::Debug for App {
@@ -133,9 +131,9 @@ impl App {
             telemetry,
         } = parts;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
-            graph.attach_observer(Arc::new(telemetry.observer()), Phases::default());
+            graph.attach_observer(telemetry.observer(), Phases::default());
         }
-        let turn_tracer = || telemetry.as_ref().map(|telemetry| Arc::new(telemetry.turns()) as Arc<dyn TurnTracer>);
+        let turn_tracer = || telemetry.as_ref().map(|telemetry| telemetry.turn_tracer());
         let harness = |mode| {
             let config = HarnessConfig {
                 turn_budget: limits.turn,
@@ -174,7 +172,7 @@ impl App {
         let answer = async {
             let answer = answer.await.unwrap_or_else(HttpResponse::from).fit();
             let took = ports.clock.monotonic().saturating_sub(began);
-            telemetry::answered(answer.status, took);
+            log::answered(answer.status, took);
             answer
         };
         let answer = Box::pin(answer.instrument(span));

@@ -6,13 +6,13 @@ const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
 /// `text` as one segment of a path or one value of a query.
-pub(crate) fn encode(text: &str) -> String {
+pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 /// `text` without its escapes. What is no escape stays as it is, and bytes that are no UTF-8 become replacement
 /// characters, which no id contains.
-pub(crate) fn decode(text: &str) -> String {
+pub fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 

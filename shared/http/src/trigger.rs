@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::refusal::Refusal;
-use crate::{App, body, telemetry};
+use crate::{App, body, log};
 
 /// Why an event shall be delivered again or put aside by the service that sent it.
 #[derive(Debug, thiserror::Error)]
@@ -217,10 +217,10 @@ impl App {
         let began = clock.monotonic();
         let turn = self.within(left, turn).await;
         let told = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
-            telemetry::turn(&turn);
+            log::turn(&turn);
             told(turn, is_raised)
         });
-        telemetry::triggered(told.is_ok(), clock.monotonic().saturating_sub(began));
+        log::triggered(told.is_ok(), clock.monotonic().saturating_sub(began));
         told
     }
 }

@@ -3,8 +3,7 @@ use std::time::Duration;
 use dormouse_harness::RulePolicy;
 use dormouse_ports::{InvocationLimits, limits};
 
-use super::{ConfigError, Reader};
-use crate::Limits;
+use crate::{ConfigError, Limits, Variables};
 
 /// What an operator may change of the limits that [`dormouse_ports::limits`] lists, in the environment of a function or
 /// of local mode. What is not set keeps its default.
@@ -29,36 +28,35 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// Reads the environment of the process.
+    /// Reads variables through `look_up`.
     ///
     /// # Errors
     /// [`ConfigError`] names all variables that are malformed.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        let mut reader = Reader { look_up: |name: &str| std::env::var(name).ok(), faults: Vec::new() };
-        let quotas = reader.quotas();
-        if reader.faults.is_empty() { Ok(quotas) } else { Err(ConfigError(reader.faults)) }
+    pub fn from_variables(look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let mut variables = Variables::new(look_up);
+        let quotas = Self::read(&mut variables);
+        variables.complete(quotas)
     }
-}
 
-impl<F: Fn(&str) -> Option<String>> Reader<F> {
-    pub(super) fn quotas(&mut self) -> Quotas {
+    /// Reads them among other `variables`, which keep the faults.
+    pub fn read<F: Fn(&str) -> Option<String>>(variables: &mut Variables<F>) -> Self {
         let (usual, invocation) = (Limits::default(), InvocationLimits::default());
         let early = usual.early_signals.map_or(0, |kept| kept.as_secs());
-        let early = self.number("DORMOUSE_LIMIT_EARLY_SIGNALS", early, 0..=365 * 24 * 3600);
+        let early = variables.number("DORMOUSE_LIMIT_EARLY_SIGNALS", early, 0..=365 * 24 * 3600);
         let limits = Limits {
-            body: self.number("DORMOUSE_LIMIT_BODY", usual.body, 1..=6 * limits::BODY),
-            signal_payload: self.number(
+            body: variables.number("DORMOUSE_LIMIT_BODY", usual.body, 1..=6 * limits::BODY),
+            signal_payload: variables.number(
                 "DORMOUSE_LIMIT_SIGNAL_PAYLOAD",
                 usual.signal_payload,
                 1..=limits::SIGNAL_PAYLOAD,
             ),
             early_signals: (early > 0).then(|| Duration::from_secs(early)),
             rules: RulePolicy {
-                most: self.number("DORMOUSE_LIMIT_PATTERN_RULES", usual.rules.most, 1..=2_000),
+                most: variables.number("DORMOUSE_LIMIT_PATTERN_RULES", usual.rules.most, 1..=2_000),
                 ..usual.rules
             },
-            attempts: self.number("DORMOUSE_LIMIT_ATTEMPTS", usual.attempts, 1..=1_000),
-            address: Duration::from_secs(self.number(
+            attempts: variables.number("DORMOUSE_LIMIT_ATTEMPTS", usual.attempts, 1..=1_000),
+            address: Duration::from_secs(variables.number(
                 "DORMOUSE_LIMIT_ADDRESS",
                 usual.address.as_secs(),
                 60..=10 * 366 * 24 * 3600,
@@ -66,10 +64,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             ..usual
         };
         let invocation = InvocationLimits {
-            state: self.number("DORMOUSE_LIMIT_STATE", invocation.state, 1..=4 * limits::STATE_JSON),
-            pauses: self.number("DORMOUSE_LIMIT_PAUSES", invocation.pauses, 1..=1_000_000),
-            self_wakes: self.number("DORMOUSE_LIMIT_SELF_WAKES", invocation.self_wakes, 1..=10_000),
+            state: variables.number("DORMOUSE_LIMIT_STATE", invocation.state, 1..=4 * limits::STATE_JSON),
+            pauses: variables.number("DORMOUSE_LIMIT_PAUSES", invocation.pauses, 1..=1_000_000),
+            self_wakes: variables.number("DORMOUSE_LIMIT_SELF_WAKES", invocation.self_wakes, 1..=10_000),
         };
-        Quotas { limits, invocation }
+        Self { limits, invocation }
     }
 }

@@ -1,7 +1,6 @@
 //! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
 //! for whoever holds the address of a pause; canceling also for whoever has the signal key.
 
-use dormouse_aws::Token;
 use dormouse_harness::{Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use crate::encode::{CANCEL, Holder, STATUS};
 use crate::http::query_value;
 use crate::refusal::Refusal;
 use crate::said::{Canceled, TurnCanceled};
-use crate::{App, HttpRequest, HttpResponse, body};
+use crate::{App, HttpRequest, HttpResponse, Token, body};
 
 /// The body of a cancellation; may be missing.
 #[derive(Debug, Deserialize, JsonSchema)]

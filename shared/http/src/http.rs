@@ -2,7 +2,7 @@ use dormouse_api::{Content, Request, Response};
 use serde_json::Value;
 
 /// The value of the query parameter `name`, decoded. Two of them are none: nobody can say which one counts.
-pub(crate) fn query_value(request: &Request, name: &str) -> Option<String> {
+pub fn query_value(request: &Request, name: &str) -> Option<String> {
     let mut values = request.query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(key, _)| *key == name);
     let value = values.next().map(|(_, value)| crate::percent::decode(&value.replace('+', " ")))?;
     values.next().is_none().then_some(value)

@@ -11,7 +11,7 @@ use crate::repeat::Repeatable;
 use crate::routes::OF_MESSAGES;
 use crate::said::{ChatCompleted, ChatErrored, ChatSuspended, Completed, Errored, Suspended};
 use crate::status::{retry_after, status_of};
-use crate::{App, HttpRequest, HttpResponse, body, telemetry};
+use crate::{App, HttpRequest, HttpResponse, body, log};
 
 impl App {
     pub(super) async fn post_message(
@@ -32,7 +32,7 @@ impl App {
         if let ChatTurnOutcome::Errored { error_category, .. } = &mut outcome {
             *error_category = repeatable.refused(error_category.clone());
         }
-        telemetry::message(&stored_as, path, &outcome);
+        log::message(&stored_as, path, &outcome);
         Ok(self.chat_answer(session_id, outcome, repeatable.invocation_id.as_ref()))
     }
 

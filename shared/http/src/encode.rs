@@ -11,7 +11,7 @@ use crate::said::{
     Buffered, Completed, Errored, Links, SignalBuffered, Stale, Suspended, TurnCompleted, TurnErrored, TurnStale,
     TurnSuspended,
 };
-use crate::{App, HttpResponse, percent, telemetry};
+use crate::{App, HttpResponse, log, percent};
 
 /// Who is answered: it decides which addresses the answer may hold.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl App {
         {
             return Refusal::overruled(&done.invocation_id, overruled).into();
         }
-        telemetry::turn(turn);
+        log::turn(turn);
         match &turn.outcome {
             TurnOutcome::Completed(done) => {
                 let kept = kept || done.repeated || done.resolution.is_some();

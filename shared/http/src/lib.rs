@@ -1,0 +1,48 @@
+//! The application behind HTTP: routes, bodies, answers and the tokens in addresses, as plain values in and out.
+//!
+//! [`Server`] is everything that is served over HTTP: an [`HttpRequest`] in, a response out. Its [`App`] serves turns, and
+//! takes an event or a wake-up as JSON and gives a JSON summary or a [`TriggerError`]. They know no listener, no vendor and
+//! no runtime: a function on Lambda and local mode serve the very same routes.
+//!
+//! What decides something about turns belongs to `dormouse-harness`, what the protocol's operations do to `dormouse-api`.
+//!
+//! # Invariants
+//! - Decoding and encoding are pure. Nothing is loaded or written before a request was read in full and allowed.
+//! - Every HTTP answer carries `x-request-id`; every failure names its category or code, and what to do.
+//! - No answer is longer than Lambda takes: what was done can be told.
+//! - A wrong token and an unknown invocation cannot be told apart.
+//! - An event of unknown shape is an error, so that the service which sent it keeps it in a dead-letter queue.
+//! - Neither payloads, nor state, nor secrets are logged.
+
+#![warn(missing_docs)]
+
+mod app;
+mod body;
+mod describe;
+mod encode;
+mod fit;
+mod http;
+mod log;
+mod offers;
+pub mod percent;
+mod principal;
+mod quotas;
+mod refusal;
+mod repeat;
+mod routes;
+mod said;
+mod server;
+mod settings;
+mod status;
+mod tokens;
+mod trigger;
+
+pub use app::{App, Limits, Parts};
+pub use dormouse_api::Request as HttpRequest;
+pub use http::{HttpResponse, query_value};
+pub use principal::Authorization;
+pub use quotas::Quotas;
+pub use server::{Server, Wire};
+pub use settings::{ConfigError, Variables};
+pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, Token};
+pub use trigger::TriggerError;

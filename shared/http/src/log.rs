@@ -1,0 +1,85 @@
+//! Lines of the log: ids, paths, outcomes and durations, and never a payload, a state or a secret.
+
+use std::time::Duration;
+
+use dormouse_harness::chat::ChatTurnOutcome;
+use dormouse_harness::{Bucket, DispatchPath, Turn, TurnError, TurnOutcome};
+use dormouse_ports::SessionId;
+
+/// A request was answered.
+pub(crate) fn answered(status: u16, took: Duration) {
+    let duration_ms = milliseconds(took);
+    tracing::info!(status, duration_ms, "answered");
+}
+
+/// A trigger was dealt with: acknowledged, or raised for the service to deliver it again.
+pub(crate) fn triggered(acknowledged: bool, took: Duration) {
+    let duration_ms = milliseconds(took);
+    tracing::info!(acknowledged, duration_ms, "trigger");
+}
+
+/// To the microsecond: more digits would only be noise.
+#[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
+fn milliseconds(took: Duration) -> f64 {
+    took.as_micros() as f64 / 1000.0
+}
+
+/// A turn is over.
+pub(crate) fn turn(turn: &Turn) {
+    let path = turn.path.map(DispatchPath::as_str);
+    match &turn.outcome {
+        TurnOutcome::Completed(done) => {
+            let session_id = done.session_id.as_ref().map(SessionId::as_str);
+            let (invocation_id, graph, repeated) = (&done.invocation_id, &done.graph, done.repeated);
+            tracing::info!(%invocation_id, session_id, graph, path, repeated, outcome = "completed", "turn");
+        }
+        TurnOutcome::Suspended(pause) => {
+            let session_id = pause.session_id.as_ref().map(SessionId::as_str);
+            let (invocation_id, graph, repeated) = (&pause.invocation_id, &pause.graph, pause.repeated);
+            let generation = pause.generation;
+            tracing::info!(%invocation_id, session_id, graph, path, repeated, generation, outcome = "suspended", "turn");
+        }
+        TurnOutcome::Errored(error) => failed(path, error),
+        TurnOutcome::Buffered { signal_id, expires_at } => {
+            tracing::info!(%signal_id, path, %expires_at, outcome = "buffered", "turn");
+        }
+        TurnOutcome::Stale { invocation_id } => tracing::info!(%invocation_id, path, outcome = "stale", "turn"),
+    }
+}
+
+/// A message was answered.
+pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcome: &ChatTurnOutcome) {
+    let path = path.map(DispatchPath::as_str);
+    match outcome {
+        ChatTurnOutcome::Completed { .. } => tracing::info!(%session_id, path, outcome = "completed", "message"),
+        ChatTurnOutcome::Suspended { invocation_id, generation, .. } => {
+            tracing::info!(%session_id, %invocation_id, generation, path, outcome = "suspended", "message");
+        }
+        ChatTurnOutcome::Errored { error_bucket, error_category, .. } => {
+            let bucket = error_bucket.as_str();
+            tracing::warn!(%session_id, path, category = %error_category, bucket, outcome = "errored", "message");
+        }
+    }
+}
+
+fn failed(path: Option<&str>, error: &TurnError) {
+    let invocation_id = error.invocation_id.as_ref().map(dormouse_ports::InvocationId::as_str);
+    let (category, bucket, repeated) = (&error.category, error.bucket.as_str(), error.repeated);
+    // What a sender got wrong is told to the sender; the sentence may quote what was sent.
+    let reason = match error.bucket {
+        Bucket::RetryableTransient | Bucket::SessionTerminating => Some(error.message.as_str()),
+        Bucket::UserCorrectable => None,
+    };
+    tracing::warn!(invocation_id, path, %category, bucket, repeated, reason, outcome = "errored", "turn");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_decimals() {
+        assert_eq!(milliseconds(Duration::from_nanos(12_345_678)).to_string(), "12.345");
+        assert_eq!(milliseconds(Duration::from_secs(3)).to_string(), "3000");
+    }
+}
