@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_engine::{CompiledGraph, Engine, EngineError, Middleware, Next, NodeError, Ports, State, Update};
+use dormouse_api::{AgentsError, Outside};
+use dormouse_engine::{CompiledGraph, Engine, Middleware, Next, NodeError, Ports, State, Update};
 use dormouse_harness::doctor::Diagnosis;
 use dormouse_harness::{
     DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepSummary, TurnError, TurnOutcome,
@@ -82,8 +83,9 @@ impl Stage {
     ///
     /// # Errors
     /// When one of them does not compile.
-    pub fn shipped_on(&self, store: Arc<dyn StateStore>, mode: Mode) -> Result<Harness, EngineError> {
-        let graphs = dormouse_app::registry(self.bus.clone(), self.clock.clone())?;
+    pub fn shipped_on(&self, store: Arc<dyn StateStore>, mode: Mode) -> Result<Harness, AgentsError> {
+        let outside = Outside::new(self.bus.clone(), self.clock.clone());
+        let graphs = dormouse_app::agents().compile(&outside)?.graphs;
         let config = HarnessConfig::new(mode);
         Ok(Harness::new(self.engine_on(store), graphs, self.subscriptions.clone(), self.bus.clone(), config))
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Request, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Outside, Request, StreamLimits};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Server, Wire};
@@ -111,7 +111,7 @@ impl Walk {
         let base_url = Some("https://agents.example.com".to_owned());
         let app = App::new(Parts {
             engine: Engine::new(ports),
-            graphs: dormouse_app::registry(bus.clone(), clock).unwrap(),
+            agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).unwrap(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),

@@ -50,7 +50,7 @@ impl Scene {
         store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
         let endpoint = open_door(&embedded).await;
         let function =
-            async |which| compose(which, config(which, &endpoint), None, dormouse_app::registry).await.unwrap();
+            async |which| compose(which, config(which, &endpoint), None, &dormouse_app::agents()).await.unwrap();
         let (inbound, stream) = (function(Function::Inbound).await, function(Function::Stream).await);
         Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
     }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Outside, Response, StreamLimits};
 use dormouse_engine::{CompiledGraph, END, Engine, Ports, TypedGraph, Update, suspend};
-use dormouse_harness::{DescriptorWakes, GraphRegistry};
+use dormouse_harness::DescriptorWakes;
 use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Server, Wire};
 use dormouse_ports::{Clock, Commit, GrowingLists, SignalDescriptor, StateStore};
 use dormouse_protocol::Operation::{self, *};
@@ -310,10 +310,10 @@ impl World {
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
-        let shipped = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
+        let agents = dormouse_app::agents().graph(|_| Ok(quiet()));
         let app = App::new(Parts {
             engine: Engine::new(ports),
-            graphs: GraphRegistry::new(shipped.iter().cloned().chain([Arc::new(quiet())])),
+            agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),

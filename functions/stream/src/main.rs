@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use dormouse_lambda::{Function, serve};
+use dormouse::lambda::{Function, serve};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    serve(Function::Stream).await
+fn main() -> ExitCode {
+    serve(Function::Stream, &dormouse_app::agents())
 }

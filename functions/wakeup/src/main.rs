@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use dormouse_lambda::{Function, serve};
+use dormouse::lambda::{Function, serve};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    serve(Function::Wakeup).await
+fn main() -> ExitCode {
+    serve(Function::Wakeup, &dormouse_app::agents())
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::documents::{Resource, Stored};
 use crate::ledger::By;
 use crate::refusal::{busy, internal, store, unknown};
-use crate::{Answer, Call, Offer};
+use crate::{Answer, Call, PersonaSpec};
 
 /// How often a change is tried again that others were faster than.
 const ATTEMPTS: u32 = 64;
@@ -39,7 +39,7 @@ pub struct Parts {
     /// Makes the cursors of lists.
     pub cursors: Cursors,
     /// What is offered; the first is what works where nobody names a persona.
-    pub offers: Vec<Offer>,
+    pub personas: Vec<PersonaSpec>,
 }
 
 /// Serves the operations of the protocol. Cheap to clone.
@@ -84,7 +84,7 @@ pub(crate) fn json(resource: &impl Serialize) -> Result<Value, ProtocolError> {
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("offers", &self.offers).finish_non_exhaustive()
+        f.debug_struct("Parts").field("personas", &self.personas).finish_non_exhaustive()
     }
 }
 

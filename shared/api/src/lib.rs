@@ -13,6 +13,7 @@
 
 #![warn(missing_docs)]
 
+mod agents;
 mod answers;
 mod api;
 mod artifacts;
@@ -42,6 +43,7 @@ mod tasks;
 mod transcript;
 mod workspaces;
 
+pub use agents::{Agent, Agents, AgentsError, CompiledAgents, Outside};
 pub use answers::answer_payload;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
@@ -50,5 +52,5 @@ pub use front::{About, Beside, Front, FrontParts, Operations, Origins};
 pub use http::{Content, Request, Response};
 pub use keys::Keys;
 pub use manners::Manners;
-pub use personas::Offer;
+pub use personas::PersonaSpec;
 pub use stream::{Bell, Ring, StreamLimits, Streams};

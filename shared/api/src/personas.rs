@@ -17,7 +17,7 @@ use crate::{Answer, Call};
 
 /// A graph that clients can have work done by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct PersonaSpec {
     /// The name of the graph.
     pub graph: String,
     /// What it is responsible for.
@@ -26,13 +26,18 @@ pub struct Offer {
     pub autonomy_tier: AutonomyTier,
 }
 
-impl Offer {
-    /// Offers `graph`.
+impl PersonaSpec {
+    /// The persona that works by `graph`.
     pub fn new(graph: impl Into<String>, description: impl Into<String>, autonomy_tier: AutonomyTier) -> Self {
         Self { graph: graph.into(), description: description.into(), autonomy_tier }
     }
 
-    /// The persona that works by it.
+    /// The persona that works by `graph`, of which nothing is said.
+    pub(crate) fn undescribed(graph: &str) -> Self {
+        Self::new(graph, format!("Runs the graph {graph}."), AutonomyTier::ActAuto)
+    }
+
+    /// The id of the persona.
     pub fn persona_id(&self) -> PersonaId {
         PersonaId::new(format!("persona_{}", self.graph))
     }
@@ -67,41 +72,41 @@ impl Api {
         let query = ListQuery::read(&call.query)?;
         let scope = scope(call, "personas");
         let after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
-        let offers = &self.parts().offers;
+        let personas = &self.parts().personas;
         let start = after.map_or(0, |after| {
-            offers.iter().position(|offer| offer.graph == after).map_or(offers.len(), |position| position + 1)
+            personas.iter().position(|spec| spec.graph == after).map_or(personas.len(), |position| position + 1)
         });
-        let shown = offers.iter().skip(start).take(query.limit);
-        let shown: Vec<Persona> = shown.map(|offer| self.persona(offer)).collect::<Result<_, _>>()?;
-        let next = shown.last().filter(|_| start + shown.len() < offers.len());
+        let shown = personas.iter().skip(start).take(query.limit);
+        let shown: Vec<Persona> = shown.map(|spec| self.persona(spec)).collect::<Result<_, _>>()?;
+        let next = shown.last().filter(|_| start + shown.len() < personas.len());
         let next = next.map(|last| self.cursor(call, &scope, std::slice::from_ref(&last.name))).transpose()?;
         found(&List::page(shown, next))
     }
 
     pub(crate) fn get_persona(&self, call: &Call) -> Result<Answer, ProtocolError> {
-        let offer = self.offer(Some(&PersonaId::from(call.params.get("persona_id"))))?;
-        found(&self.persona(offer)?)
+        let spec = self.persona_spec(Some(&PersonaId::from(call.params.get("persona_id"))))?;
+        found(&self.persona(spec)?)
     }
 
-    fn persona(&self, offer: &Offer) -> Result<Persona, ProtocolError> {
-        self.graph(offer).map(|graph| offer.persona(graph))
+    fn persona(&self, spec: &PersonaSpec) -> Result<Persona, ProtocolError> {
+        self.graph(spec).map(|graph| spec.persona(graph))
     }
 
     /// What `persona` offers; what works where nobody names one, without one.
     ///
     /// # Errors
     /// `resource_not_found` when there is no such persona.
-    pub(crate) fn offer(&self, persona: Option<&PersonaId>) -> Result<&Offer, ProtocolError> {
-        let mut offers = self.parts().offers.iter();
-        let offer = offers.find(|offer| persona.is_none_or(|persona| offer.persona_id() == *persona));
-        offer.ok_or_else(|| ProtocolError::not_found("persona"))
+    pub(crate) fn persona_spec(&self, persona: Option<&PersonaId>) -> Result<&PersonaSpec, ProtocolError> {
+        let mut personas = self.parts().personas.iter();
+        let spec = personas.find(|spec| persona.is_none_or(|persona| spec.persona_id() == *persona));
+        spec.ok_or_else(|| ProtocolError::not_found("persona"))
     }
 
     /// The graph of `offer`.
     ///
     /// # Errors
     /// `internal_error` when the server offers what it has not.
-    pub(crate) fn graph(&self, offer: &Offer) -> Result<&Arc<CompiledGraph>, ProtocolError> {
-        self.parts().harness.graphs().get(&offer.graph).map_err(|error| internal(&error))
+    pub(crate) fn graph(&self, spec: &PersonaSpec) -> Result<&Arc<CompiledGraph>, ProtocolError> {
+        self.parts().harness.graphs().get(&spec.graph).map_err(|error| internal(&error))
     }
 }

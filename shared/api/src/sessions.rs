@@ -45,7 +45,7 @@ impl Api {
         let request: CreateSessionRequest = call.body.clone().decode()?;
         self.see::<Workspace>(call, &request.workspace_id).await?;
         if let Some(persona) = &request.persona_id {
-            self.offer(Some(persona))?;
+            self.persona_spec(Some(persona))?;
         }
         let unknown = [
             ("vault", request.vault_ids.is_empty()),

@@ -47,8 +47,8 @@ impl Api {
         let request: SubmitTaskRequest = call.body.clone().decode()?;
         let session = self.session_for(call, &request).await?;
         let persona = request.persona_id.as_ref().or(session.kept.resource.persona_id.as_ref());
-        let offer = self.offer(persona)?;
-        let (graph, persona_id) = (self.graph(offer)?, offer.persona_id());
+        let spec = self.persona_spec(persona)?;
+        let (graph, persona_id) = (self.graph(spec)?, spec.persona_id());
         if let Some(branch) = &request.branch_id {
             self.see::<Branch>(call, branch).await?;
         }
@@ -75,7 +75,7 @@ impl Api {
             SubmitInput::Payload(_) => false,
         };
         let first = ledger.next();
-        let progress = Progress { first, graph: offer.graph.clone(), is_confidential, ..Progress::default() };
+        let progress = Progress { first, graph: spec.graph.clone(), is_confidential, ..Progress::default() };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;
@@ -90,7 +90,7 @@ impl Api {
         };
         ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
         ledger.put_task(&task)?;
-        let invocation = self.accept(&offer.graph, &task.kept.resource, state).await?;
+        let invocation = self.accept(&spec.graph, &task.kept.resource, state).await?;
         let work = Some(InvocationId::from(id.as_str()));
         let change = Change::new(ledger.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation: Some(invocation), work, ..change })

@@ -1,7 +1,7 @@
-//! The graphs that ship, and the one registry that every function links: any function may resume any graph.
+//! The agents that ship. They are made with the same crate as those of anybody else.
 //!
-//! To add a graph: write a module with a state struct and a function that compiles the graph, and name it in
-//! [`registry`]. The crate imports the engine and the ports and must not know AWS or HTTP.
+//! To add one: write a module with a state struct and a function that compiles the graph, and name it in [`agents`]. The
+//! library must not know AWS or HTTP.
 #![warn(missing_docs)]
 
 mod chat;
@@ -12,9 +12,9 @@ mod reminder;
 
 use std::sync::Arc;
 
-use dormouse_engine::{EngineError, NodeError};
-use dormouse_harness::GraphRegistry;
-use dormouse_ports::{Clock, EventBus, InvocationId};
+use dormouse::{Agent, Agents, AutonomyTier};
+use dormouse_engine::NodeError;
+use dormouse_ports::InvocationId;
 
 pub use chat::{CHAT, ChatModel, Conversation, ScriptedModel};
 pub use expense_approval::{Decision, EXPENSE_APPROVAL, Expense};
@@ -22,18 +22,33 @@ pub use export_job::{EXPORT_JOB, Export, ExportStatus};
 pub use purchase::{Ballot, PURCHASE, Purchase, Vote, Votes};
 pub use reminder::{REMINDER, Reminder};
 
-/// All graphs that ship, on what they need from outside.
-///
-/// # Errors
-/// A compile error of one of them: a mistake in this crate.
-pub fn registry(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Result<GraphRegistry, EngineError> {
-    Ok(GraphRegistry::new([
-        Arc::new(expense_approval::graph()?),
-        Arc::new(export_job::graph(bus.clone())?),
-        Arc::new(purchase::graph()?),
-        Arc::new(reminder::graph(bus, clock)?),
-        Arc::new(chat::graph(Arc::new(ScriptedModel))?),
-    ]))
+/// The agents that ship.
+pub fn agents() -> Agents {
+    let asks = AutonomyTier::ActWithApproval;
+    Agents::new()
+        .agent(
+            Agent::new(|_| chat::graph(Arc::new(ScriptedModel)))
+                .description("Answers what a user says in a session, and asks before it does something.")
+                .autonomy(asks),
+        )
+        .agent(
+            Agent::new(|_| expense_approval::graph())
+                .description("Has an expense approved by a person, with reminders.")
+                .autonomy(asks),
+        )
+        .agent(
+            Agent::new(|_| purchase::graph())
+                .description("Asks several people about a purchase, until enough agree or one says no.")
+                .autonomy(asks),
+        )
+        .agent(
+            Agent::new(|outside| reminder::graph(outside.bus.clone(), outside.clock.clone()))
+                .description("Says something at a later time."),
+        )
+        .agent(
+            Agent::new(|outside| export_job::graph(outside.bus.clone()))
+                .description("Starts an export and waits for the job to finish."),
+        )
 }
 
 /// The invocation in which the calling node runs.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::Keys;
+use dormouse_api::{CompiledAgents, Keys, PersonaSpec};
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, Phases, cut_off, in_trace};
 use dormouse_harness::{
     GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TraceExporter,
@@ -27,8 +27,8 @@ const GRACE: Duration = Duration::from_millis(900);
 pub struct Parts {
     /// Runs the graphs, on the ports of this process.
     pub engine: Engine,
-    /// The graphs that it serves.
-    pub graphs: GraphRegistry,
+    /// The agents that it serves.
+    pub agents: CompiledAgents,
     /// Registers wake-ups.
     pub subscriptions: Arc<dyn SignalSubscriptions>,
     /// Hears of deadlines that have passed.
@@ -51,7 +51,7 @@ pub struct Parts {
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("graphs", &self.graphs).field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Parts").field("agents", &self.agents).field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
@@ -100,6 +100,7 @@ pub struct App(Arc<Shared>);
 struct Shared {
     sessioned: Harness,
     stateless: Harness,
+    personas: Vec<PersonaSpec>,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
     doorkeeper: Doorkeeper,
@@ -119,7 +120,7 @@ impl App {
     pub fn new(parts: Parts) -> Self {
         let Parts {
             engine,
-            graphs,
+            agents,
             subscriptions,
             bus,
             callbacks,
@@ -130,6 +131,7 @@ impl App {
             limits,
             telemetry,
         } = parts;
+        let CompiledAgents { graphs, personas } = agents;
         for (graph, telemetry) in graphs.iter().flat_map(|graph| telemetry.iter().map(move |one| (graph, one))) {
             graph.attach_observer(telemetry.observer(), Phases::default());
         }
@@ -149,7 +151,17 @@ impl App {
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
         let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));
         let doorkeeper = Doorkeeper { authorization, keys };
-        Self(Arc::new(Shared { sessioned, stateless, callbacks, signal_key, doorkeeper, base_url, limits, telemetry }))
+        Self(Arc::new(Shared {
+            sessioned,
+            stateless,
+            personas,
+            callbacks,
+            signal_key,
+            doorkeeper,
+            base_url,
+            limits,
+            telemetry,
+        }))
     }
 
     /// Serves one HTTP request of any route.
@@ -260,6 +272,11 @@ impl App {
     /// The graphs that it serves.
     pub fn graphs(&self) -> &GraphRegistry {
         self.0.sessioned.graphs()
+    }
+
+    /// What clients are told of the agents that it serves.
+    pub(crate) fn personas(&self) -> &[PersonaSpec] {
+        &self.0.personas
     }
 
     /// The harness for everything that is no fresh turn, and for chats: its listeners hear of resumed turns.

@@ -23,7 +23,6 @@ mod encode;
 mod fit;
 mod http;
 mod log;
-mod offers;
 pub mod percent;
 mod principal;
 mod quotas;

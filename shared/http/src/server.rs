@@ -10,7 +10,7 @@ use dormouse_ports::{Records, SignalSubscriptions};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::cursor::Cursors;
 
-use crate::{App, HttpRequest, offers};
+use crate::{App, HttpRequest};
 
 /// What paths of turns, callbacks and signals begin with.
 const OF_TURNS: [&str; 5] = ["/graphs/", "/chat/", "/invocations/", "/callback/", "/signals/"];
@@ -60,12 +60,11 @@ impl Server {
     pub fn new(app: App, wire: Wire) -> Self {
         let (clock, ids) = (app.engine().ports().clock.clone(), app.engine().ports().ids.clone());
         let base_url = wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned();
-        let offers = offers::of(app.graphs());
         let about = About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             base_url,
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
-            offers: offers.clone(),
+            personas: app.personas().to_vec(),
             beside: (!wire.reads_only).then(|| app.described()),
             since: clock.now(),
         };
@@ -74,7 +73,7 @@ impl Server {
             records: wire.records.clone(),
             subscriptions: wire.subscriptions,
             cursors: wire.cursors,
-            offers,
+            personas: app.personas().to_vec(),
         });
         let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
         let front = Front::new(FrontParts {

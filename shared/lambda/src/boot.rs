@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Bell, Chronicle, Keys, Outside, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
-use dormouse_engine::{Engine, EngineError, Ports};
-use dormouse_harness::{DescriptorWakes, GraphRegistry, RulePolicy, TraceExporter};
+use dormouse_engine::{Engine, Ports};
+use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, Server, Wire};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
@@ -32,37 +32,36 @@ pub enum BootError {
     /// A secret cannot be had.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
-    /// A graph that ships does not compile.
-    #[error("a graph cannot be used: {0}")]
-    Graph(#[from] EngineError),
+    /// An agent is wrong.
+    #[error("the agents cannot be served: {0}")]
+    Agents(#[from] AgentsError),
 }
 
-/// What `function` serves on AWS, as the environment describes it, with spans and log records for `telemetry`.
+/// What `function` serves of `agents` on AWS, as the environment describes it, with spans and log records for `telemetry`.
 ///
 /// # Errors
 /// [`BootError`]. Nothing is asked of AWS before the whole environment was read.
-pub async fn boot(function: Function, telemetry: Option<Telemetry>) -> Result<Server, BootError> {
-    compose(function, Config::from_env(function)?, telemetry, dormouse_app::registry).await
+pub async fn boot(function: Function, agents: &Agents, telemetry: Option<Telemetry>) -> Result<Server, BootError> {
+    compose(function, Config::from_env(function)?, telemetry, agents).await
 }
 
-/// What `function` serves on AWS with `config` and the graphs that `graphs` makes, given the bus and the clock that they
-/// run on. The graphs are made while the answer of Parameter Store is on its way; where all secrets are in `config` it is
+/// What `function` serves of `agents` on AWS with `config`. Their graphs are made while the answer of Parameter Store is on its way; where all secrets are in `config` it is
 /// not asked. The other clients connect when they are first used.
 ///
 /// # Errors
-/// When a secret cannot be had, and what `graphs` refuses.
+/// When a secret cannot be had, or an agent is wrong.
 pub async fn compose(
     function: Function,
     config: Config,
     telemetry: Option<Telemetry>,
-    graphs: impl FnOnce(Arc<dyn EventBus>, Arc<dyn Clock>) -> Result<GraphRegistry, EngineError>,
+    agents: &Agents,
 ) -> Result<Server, BootError> {
     let clients = config.access.clients();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let bus: Arc<dyn EventBus> = Arc::new(EventBridgeBus::new(clients.eventbridge.clone(), config.bus.clone()));
-    let making = async { graphs(bus.clone(), clock.clone()) };
-    let (secrets, graphs) = futures::join!(config.secrets.load(&clients.parameters), making);
-    let (secrets, graphs) = (secrets?, graphs?);
+    let making = async { agents.compile(&Outside::new(bus.clone(), clock.clone())) };
+    let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
+    let (secrets, agents) = (secrets?, agents?);
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
     let ports = Ports {
         store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
@@ -98,7 +97,7 @@ pub async fn compose(
     let limits = config.quotas.limits;
     let app = App::new(Parts {
         engine: Engine::new(ports).limited(config.quotas.invocation),
-        graphs,
+        agents,
         subscriptions,
         bus,
         callbacks: CallbackSigner::new(secrets.callback_secret),

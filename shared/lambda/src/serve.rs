@@ -2,7 +2,7 @@ use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dormouse_api::{Content, Response};
+use dormouse_api::{Agents, Content, Response};
 use dormouse_http::{App, Server, TriggerError};
 use dormouse_otel::Telemetry;
 use futures::StreamExt;
@@ -35,15 +35,25 @@ pub enum Function {
 /// What a function says piece by piece.
 type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
-/// Boots once, then serves events as `function` until Lambda ends the process.
-pub async fn serve(function: Function) -> ExitCode {
+/// Serves `agents` as `function`: boots once, then serves events until Lambda ends the process.
+pub fn serve(function: Function, agents: &Agents) -> ExitCode {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(serve_events(function, agents)),
+        Err(error) => {
+            tracing::error!(%error, "no runtime");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
     let exporter = Telemetry::from_env();
     telemetry::init(exporter.as_ref().ok().and_then(Option::as_ref));
     let exporter = exporter.unwrap_or_else(|error| {
         tracing::warn!(%error, "the function goes on without a collector");
         None
     });
-    let server = match boot(function, exporter).await {
+    let server = match boot(function, agents, exporter).await {
         Ok(server) => server,
         Err(error) => {
             tracing::error!(%error, "the function cannot start");

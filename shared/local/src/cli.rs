@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use dormouse_api::Agents;
 use dormouse_http::Authorization;
 use dormouse_otel::Telemetry;
 use tracing_subscriber::layer::SubscriberExt;
@@ -97,24 +98,24 @@ enum Log {
     Json,
 }
 
-/// Runs the command of this process's arguments. The log goes to the standard error stream and is filtered by
+/// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is filtered by
 /// `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
-pub fn main() -> ExitCode {
+pub fn main(agents: &Agents) -> ExitCode {
     match Cli::parse().command {
-        Command::Dev(arguments) => run(arguments),
+        Command::Dev(arguments) => run(arguments, agents),
         Command::Ask(Ask::Migrate(ask)) if !ask.dry_run => {
             let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
                 --dry-run` reports what would become of them";
             Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit()
         }
         Command::Ask(ask) => quietly(async {
-            inspect(ask).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string()))
+            inspect(ask, agents).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string()))
         }),
-        Command::Talk(asked) => {
-            quietly(async { talk(asked).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string())) })
-        }
+        Command::Talk(asked) => quietly(async {
+            talk(asked, agents).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string()))
+        }),
         Command::Keys(ask) => quietly(async {
-            let done = keys(ask).await.map_err(|error| (error.exit_code(), error.to_string()));
+            let done = keys(ask, agents).await.map_err(|error| (error.exit_code(), error.to_string()));
             done.map(|()| ExitCode::SUCCESS)
         }),
     }
@@ -135,7 +136,7 @@ fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, String)>>) 
     })
 }
 
-fn run(arguments: Dev) -> ExitCode {
+fn run(arguments: Dev, agents: &Agents) -> ExitCode {
     let exporter = Telemetry::from_env();
     start_log(arguments.log, exporter.as_ref().ok().and_then(Option::as_ref));
     let exporter = match exporter {
@@ -158,7 +159,7 @@ fn run(arguments: Dev) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
-    match runtime.block_on(dev(options, exporter)) {
+    match runtime.block_on(dev(agents, options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }

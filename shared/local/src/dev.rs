@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Bell, Chronicle, Keys, Origins, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Bell, Chronicle, Keys, Origins, Outside, StreamLimits};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_engine::{Engine, EngineError, Ports};
+use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, Quotas, Server,
     TriggerError, Wire,
 };
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, EventBus, Records, SignalSubscriptions, StateStore, StoreError};
+use dormouse_ports::{Clock, Records, SignalSubscriptions, StateStore, StoreError};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use jiff::Timestamp;
@@ -89,9 +89,9 @@ pub enum DevError {
     /// The table cannot be made.
     #[error("the table cannot be opened: {0}")]
     Table(#[from] StoreError),
-    /// A graph that ships does not compile.
-    #[error("a graph cannot be compiled: {0}")]
-    Graph(#[from] EngineError),
+    /// An agent is wrong.
+    #[error("the agents cannot be served: {0}")]
+    Agents(#[from] AgentsError),
     /// The development key cannot be made, or is spoilt.
     #[error("the development key cannot be used: {0}; remove `api-key` from the data folder for a new one")]
     Key(String),
@@ -100,11 +100,11 @@ pub enum DevError {
     Config(#[from] ConfigError),
 }
 
-/// Runs, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new requests, running turns finished, observers told.
+/// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new requests, running turns finished, observers told.
 ///
 /// # Errors
 /// [`DevError`] when it cannot start.
-pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<(), DevError> {
+pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemetry>) -> Result<(), DevError> {
     let started = Instant::now();
     let folder = DataFolder::open(&options.data)?;
     let listener = listen(options.port).await?;
@@ -138,7 +138,7 @@ pub async fn dev(options: DevOptions, telemetry: Option<Telemetry>) -> Result<()
     let timed: Arc<dyn StateStore> = table.clone();
     let app = App::new(Parts {
         engine: engine(Arc::new(chronicle), clock.clone()).limited(quotas.invocation),
-        graphs: dormouse_app::registry(Arc::new(bus.clone()) as Arc<dyn EventBus>, clock.clone())?,
+        agents: agents.compile(&Outside::new(Arc::new(bus.clone()), clock.clone()))?,
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),
         callbacks: CallbackSigner::new(secret.clone()),

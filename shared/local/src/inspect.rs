@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
+use dormouse_api::Agents;
 use dormouse_harness::doctor::{Diagnosis, Finding, in_words};
 use dormouse_harness::{Overruled, ParkedSignal, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{
@@ -118,19 +119,19 @@ impl From<TurnError> for InspectError {
 }
 
 /// Does what `ask` says.
-pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
+pub(crate) async fn inspect(ask: Ask, agents: &Agents) -> Result<Ending, InspectError> {
     match ask {
         Ask::Pending(ask) => {
-            let opened = ask.target.open(Purpose::Look, ask.filter.limit).await?;
+            let opened = ask.target.open(agents, Purpose::Look, ask.filter.limit).await?;
             on(opened, async |opened| pending(opened, ask.filter, &ask.target, ask.json).await).await
         }
         Ask::Show(ask) => {
-            let opened = ask.target.open(Purpose::Look, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Look, PAGE).await?;
             on(opened, async |opened| show(opened, &named(opened, &ask.id).await?, &ask.target, ask.json).await).await
         }
         Ask::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
-            let opened = ask.target.open(Purpose::Change, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| {
                 let transmission = match (&ask.invocation, &ask.signal_id) {
                     (Some(id), _) => Transmission::callback(named(opened, id).await?, None, payload),
@@ -141,7 +142,7 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
             .await
         }
         Ask::Cancel(ask) => {
-            let opened = ask.target.open(Purpose::Change, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| {
                 // What has not begun yet is named in full.
                 let id = if ask.ahead { ask.id.into() } else { named(opened, &ask.id).await? };
@@ -150,16 +151,16 @@ pub(crate) async fn inspect(ask: Ask) -> Result<Ending, InspectError> {
             .await
         }
         Ask::Retry(ask) => {
-            let opened = ask.target.open(Purpose::Change, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| retry::retry(opened, &named(opened, &ask.id).await?, ask.json).await).await
         }
         Ask::Migrate(ask) => {
-            let opened = ask.target.open(Purpose::Look, PAGE).await?;
+            let opened = ask.target.open(agents, Purpose::Look, PAGE).await?;
             on(opened, async |opened| migrate::report(opened, &ask.bounds, ask.json).await).await
         }
         Ask::Doctor(ask) => {
             let purpose = if ask.repair { Purpose::Change } else { Purpose::Look };
-            let opened = ask.target.open(purpose, PAGE).await?;
+            let opened = ask.target.open(agents, purpose, PAGE).await?;
             on(opened, async |opened| match &ask.id {
                 Some(id) => examine_one(opened, &named(opened, id).await?, ask.repair, ask.json).await,
                 None => examine_all(opened, ask.repair, ask.json).await,

@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyInfo, KeyToken};
+use dormouse_api::{Agents, Keys};
 use dormouse_ports::{Commit, CommitError, GrowingLists, Journal, StateStore, StoreError};
 use dormouse_protocol::Scope;
 use dormouse_protocol::id::WorkspaceId;
@@ -136,15 +136,15 @@ impl KeysError {
 }
 
 /// Does what `ask` says.
-pub(crate) async fn keys(ask: AskKeys) -> Result<(), KeysError> {
+pub(crate) async fn keys(ask: AskKeys, agents: &Agents) -> Result<(), KeysError> {
     match ask {
-        AskKeys::Create(ask) => create(ask).await,
-        AskKeys::List(ask) => list(ask).await,
-        AskKeys::Revoke(ask) => revoke(ask).await,
+        AskKeys::Create(ask) => create(ask, agents).await,
+        AskKeys::List(ask) => list(ask, agents).await,
+        AskKeys::Revoke(ask) => revoke(ask, agents).await,
     }
 }
 
-async fn create(ask: Create) -> Result<(), KeysError> {
+async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
     let now = Timestamp::now();
     let all = || Scope::ALL.iter().copied().collect();
     let grant = Grant {
@@ -155,7 +155,7 @@ async fn create(ask: Create) -> Result<(), KeysError> {
         expires_at: ask.expires_in.map(|duration| now + duration),
     };
     let token = generate()?;
-    let opened = ask.target.open(Purpose::Change, 1).await?;
+    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
     let kept = keep(&*opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
     opened.close().await?;
     kept?;
@@ -164,8 +164,8 @@ async fn create(ask: Create) -> Result<(), KeysError> {
     Ok(Printer::new(ask.json).fields(&told)?)
 }
 
-async fn list(ask: List) -> Result<(), KeysError> {
-    let opened = ask.target.open(Purpose::Look, 1).await?;
+async fn list(ask: List, agents: &Agents) -> Result<(), KeysError> {
+    let opened = ask.target.open(agents, Purpose::Look, 1).await?;
     let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
     opened.close().await?;
     let (page, printer) = (page?, Printer::new(ask.json));
@@ -199,8 +199,8 @@ fn cells(key: &KeyInfo) -> [String; 7] {
     ]
 }
 
-async fn revoke(ask: Revoke) -> Result<(), KeysError> {
-    let (now, opened) = (Timestamp::now(), ask.target.open(Purpose::Change, 1).await?);
+async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
+    let (now, opened) = (Timestamp::now(), ask.target.open(agents, Purpose::Change, 1).await?);
     let revoked = take_away(&*opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
     opened.close().await?;
     if !revoked? {

@@ -8,6 +8,7 @@ mod show;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
+use dormouse_api::Agents;
 use dormouse_json::ReadError;
 use dormouse_protocol::resource::{
     AppendTaskMessageRequest, CreateSessionRequest, CreateWorkspaceRequest, MessageInput, Part, Role, SubmitInput,
@@ -47,13 +48,13 @@ impl From<Ending> for ExitCode {
 }
 
 /// Does what `talk` says.
-pub(crate) async fn talk(talk: Talk) -> Result<Ending, TalkError> {
+pub(crate) async fn talk(talk: Talk, agents: &Agents) -> Result<Ending, TalkError> {
     match talk {
         Talk::Send(asked) => send(asked).await,
         Talk::Tail(asked) => tail(asked).await,
-        Talk::Approve(asked) => answer(asked, Word::Yes).await,
-        Talk::Deny(asked) => answer(asked, Word::No).await,
-        Talk::Answer(asked) => answer(asked, Word::Neither).await,
+        Talk::Approve(asked) => answer(asked, Word::Yes, agents).await,
+        Talk::Deny(asked) => answer(asked, Word::No, agents).await,
+        Talk::Answer(asked) => answer(asked, Word::Neither, agents).await,
     }
 }
 
@@ -181,13 +182,13 @@ enum Word {
 }
 
 /// Answers what a task waits for through its server, and what any other invocation waits for in the store.
-async fn answer(asked: Answering, word: Word) -> Result<Ending, TalkError> {
+async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Ending, TalkError> {
     let said = said(asked.payload.as_deref(), word)?;
     // A whole id of a task says what it is; other servers know no other ids.
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
         return answer_task(&asked, &asked.id, said).await;
     }
-    let opened = Target::folder(asked.server.data.clone()).open(Purpose::Change, PAGE).await;
+    let opened = Target::folder(asked.server.data.clone()).open(agents, Purpose::Change, PAGE).await;
     let opened = opened.map_err(InspectError::from)?;
     let ended = on(opened, async |opened| {
         let id = named(opened, &asked.id).await?;

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_api::Chronicle;
+use dormouse_api::{Agents, AgentsError, Chronicle, Outside};
 use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
-use dormouse_engine::EngineError;
 use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
@@ -76,7 +75,7 @@ pub(crate) enum TargetError {
     #[error("no connection can be made: {0}")]
     Client(#[from] reqwest::Error),
     #[error("a graph cannot be compiled: {0}")]
-    Graph(#[from] EngineError),
+    Agents(#[from] AgentsError),
 }
 
 /// A store with a harness on it.
@@ -171,8 +170,8 @@ impl Target {
         }
     }
 
-    /// Opens the store for `purpose`; its listings give pages of `page_size` rows.
-    pub(crate) async fn open(&self, purpose: Purpose, page_size: i32) -> Result<Opened, TargetError> {
+    /// Opens the store for `purpose`, and for what `agents` left there; its listings give pages of `page_size` rows.
+    pub(crate) async fn open(&self, agents: &Agents, purpose: Purpose, page_size: i32) -> Result<Opened, TargetError> {
         let config = StoreConfig { page_size, ..StoreConfig::default() };
         match &self.table {
             Some(table) => {
@@ -185,13 +184,13 @@ impl Target {
                     Err(_) => (Arc::new(NoBus), RuleSource::Nowhere),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                opened(store, bus, Arc::new(LeftToTheSweep), rules, None)
+                opened(agents, store, bus, Arc::new(LeftToTheSweep), rules, None)
             }
-            None => self.open_folder(purpose, config).await,
+            None => self.open_folder(agents, purpose, config).await,
         }
     }
 
-    async fn open_folder(&self, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
+    async fn open_folder(&self, agents: &Agents, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
         if !self.data.is_dir() {
             return Err(TargetError::NoFolder(self.data.clone()));
         }
@@ -202,7 +201,7 @@ impl Target {
             Purpose::Change => DataFolder::take(&self.data),
         };
         match held {
-            Ok(folder) => own(folder, purpose, config).await,
+            Ok(folder) => own(agents, folder, purpose, config).await,
             Err(taken @ FolderError::Taken { .. }) => {
                 let address = DataFolder::address(&self.data).ok().filter(|address| !address.is_empty());
                 let (Some(address), Ok(key)) = (address, DataFolder::store_key(&self.data)) else {
@@ -215,7 +214,7 @@ impl Target {
                     Purpose::Look => Arc::new(NoBus),
                     Purpose::Change => Arc::new(ServedBus::at(&address, DataFolder::signal_key(&self.data)?)?),
                 };
-                opened(on(&client, config), bus, Arc::new(LeftToTheSweep), rules, None)
+                opened(agents, on(&client, config), bus, Arc::new(LeftToTheSweep), rules, None)
             }
             Err(error) => Err(error.into()),
         }
@@ -223,19 +222,24 @@ impl Target {
 }
 
 /// Everything of a folder that nobody else has.
-async fn own(folder: DataFolder, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
+async fn own(
+    agents: &Agents,
+    folder: DataFolder,
+    purpose: Purpose,
+    config: StoreConfig,
+) -> Result<Opened, TargetError> {
     let embedded = EmbeddedDynamoDb::existing(folder.path()).await?;
     let store = on(&embedded.client(), config);
     if purpose == Purpose::Look {
         let rules = RuleSource::Folder(folder.path().join(RULES));
         let held = Some((embedded, folder, None));
-        return opened(store, Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, held);
+        return opened(agents, store, Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, held);
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
     let scheduler = LocalScheduler::new(clock);
     let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
-    opened(store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, Some(deliveries))))
+    opened(agents, store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, Some(deliveries))))
 }
 
 fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {
@@ -243,6 +247,7 @@ fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {
 }
 
 fn opened(
+    agents: &Agents,
     store: DynamoDbStateStore,
     bus: Arc<dyn EventBus>,
     subscriptions: Arc<dyn SignalSubscriptions>,
@@ -250,7 +255,7 @@ fn opened(
     held: Option<Held>,
 ) -> Result<Opened, TargetError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let graphs = dormouse_app::registry(bus.clone(), clock.clone())?;
+    let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
     let store = Arc::new(store);
     let told = Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone()));
     let harness = Harness::new(engine(told, clock), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));

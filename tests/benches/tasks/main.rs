@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
-use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Offer, Parts};
+use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Outside, Parts, PersonaSpec};
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
@@ -92,16 +92,17 @@ impl Bench {
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
-        let graphs = dormouse_app::registry(bus.clone(), clock).expect("graphs that compile");
+        let graphs =
+            dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).expect("graphs that compile").graphs;
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus, config);
-        let offer = |graph: &str| Offer::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
+        let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
         let api = Api::new(Parts {
             harness: harness.clone(),
             records: store.clone(),
             subscriptions,
             cursors: Cursors::new(b"secret"),
-            offers: ["chat", "expense-approval"].map(offer).to_vec(),
+            personas: ["chat", "expense-approval"].map(spec).to_vec(),
         });
         Self { api, harness, store, bell, meter }
     }

@@ -141,7 +141,7 @@ impl<'b> Client<'b> {
                 version: String::new(),
                 base_url: String::new(),
                 stream_url: None,
-                offers: Vec::new(),
+                personas: Vec::new(),
                 beside: None,
                 since,
             },

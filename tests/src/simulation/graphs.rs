@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_api::{AgentsError, Outside};
 use dormouse_engine::{
     CompiledGraph, END, EngineError, FanOut, Field, FieldType, GraphBuilder, NodeError, Reducer, SessionConcurrency,
     SessionPolicy, State, StateSchema, TypedGraph, Update, suspend,
@@ -25,8 +26,8 @@ struct Work {
 }
 
 /// All graphs, on the ports of one process.
-pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, EngineError> {
-    let shipped = dormouse_app::registry(desk.clone(), desk.clone())?;
+pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, AgentsError> {
+    let shipped = dormouse_app::agents().compile(&Outside::new(desk.clone(), desk.clone()))?.graphs;
     let own = [
         pausing("ask", desk, |name| wait(name).with("event", heard_of("answers"))),
         pausing("nap", desk, |name| {

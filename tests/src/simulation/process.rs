@@ -75,7 +75,7 @@ impl Process {
         let limits = Limits { turn: TURN, rules: RULES, attempts, ..Limits::default() };
         let app = App::new(Parts {
             engine: Engine::new(ports),
-            graphs,
+            agents: graphs.into(),
             subscriptions: desk.clone(),
             bus: desk.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use dormouse_api::{Actor, Answer, Api, Call, Chronicle, Offer, Parts};
+use dormouse_api::{Actor, Answer, Api, Call, Chronicle, Outside, Parts, PersonaSpec};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, Records, StateStore};
@@ -47,9 +47,9 @@ impl World {
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
-        let graphs = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
-        let offer = |graph: &str| Offer::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
-        let offers = ["chat", "expense-approval", "export-job", "reminder", "purchase"].map(offer).to_vec();
+        let graphs = dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
+        let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
+        let personas = ["chat", "expense-approval", "export-job", "reminder", "purchase"].map(spec).to_vec();
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(Parts {
@@ -57,7 +57,7 @@ impl World {
             records: store.clone(),
             subscriptions: subscriptions.clone(),
             cursors: Cursors::new(b"secret"),
-            offers,
+            personas,
         });
         let records = store;
         Arc::new(Self { api, harness, clock, bus, subscriptions, records, memory, taken: Mutex::default() })

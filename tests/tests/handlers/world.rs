@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse_api::{Bell, Keys, Origins, StreamLimits};
+use dormouse_api::{Bell, Keys, Origins, Outside, StreamLimits};
 use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
-use dormouse_harness::{DescriptorWakes, GraphRegistry};
+use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, HttpRequest, HttpResponse, Limits, Parts, Server,
     Wire,
@@ -63,8 +63,11 @@ impl World {
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let (continuations, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let bus = Arc::new(MemoryBus::default());
-        let shipped = dormouse_app::registry(bus.clone(), clock.clone()).expect("graphs");
-        let approval = Arc::new(approval(continuations.clone(), broken.clone()));
+        let (continued, breaks) = (continuations.clone(), broken.clone());
+        let agents = dormouse_app::agents()
+            .graph(move |_| Ok(approval(continued.clone(), breaks.clone())))
+            .graph(|_| Ok(two_questions()))
+            .graph(|_| Ok(swell()));
         let ports = Ports {
             store: store.clone(),
             clock: clock.clone(),
@@ -74,11 +77,7 @@ impl World {
         };
         let app = App::new(Parts {
             engine: Engine::new(ports),
-            graphs: GraphRegistry::new(shipped.iter().cloned().chain([
-                approval,
-                Arc::new(two_questions()),
-                Arc::new(swell()),
-            ])),
+            agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("graphs"),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use dormouse_api::Content;
 use dormouse_engine::{CompiledGraph, END, Reducer, SessionPolicy, TypedGraph, Update, current, suspend};
-use dormouse_harness::GraphRegistry;
 use dormouse_http::{App, HttpRequest, HttpResponse, Server};
 use dormouse_lambda::{Config, Function as Trigger, compose};
 use dormouse_ports::{Event, EventBus, Map, SignalDescriptor};
@@ -99,11 +98,10 @@ impl Function {
 /// What the function serves, with two graphs more. Addresses begin with `/`.
 async fn server(function: Trigger, config: &Config) -> Server {
     let config = Config { base_url: None, stream_url: None, ..config.clone() };
-    let composed = compose(function, config, None, |bus, clock| {
-        let errands = [true, false].map(|keeps_sessions| Arc::new(errand(bus.clone(), keeps_sessions)));
-        Ok(GraphRegistry::new(dormouse_app::registry(bus, clock)?.iter().cloned().chain(errands)))
-    });
-    composed.await.expect("secrets and graphs")
+    let agents = dormouse_app::agents()
+        .graph(|outside| Ok(errand(outside.bus.clone(), true)))
+        .graph(|outside| Ok(errand(outside.bus.clone(), false)));
+    compose(function, config, None, &agents).await.expect("secrets and graphs")
 }
 
 /// What the graph `errand` works on.

@@ -11,7 +11,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
 use super::About;
-use crate::Offer;
+use crate::PersonaSpec;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
@@ -32,10 +32,10 @@ pub(super) fn harn(about: &About) -> HarnAgentCard {
         description: DESCRIPTION.to_owned(),
         protocol_version: PROTOCOL_VERSION.to_owned(),
         a2a_card: a2a(about),
-        skills: about.offers.iter().map(|offer| skill(offer, about)).collect(),
+        skills: about.personas.iter().map(|spec| skill(spec, about)).collect(),
         harn_interfaces: interfaces.clone(),
         interfaces,
-        persona_ids: about.offers.iter().map(Offer::persona_id).collect(),
+        persona_ids: about.personas.iter().map(PersonaSpec::persona_id).collect(),
         capabilities: ["rest", "sse"].map(str::to_owned).to_vec(),
         auth_schemes: vec!["bearer".to_owned()],
         receipt_policy: Some("disabled".to_owned()),
@@ -72,32 +72,32 @@ pub(super) fn a2a(about: &About) -> A2aAgentCard {
         security: vec![BTreeMap::from([("bearerAuth".to_owned(), Vec::new())])],
         default_input_modes: modes(),
         default_output_modes: modes(),
-        skills: about.offers.iter().map(a2a_skill).collect(),
+        skills: about.personas.iter().map(a2a_skill).collect(),
         signatures: Vec::new(),
         icon_url: None,
     }
 }
 
-fn skill(offer: &Offer, about: &About) -> Skill {
+fn skill(spec: &PersonaSpec, about: &About) -> Skill {
     Skill {
-        envelope: Envelope::new(SkillId::new(format!("skill_{}", offer.graph)), about.since),
-        name: offer.graph.clone(),
-        description: offer.description.clone(),
+        envelope: Envelope::new(SkillId::new(format!("skill_{}", spec.graph)), about.since),
+        name: spec.graph.clone(),
+        description: spec.description.clone(),
         input_schema: None,
         output_schema: None,
         source: None,
         version: None,
         capabilities: vec![Scope::TasksWrite.as_str().to_owned()],
-        requires_approval: offer.autonomy_tier == AutonomyTier::ActWithApproval,
+        requires_approval: spec.autonomy_tier == AutonomyTier::ActWithApproval,
         deprecated: false,
     }
 }
 
-fn a2a_skill(offer: &Offer) -> A2aAgentSkill {
+fn a2a_skill(spec: &PersonaSpec) -> A2aAgentSkill {
     A2aAgentSkill {
-        id: offer.graph.clone(),
-        name: offer.graph.clone(),
-        description: offer.description.clone(),
+        id: spec.graph.clone(),
+        name: spec.graph.clone(),
+        description: spec.description.clone(),
         tags: vec!["graph".to_owned()],
         examples: Vec::new(),
         input_modes: Vec::new(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Front, card, page};
 use crate::http::Content;
-use crate::{Offer, Request, Response};
+use crate::{PersonaSpec, Request, Response};
 
 /// Where a person reads about the API.
 const DOCS: &str = "/docs";
@@ -72,7 +72,7 @@ pub struct About {
     /// Where its streams are served, if elsewhere.
     pub stream_url: Option<String>,
     /// Who can be asked to do something.
-    pub offers: Vec<Offer>,
+    pub personas: Vec<PersonaSpec>,
     /// What it serves beside the protocol.
     pub beside: Option<Beside>,
     /// Since when it is as it is.

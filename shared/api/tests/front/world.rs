@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
 use dormouse_api::{
-    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Offer, Operations, Origins, Request, Response,
+    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Operations, Origins, PersonaSpec, Request, Response,
     StreamLimits, Streams,
 };
 use dormouse_ports::{
@@ -173,7 +173,7 @@ impl World {
                 version: "1.2.3".to_owned(),
                 base_url: "https://agents.example.com".to_owned(),
                 stream_url: None,
-                offers: vec![Offer::new("chat", "Talks.", AutonomyTier::ActAuto)],
+                personas: vec![PersonaSpec::new("chat", "Talks.", AutonomyTier::ActAuto)],
                 beside: None,
                 since: clock.now(),
             },

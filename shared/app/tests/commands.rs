@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse::Outside;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
@@ -42,7 +43,7 @@ async fn folder_with(change: impl AsyncFnOnce(&DynamoDbStateStore)) -> (tempfile
     let clock = Arc::new(SystemClock::default());
     let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
     let bus = Arc::new(MemoryBus::default());
-    let graphs = dormouse_app::registry(bus.clone(), clock.clone()).unwrap();
+    let graphs = dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
     let engine = Engine::new(Ports { store: store.clone(), clock, ids, spawner, planner });
     let config = HarnessConfig::new(Mode::Sessioned);
     let harness = Harness::new(engine, graphs, Arc::new(MemorySubscriptions::default()), bus, config);

@@ -1,0 +1,152 @@
+//! What a server runs: the graphs of its authors, with what clients are told of them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_engine::{CompiledGraph, EngineError};
+use dormouse_harness::GraphRegistry;
+use dormouse_ports::{Clock, EventBus};
+use dormouse_protocol::resource::AutonomyTier;
+
+use crate::PersonaSpec;
+
+/// What graphs may use of the world: made by whatever runs them, the same for all of them.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Outside {
+    /// Publishes events.
+    pub bus: Arc<dyn EventBus>,
+    /// The time, which tests move by hand.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Outside {
+    /// The world of `bus` and `clock`.
+    pub fn new(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Self {
+        Self { bus, clock }
+    }
+}
+
+impl fmt::Debug for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outside").finish_non_exhaustive()
+    }
+}
+
+type Make = dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync;
+
+/// A graph that clients can have work done by, and what they are told of it.
+#[derive(Clone)]
+pub struct Agent {
+    make: Arc<Make>,
+    description: Option<String>,
+    autonomy_tier: AutonomyTier,
+}
+
+impl Agent {
+    /// An agent that works by the graph which `make` makes. Until something else is said, it is described by the name of
+    /// its graph, and acts by itself.
+    pub fn new(make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
+        Self { make: Arc::new(make), description: None, autonomy_tier: AutonomyTier::ActAuto }
+    }
+
+    /// What it is responsible for, in a sentence for those who choose an agent.
+    #[must_use]
+    pub fn description(self, description: impl Into<String>) -> Self {
+        Self { description: Some(description.into()), ..self }
+    }
+
+    /// How much it does without asking a person.
+    #[must_use]
+    pub fn autonomy(self, autonomy_tier: AutonomyTier) -> Self {
+        Self { autonomy_tier, ..self }
+    }
+
+    fn compile(&self, outside: &Outside) -> Result<(Arc<CompiledGraph>, PersonaSpec), EngineError> {
+        let graph = Arc::new((self.make)(outside)?);
+        let persona = match &self.description {
+            Some(description) => PersonaSpec::new(graph.name(), description, self.autonomy_tier),
+            None => PersonaSpec { autonomy_tier: self.autonomy_tier, ..PersonaSpec::undescribed(graph.name()) },
+        };
+        Ok((graph, persona))
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+/// The agents of a server, in the order of their registration. The first one works for clients that name none.
+#[derive(Clone, Debug, Default)]
+pub struct Agents(Vec<Agent>);
+
+/// Why agents cannot be served. Says which one, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentsError {
+    /// There is none.
+    #[error("there is no agent to serve: register one with `Agents::new().agent(..)` or `.graph(..)`")]
+    Empty,
+    /// A graph is wrong.
+    #[error(transparent)]
+    Graph(#[from] EngineError),
+    /// Two graphs have one name: what sleeps in one of them could wake in the other.
+    #[error("there are two graphs called `{0}`: give one of them another name")]
+    SameName(String),
+}
+
+impl Agents {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Also `agent`.
+    #[must_use]
+    pub fn agent(mut self, agent: Agent) -> Self {
+        self.0.push(agent);
+        self
+    }
+
+    /// Also the agent of the graph which `make` makes, with nothing said about it.
+    #[must_use]
+    pub fn graph(self, make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
+        self.agent(Agent::new(make))
+    }
+
+    /// Makes their graphs, which use `outside`.
+    ///
+    /// # Errors
+    /// [`AgentsError`].
+    pub fn compile(&self, outside: &Outside) -> Result<CompiledAgents, AgentsError> {
+        let compiled: Result<Vec<_>, _> = self.0.iter().map(|agent| agent.compile(outside)).collect();
+        let (graphs, personas): (Vec<_>, Vec<_>) = compiled?.into_iter().unzip();
+        if graphs.is_empty() {
+            return Err(AgentsError::Empty);
+        }
+        let mut names = BTreeSet::new();
+        if let Some(again) = graphs.iter().find(|graph| !names.insert(graph.name().to_owned())) {
+            return Err(AgentsError::SameName(again.name().to_owned()));
+        }
+        Ok(CompiledAgents { graphs: GraphRegistry::new(graphs), personas })
+    }
+}
+
+/// Agents whose graphs are made.
+#[derive(Clone, Debug)]
+pub struct CompiledAgents {
+    /// Their graphs.
+    pub graphs: GraphRegistry,
+    /// What clients are told of each.
+    pub personas: Vec<PersonaSpec>,
+}
+
+impl From<GraphRegistry> for CompiledAgents {
+    /// Agents of which nothing is said but the names of their graphs.
+    fn from(graphs: GraphRegistry) -> Self {
+        let personas = graphs.iter().map(|graph| PersonaSpec::undescribed(graph.name())).collect();
+        Self { graphs, personas }
+    }
+}

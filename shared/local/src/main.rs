@@ -1,7 +1,0 @@
-//! The `dormouse` command.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    dormouse_local::cli::main()
-}
