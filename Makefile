@@ -46,6 +46,7 @@ conformance: ## Run the conformance fixtures in SUITE=folder (without it: our ow
 
 bench: ## Measure the engine (time and allocations per step), and round trips and capacity units of changes and streams
 	@$(CARGO) bench --package dormouse-engine --bench engine
+	@$(CARGO) bench --package dormouse-engine --bench typed
 	@echo 'counting, not timing: an unoptimised build will do'
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench round_trips
 	@$(CARGO) bench --quiet --profile dev --package dormouse-tests --bench tasks

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_app::Votes;
+use dormouse_app::{Ballot, Vote};
 use dormouse_engine::{
-    CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, TypedGraph, Update, suspend,
+    Answer, CompiledGraph, END, Field, FieldType, Graph, GraphBuilder, State, StateSchema, Update, Votes, Wait, state,
+    suspend,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Tally, Transmission, TurnOutcome};
 use dormouse_ports::{
@@ -17,7 +18,6 @@ use dormouse_ports::{
 };
 use dormouse_tests::{Stage, diagnose, map};
 use futures::future::join_all;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -269,20 +269,23 @@ async fn who_names_no_part_is_told_which_there_are() {
     assert_eq!(tally(scene.worker.turn(part).await.outcome).0.answered, names(&["a"]));
 }
 
-/// What the strict graph works on: votes are yes or no.
-#[derive(Default, Serialize, Deserialize)]
-struct Strict {
-    votes: Votes,
-    times: u64,
+state! {
+    /// What the strict graph works on: votes are yes or no.
+    #[derive(Clone, Debug, Default)]
+    struct Strict {
+        votes: Votes<Ballot>,
+        times: u64,
+    }
 }
 
 fn strict() -> Arc<CompiledGraph> {
-    let graph = TypedGraph::<Strict>::new("asking")
+    let graph = Graph::<Strict>::new("asking")
         .entry("ask")
-        .node("ask", async |_: Strict| {
-            Err(suspend(SignalDescriptor::new("s").with("expects", three(json!({ "at_least": 2 })))).await)
+        .wait("ask", |_| {
+            let wait = Wait::votes("s", Strict::votes, Answer::anything()).parts(["a", "b", "c"]).at_least(2);
+            Ok(wait.veto(Ballot::vote, Vote::No))
         })
-        .node("settle", async |_: Strict| Ok(Update::none().with("times", 1)))
+        .node("settle", async |()| Ok(Strict::times.set(1)))
         .edge("ask", "settle")
         .edge("settle", END);
     Arc::new(graph.compile().unwrap())

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_engine::{
-    CompiledGraph, END, NodeError, Reducer, SessionConcurrency, SessionPolicy, TypedGraph, Update, suspend,
+    Answer, CompiledGraph, END, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Update, Wait, state,
 };
 use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Commit, CommitError, Map, SignalDescriptor, SignalId, StateStore,
-    StoreError, StoreLayer,
+    BufferOutcome, BufferedSignal, Category, Commit, CommitError, Map, SignalId, StateStore, StoreError, StoreLayer,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, map};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Work {
-    answer: String,
-    entries: Vec<String>,
+state! {
+    #[derive(Clone, Debug, Default)]
+    struct Work {
+        answer: String,
+        entries: Vec<String>,
+    }
 }
 
 fn name() -> String {
@@ -33,16 +33,16 @@ fn name() -> String {
 
 /// Enters `{invocation}`, waits for `signal-{invocation}`, and enters the answer; in a session, whose entries both are.
 fn journal() -> Arc<CompiledGraph> {
-    let graph = TypedGraph::<Work>::new("journal")
-        .reducer("entries", Reducer::Append)
-        .sessions(SessionPolicy::projected(["entries"]).concurrency(SessionConcurrency::Rebase))
+    let graph = Graph::<Work>::new("journal")
+        .reducer(Work::entries, Reducer::Append)
+        .sessions(SessionPolicy::keeping(Work::entries).concurrency(SessionConcurrency::Rebase))
         .entry("begin")
-        .node("begin", async |_| {
+        .node("begin", async |()| {
             tokio::task::yield_now().await;
-            Ok(Update::none().with("entries", json!([name()])))
+            Ok(Work::entries.append([name()]))
         })
-        .node("ask", async |_| Err(suspend(SignalDescriptor::new(format!("signal-{}", name()))).await))
-        .node("settle", async |work: Work| Ok(Update::none().with("entries", json!([work.answer]))))
+        .wait("ask", |_| Ok(Wait::signal(format!("signal-{}", name()), Answer::anything())))
+        .node("settle", async |work: Work| Ok(Work::entries.append([work.answer])))
         .edge("begin", "ask")
         .edge("ask", "settle")
         .edge("settle", END);
@@ -52,10 +52,10 @@ fn journal() -> Arc<CompiledGraph> {
 /// Waits for `s`, and is refused then.
 fn doomed() -> Arc<CompiledGraph> {
     let refusal = || NodeError::new("no").with_category(Category::Application("refused".into()));
-    let graph = TypedGraph::<Work>::new("doomed")
+    let graph = Graph::<Work>::new("doomed")
         .entry("ask")
-        .node("ask", async |_| Err(suspend(SignalDescriptor::new("s")).await))
-        .node("settle", move |_| std::future::ready(Err(refusal())))
+        .wait("ask", |_| Ok(Wait::signal("s", Answer::anything())))
+        .node("settle", move |()| std::future::ready(Err(refusal())))
         .edge("ask", "settle")
         .edge("settle", END);
     Arc::new(graph.compile().unwrap())
@@ -123,13 +123,17 @@ async fn of_turns_that_name_one_id_one_runs_and_the_others_hear_what_came_of_it(
     for (session, sleeps) in [(None, true), (None, false), (Some("s"), true), (Some("s"), false)] {
         let (stage, runs) = (Stage::default(), Arc::new(AtomicUsize::new(0)));
         let counted = runs.clone();
-        let graph = TypedGraph::<Work>::new("counted")
+        let graph = Graph::<Work>::new("counted")
             .entry("count")
-            .node("count", move |_| {
+            .node("count", move |()| {
                 counted.fetch_add(1, Ordering::SeqCst);
                 async move {
                     tokio::task::yield_now().await;
-                    if sleeps { Err(suspend(SignalDescriptor::new("s")).await) } else { Ok(Update::none()) }
+                    if sleeps {
+                        Err(Wait::signal("s", Answer::<Work>::anything()).suspend().await)
+                    } else {
+                        Ok(Update::none())
+                    }
                 }
             })
             .edge("count", END);
@@ -282,11 +286,11 @@ async fn turn_over(answers: bool, graph: &str, transmission: Transmission) -> (T
 
 /// Enters something in its session, and never sleeps.
 fn noted() -> Arc<CompiledGraph> {
-    let graph = TypedGraph::<Work>::new("noted")
-        .reducer("entries", Reducer::Append)
-        .sessions(SessionPolicy::projected(["entries"]))
+    let graph = Graph::<Work>::new("noted")
+        .reducer(Work::entries, Reducer::Append)
+        .sessions(SessionPolicy::keeping(Work::entries))
         .entry("note")
-        .node("note", async |_| Ok(Update::none().with("entries", json!([name()]))))
+        .node("note", async |()| Ok(Work::entries.append([name()])))
         .edge("note", END);
     Arc::new(graph.compile().unwrap())
 }

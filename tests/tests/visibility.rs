@@ -15,10 +15,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Outside, Response, StreamLimits};
-use dormouse_engine::{CompiledGraph, END, Engine, Ports, TypedGraph, Update, suspend};
+use dormouse_engine::{Answer, CompiledGraph, END, Engine, Graph, Ports, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Server, Wire};
-use dormouse_ports::{Clock, Commit, GrowingLists, SignalDescriptor, StateStore};
+use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
@@ -264,24 +264,26 @@ const HIDDEN: [&str; 5] = [
     "918617dc89b2945ef6200da782d05f3fb3af4c417e22ae84b201a0b183885d2e",
 ];
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Quiet {
-    note: String,
-    decision: String,
-    signal: String,
+state! {
+    #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+    struct Quiet {
+        note: String,
+        decision: String,
+        signal: String,
+    }
 }
 
 /// Waits for a decision by a signal of its own, or by the one that it is told, and says nothing of what it knows.
 fn quiet() -> CompiledGraph {
     let count = AtomicUsize::new(0);
-    TypedGraph::<Quiet>::new("quiet")
+    Graph::<Quiet>::new("quiet")
         .entry("ask")
-        .node("ask", move |state: Quiet| {
+        .wait("ask", move |state| {
             let own = format!("quiet-{}", count.fetch_add(1, Ordering::Relaxed));
-            let signal = if state.signal.is_empty() { own } else { state.signal };
-            async move { Err(suspend(SignalDescriptor::new(signal).with("question", "Yes or no?")).await) }
+            let signal = if state.signal.is_empty() { own } else { state.signal.clone() };
+            Ok(Wait::signal(signal, Answer::anything()).label("question", "Yes or no?"))
         })
-        .node("end", async |_: Quiet| Ok(Update::none()))
+        .node("end", async |()| Ok(Update::none()))
         .edge("ask", "end")
         .edge("end", END)
         .compile()

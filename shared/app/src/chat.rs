@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_engine::{
-    CompiledGraph, END, EngineError, NodeError, Reducer, SessionConcurrency, SessionPolicy, Target, TypedGraph, Update,
-    suspend,
+    Answer, CompiledGraph, END, EngineError, Graph, NodeError, Reducer, Rule, SessionConcurrency, SessionPolicy,
+    Target, Update, Wait, state,
 };
-use dormouse_ports::SignalDescriptor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -16,13 +15,15 @@ use crate::invocation_id;
 /// Name of the graph.
 pub const CHAT: &str = "chat";
 
-/// State of a conversation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Conversation {
-    /// All messages, oldest first, each in the shape of llm-provider §3.
-    pub messages: Vec<Value>,
-    /// Whether a person allowed what the user asked for last: what the awaited signal carries.
-    pub allowed: Option<bool>,
+state! {
+    /// State of a conversation.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct Conversation {
+        /// All messages, oldest first, each in the shape of llm-provider §3.
+        pub messages: Vec<Value>,
+        /// Whether a person allowed what the user asked for last: what the awaited signal carries.
+        pub allowed: Option<bool>,
+    }
 }
 
 impl Conversation {
@@ -69,16 +70,16 @@ impl ChatModel for ScriptedModel {
 
 /// `listen -> answer`, or `listen -> announce -> wait -> answer` when a person has to allow it.
 pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineError> {
-    TypedGraph::<Conversation>::new(CHAT)
+    Graph::<Conversation>::new(CHAT)
         .version("1")
-        .inputs(["messages"])
-        .reducer("messages", Reducer::Append)
-        .sessions(SessionPolicy::projected(["messages"]).concurrency(SessionConcurrency::Rebase))
+        .inputs(Conversation::messages)
+        .reducer(Conversation::messages, Reducer::Append)
+        .sessions(SessionPolicy::keeping(Conversation::messages).concurrency(SessionConcurrency::Rebase))
         .entry("listen")
-        .node("listen", async |_| Ok(Update::none()))
-        .node("announce", async |_| Ok(says("I am asking a person for approval and go on when they answer.")))
-        .node("wait", async |chat: Conversation| Err(suspend(wait_for_a_person(&chat)?).await))
-        .node("answer", move |chat: Conversation| {
+        .node("listen", async |()| Ok(Update::none()))
+        .node("announce", async |()| Ok(says("I am asking a person for approval and go on when they answer.")))
+        .wait("wait", wait_for_a_person)
+        .node("answer", move |chat: Arc<Conversation>| {
             let model = model.clone();
             async move { Ok(says(&model.answer(&chat).await?)) }
         })
@@ -89,18 +90,14 @@ pub(crate) fn graph(model: Arc<dyn ChatModel>) -> Result<CompiledGraph, EngineEr
         .compile()
 }
 
-fn wait_for_a_person(chat: &Conversation) -> Result<SignalDescriptor, NodeError> {
-    let descriptor = SignalDescriptor::new(format!("chat-{}", invocation_id()?));
-    let answers = json!({ "approved": { "allowed": true }, "denied": { "allowed": false } });
-    let accepted = json!({
-        "type": "object",
-        "properties": { "allowed": { "type": "boolean" } },
-        "required": ["allowed"],
-    });
-    let descriptor = descriptor.with("kind", "approval").with("description", chat.question());
-    Ok(descriptor.with("accepts", accepted).with("answers", answers))
+fn wait_for_a_person(chat: &Conversation) -> Result<Wait<Conversation>, NodeError> {
+    let answer = Answer::new().required(Conversation::allowed, Rule::boolean());
+    Ok(Wait::signal(format!("chat-{}", invocation_id()?), answer)
+        .kind("approval")
+        .describe(chat.question())
+        .answers(Conversation::allowed.set(Some(true)), Conversation::allowed.set(Some(false))))
 }
 
-fn says(text: &str) -> Update {
-    Update::none().with("messages", json!([{ "role": "assistant", "content": text }]))
+fn says(text: &str) -> Update<Conversation> {
+    Conversation::messages.append([json!({ "role": "assistant", "content": text })])
 }

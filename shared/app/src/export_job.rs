@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{CompiledGraph, END, EngineError, NodeError, TypedGraph, Update, suspend};
-use dormouse_ports::{Event, EventBus, EventWait, Map, SignalDescriptor};
+use dormouse_engine::{Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Update, Wait, state};
+use dormouse_ports::{Event, EventBus, EventWait};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::invocation_id;
 
@@ -29,79 +28,73 @@ pub enum ExportStatus {
     TimedOut,
 }
 
-/// State of an export.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Export {
-    /// What to export.
-    pub dataset: String,
-    /// Into which format; `csv` when empty.
-    pub format: String,
-    /// The job: what the events carry to find each other.
-    pub job_id: String,
-    /// How far it is; the completion event carries it.
-    pub status: ExportStatus,
-    /// Where the result lies; the completion event carries it.
-    pub url: String,
-    /// What became of it, in a sentence.
-    pub result: String,
+state! {
+    /// State of an export.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Export {
+        /// What to export.
+        pub dataset: String,
+        /// Into which format; `csv` when empty.
+        pub format: String,
+        /// The job: what the events carry to find each other.
+        pub job_id: String,
+        /// How far it is; the completion event carries it.
+        pub status: ExportStatus,
+        /// Where the result lies; the completion event carries it.
+        pub url: String,
+        /// What became of it, in a sentence.
+        pub result: String,
+    }
 }
 
 /// `dispatch -> wait -> report`.
 pub(crate) fn graph(bus: Arc<dyn EventBus>) -> Result<CompiledGraph, EngineError> {
-    TypedGraph::<Export>::new(EXPORT_JOB)
+    Graph::<Export>::new(EXPORT_JOB)
         .version("1")
-        .inputs(["dataset", "format"])
+        .inputs((Export::dataset, Export::format))
         .events([finished()])
         .entry("dispatch")
         .node("dispatch", move |export: Export| {
             let bus = bus.clone();
-            async move { dispatch(&*bus, &export).await }
+            async move { dispatch(&*bus, export).await }
         })
-        .node("wait", async |export: Export| Err(suspend(wait_for_completion(&export)).await))
-        .node("report", async |export| Ok(Update::none().with("result", report(&export))))
+        .wait("wait", |export| Ok(wait_for_completion(export)))
+        .node("report", async |export: Export| Ok(Export::result.set(report(&export))))
         .edge("dispatch", "wait")
         .edge("wait", "report")
         .edge("report", END)
         .compile()
 }
 
+/// What the exporter is told.
+#[derive(Serialize)]
+struct Request<'e> {
+    job_id: &'e str,
+    dataset: &'e str,
+    format: &'e str,
+}
+
 /// Announces the job. Its id comes from the invocation, so that doing this twice announces one job twice, not two.
-async fn dispatch(bus: &dyn EventBus, export: &Export) -> Result<Update, NodeError> {
+async fn dispatch(bus: &dyn EventBus, export: Export) -> Result<Update<Export>, NodeError> {
     let job_id = format!("export-{}", invocation_id()?);
-    let format = if export.format.is_empty() { "csv" } else { &export.format };
-    let mut detail = Map::new();
-    detail.insert("job_id".to_owned(), job_id.clone().into());
-    detail.insert("dataset".to_owned(), export.dataset.clone().into());
-    detail.insert("format".to_owned(), format.into());
-    let (source, detail_type) = ("dormouse.export".to_owned(), "Export Requested".to_owned());
-    bus.publish(Event { source, detail_type, detail }).await?;
-    Update::none().with("job_id", job_id).with("format", format).try_with("status", ExportStatus::Running)
+    let format = if export.format.is_empty() { "csv".to_owned() } else { export.format };
+    let request = Request { job_id: &job_id, dataset: &export.dataset, format: &format };
+    bus.publish(Event::telling("dormouse.export", "Export Requested", &request)?).await?;
+    Ok(Export::job_id.set(job_id).set(Export::format, format).set(Export::status, ExportStatus::Running))
 }
 
 /// The event that says that a job is done.
 fn finished() -> EventWait {
-    let choices = |choice: &str| json!([choice]);
-    let pattern = [("source", choices("exporter")), ("detail-type", choices("Export Finished"))];
-    let pattern = pattern.into_iter().map(|(field, choices)| (field.to_owned(), choices)).collect();
-    EventWait { pattern, correlation: "$.detail.job_id".to_owned() }
+    EventWait::matching("exporter", "Export Finished", format!("$.detail.{}", Export::job_id))
 }
 
-fn wait_for_completion(export: &Export) -> SignalDescriptor {
-    SignalDescriptor::new(export.job_id.as_str())
-        .with("kind", "job")
-        .with("event", json!(finished()))
-        .with(
-            "accepts",
-            json!({
-                "type": "object",
-                "properties": {
-                    "status": { "enum": [ExportStatus::Succeeded, ExportStatus::Failed] },
-                    "url": { "type": "string", "maxLength": 4000 },
-                },
-                "required": ["status"],
-            }),
-        )
-        .with("timeout", json!({ "after": "PT1H", "then": { "resume": { "status": ExportStatus::TimedOut } } }))
+fn wait_for_completion(export: &Export) -> Wait<Export> {
+    let answer = Answer::new()
+        .required(Export::status, Rule::one_of([ExportStatus::Succeeded, ExportStatus::Failed]))
+        .optional(Export::url, Rule::text().at_most(4000));
+    Wait::event(export.job_id.as_str(), finished(), answer)
+        .kind("job")
+        .or_default(Delay::hours(1), Export::status.set(ExportStatus::TimedOut))
 }
 
 fn report(export: &Export) -> String {

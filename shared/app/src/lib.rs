@@ -13,13 +13,13 @@ mod reminder;
 use std::sync::Arc;
 
 use dormouse::{Agent, Agents, AutonomyTier};
-use dormouse_engine::NodeError;
-use dormouse_ports::InvocationId;
+use dormouse_engine::{Delay, FieldKey, NodeError};
+use dormouse_ports::{Category, InvocationId};
 
 pub use chat::{CHAT, ChatModel, Conversation, ScriptedModel};
 pub use expense_approval::{Decision, EXPENSE_APPROVAL, Expense};
 pub use export_job::{EXPORT_JOB, Export, ExportStatus};
-pub use purchase::{Ballot, PURCHASE, Purchase, Vote, Votes};
+pub use purchase::{Ballot, PURCHASE, Purchase, Vote};
 pub use reminder::{REMINDER, Reminder};
 
 /// The agents that ship.
@@ -55,4 +55,21 @@ pub fn agents() -> Agents {
 fn invocation_id() -> Result<InvocationId, NodeError> {
     let identity = dormouse_engine::current().ok_or_else(|| NodeError::new("a node runs inside an invocation"))?;
     Ok(identity.invocation_id.clone())
+}
+
+/// The refusal of a request whose state makes no sense.
+fn refuse(message: String) -> NodeError {
+    NodeError::new(message).with_category(Category::RequestInvalid)
+}
+
+fn must_be<S, V>(field: FieldKey<S, V>, what: &str) -> NodeError {
+    refuse(format!("field `{field}` must be {what}"))
+}
+
+/// The delay that `text`, the value of `field`, says; none when it is empty.
+fn delay<S>(field: FieldKey<S, String>, text: &str) -> Result<Option<Delay>, NodeError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|reason| refuse(format!("field `{field}`: {reason}")))
 }

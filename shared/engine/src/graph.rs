@@ -19,7 +19,7 @@ pub(crate) use migrations::Migrated;
 pub use migrations::{Migrate, Migrations};
 pub use session::{SessionConcurrency, SessionPolicy};
 pub use subgraph::Projection;
-pub use typed::TypedGraph;
+pub use typed::Graph;
 
 use std::sync::Arc;
 

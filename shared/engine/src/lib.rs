@@ -14,30 +14,32 @@
 //!
 //! # An example
 //! ```
-//! use dormouse_engine::{END, Outcome, TypedGraph, Update, suspend};
-//! use dormouse_ports::SignalDescriptor;
-//! use serde::{Deserialize, Serialize};
+//! use dormouse_engine::{Answer, Delay, END, Graph, Rule, Wait};
 //!
-//! #[derive(Default, Serialize, Deserialize)]
-//! struct Order {
-//!     amount: u32,
-//!     approved: bool,
-//!     shipped: bool,
+//! dormouse_engine::state! {
+//!     #[derive(Clone, Debug, Default)]
+//!     struct Order {
+//!         amount: u32,
+//!         approved: bool,
+//!         shipped: bool,
+//!     }
 //! }
 //!
-//! let graph = TypedGraph::<Order>::new("order")
+//! let graph = Graph::<Order>::new("order")
 //!     .entry("ask")
-//!     .node("ask", async |order: Order| {
-//!         let wait = SignalDescriptor::new("order-7").with("amount", order.amount);
-//!         Err(suspend(wait).await)
+//!     .wait("ask", |order| {
+//!         let answer = Answer::new().required(Order::approved, Rule::boolean());
+//!         Ok(Wait::signal("order-7", answer)
+//!             .describe(format!("Is {} all right?", order.amount))
+//!             .or_default(Delay::days(3), Order::approved.set(false)))
 //!     })
-//!     .node("ship", async |order: Order| Ok(Update::none().with("shipped", order.approved)))
+//!     .node("ship", async |order: Order| Ok(Order::shipped.set(order.approved)))
 //!     .edge("ask", "ship")
 //!     .edge("ship", END)
 //!     .compile()?;
 //! # Ok::<(), dormouse_engine::EngineError>(())
 //! ```
-//! The node `ask` never returns: the invocation sleeps until the signal `order-7` arrives, and goes on at `ship`.
+//! At `ask` the invocation sleeps until the signal `order-7` arrives or three days are over, and goes on at `ship`.
 
 #![warn(missing_docs)]
 
@@ -52,12 +54,13 @@ mod observe;
 mod run;
 mod sending;
 mod state;
+mod wait;
 
 pub use ambient::{Identity, Position, current, in_trace, origin, position, surrounding_trace};
 pub use error::{EngineError, NodeError};
 pub use graph::{
-    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, GraphBuilder, Migrate, Migrations, OnEmpty,
-    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, TypedGraph, UpgradePolicy, When,
+    Amount, Branch, CompiledGraph, Compute, ErrorPolicy, FanOut, Graph, GraphBuilder, Migrate, Migrations, OnEmpty,
+    ParallelBranches, Projection, SessionConcurrency, SessionPolicy, UpgradePolicy, When,
 };
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
@@ -71,4 +74,20 @@ pub use run::{
     Resume, Suspended, Upgrade, admit_answer, cancellation, save_session, suspend, suspend_and_rerun,
 };
 pub use sending::{Cut, Sending, cut_off};
-pub use state::{Field, FieldType, KeyFn, Openness, ReduceFn, Reducer, State, StateSchema, Update};
+pub use state::{
+    Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, Openness, Record, ReduceFn, Reducer, State,
+    StateSchema, Untyped, Update, View,
+};
+
+pub use wait::{Answer, Deadline, Delay, DelayError, Integer, Rule, Step, VoteOutcome, Votes, Wait};
+
+/// What the macros of this crate expand to.
+#[doc(hidden)]
+pub mod __private {
+    pub use serde_json::to_value;
+
+    pub use crate::state::typed::read_field;
+
+    /// The JSON of a field.
+    pub type Written = serde_json::Result<serde_json::Value>;
+}

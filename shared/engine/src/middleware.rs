@@ -7,20 +7,21 @@
 //! use std::sync::Arc;
 //!
 //! use dormouse_engine::middleware::{FailureIsolation, Jitter, Retry};
-//! use dormouse_engine::{END, TypedGraph, Update};
+//! use dormouse_engine::{END, Graph, Update};
 //! use dormouse_ports::Clock;
-//! use serde::{Deserialize, Serialize};
 //!
-//! #[derive(Default, Serialize, Deserialize)]
-//! struct Page {
-//!     summary: String,
+//! dormouse_engine::state! {
+//!     #[derive(Clone, Debug, Default)]
+//!     struct Page {
+//!         summary: String,
+//!     }
 //! }
 //!
 //! # fn graph(clock: Arc<dyn Clock>, jitter: Jitter) -> Result<(), dormouse_engine::EngineError> {
 //! let degraded = Update::none().with("summary", "(no summary)");
-//! let graph = TypedGraph::<Page>::new("page")
+//! let graph = Graph::<Page>::new("page")
 //!     .entry("summarise")
-//!     .node("summarise", async |_: Page| Ok(Update::none()))
+//!     .node("summarise", async |()| Ok(Update::none()))
 //!     .wrap("summarise", Arc::new(FailureIsolation::with("summary_failed", degraded)))
 //!     .wrap("summarise", Arc::new(Retry::new(clock, jitter).max_attempts(5)))
 //!     .edge("summarise", END)

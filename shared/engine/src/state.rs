@@ -1,11 +1,16 @@
 //! State, its schema, and the reducers that merge updates into it (graph-engine §2).
 
+mod memo;
 mod reducer;
 mod schema;
+pub(crate) mod typed;
+mod update;
 mod value;
 
-pub(crate) use schema::{MergeFailure, decode};
+pub(crate) use schema::MergeFailure;
 
 pub use reducer::{KeyFn, ReduceFn, Reducer};
 pub use schema::{Field, FieldType, Openness, StateSchema};
-pub use value::{State, Update};
+pub use typed::{FieldKey, FieldKeys, GraphState, IntoField, Record, View};
+pub use update::{Untyped, Update};
+pub use value::State;

@@ -15,6 +15,17 @@ pub struct Event {
     pub detail: Map,
 }
 
+impl Event {
+    /// The event of `source` that tells `detail`, which is a struct or a mapping.
+    ///
+    /// # Errors
+    /// When `detail` is no mapping in JSON.
+    pub fn telling(source: &str, detail_type: &str, detail: &impl Serialize) -> serde_json::Result<Self> {
+        let detail = serde_json::from_value(serde_json::to_value(detail)?)?;
+        Ok(Self { source: source.to_owned(), detail_type: detail_type.to_owned(), detail })
+    }
+}
+
 /// Why an event could not be published.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {

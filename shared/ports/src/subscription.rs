@@ -114,6 +114,16 @@ pub struct EventWait {
     pub correlation: String,
 }
 
+impl EventWait {
+    /// Events of this source and detail-type, which carry the id of the signal at the path `correlation`, in the form
+    /// `$.detail.job_id`.
+    pub fn matching(source: &str, detail_type: &str, correlation: impl Into<String>) -> Self {
+        let pattern = [("source", source), ("detail-type", detail_type)];
+        let pattern = pattern.into_iter().map(|(field, choice)| (field.to_owned(), serde_json::json!([choice])));
+        Self { pattern: pattern.collect(), correlation: correlation.into() }
+    }
+}
+
 /// What a pause asks of the outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscription {

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use dormouse_api::{AgentsError, Outside};
 use dormouse_engine::{
-    CompiledGraph, END, EngineError, FanOut, Field, FieldType, GraphBuilder, NodeError, Reducer, SessionConcurrency,
-    SessionPolicy, State, StateSchema, TypedGraph, Update, suspend,
+    CompiledGraph, END, EngineError, FanOut, Field, FieldType, Graph, GraphBuilder, NodeError, Reducer,
+    SessionConcurrency, SessionPolicy, State, StateSchema, Update, state, suspend,
 };
 use dormouse_harness::GraphRegistry;
 use dormouse_ports::{Category, Clock, SignalDescriptor};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
 use super::poison::Place;
 
-/// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Work {
-    answer: String,
-    answers: Vec<String>,
-    entries: Vec<String>,
-    votes: Value,
+state! {
+    /// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`.
+    #[derive(Clone, Debug, Default)]
+    struct Work {
+        answer: String,
+        answers: Vec<String>,
+        entries: Vec<String>,
+        votes: Value,
+    }
 }
 
 /// All graphs, on the ports of one process.
@@ -121,12 +121,12 @@ fn away() -> NodeError {
     NodeError::new("the provider is away").with_category(Category::ProviderUnavailable)
 }
 
-fn settle(work: &Work) -> Update {
-    Update::none().with("answers", json!([work.answer]))
+fn settle(work: &Work) -> Update<Work> {
+    Work::answers.append([work.answer.clone()])
 }
 
-fn graph(name: &str) -> TypedGraph<Work> {
-    TypedGraph::new(name).version("1").reducer("answers", Reducer::Append).reducer("entries", Reducer::Append)
+fn graph(name: &str) -> Graph<Work> {
+    Graph::new(name).version("1").reducer(Work::answers, Reducer::Append).reducer(Work::entries, Reducer::Append)
 }
 
 /// One pause, and a node behind it that takes its time.
@@ -139,7 +139,7 @@ fn pausing(
     let wait = Arc::new(wait);
     graph(graph_name)
         .entry("ask")
-        .node("ask", move |_| {
+        .node("ask", move |()| {
             let wait = wait.clone();
             async move { Err(suspend(wait(&name())).await) }
         })
@@ -165,7 +165,7 @@ fn twice(
     let again = wait.clone();
     graph(graph_name)
         .entry("ask")
-        .node("ask", move |_| {
+        .node("ask", move |()| {
             let wait = wait.clone();
             async move { Err(suspend(wait(&name(), 1)).await) }
         })
@@ -176,7 +176,7 @@ fn twice(
                 Ok(settle(&work))
             }
         })
-        .node("ask-again", move |_| {
+        .node("ask-again", move |()| {
             let again = again.clone();
             async move { Err(suspend(again(&name(), 2)).await) }
         })
@@ -193,8 +193,8 @@ fn shaky(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
     let (before, behind) = (desk.clone(), desk.clone());
     graph("shaky")
         .entry("try")
-        .node("try", move |_| std::future::ready(if before.node_fails() { Err(away()) } else { Ok(Update::none()) }))
-        .node("ask", async |_| Err(suspend(wait(&name())).await))
+        .node("try", move |()| std::future::ready(if before.node_fails() { Err(away()) } else { Ok(Update::none()) }))
+        .node("ask", async |()| Err(suspend(wait(&name())).await))
         .node("settle", move |work: Work| {
             std::future::ready(if behind.node_fails() { Err(away()) } else { Ok(settle(&work)) })
         })
@@ -209,8 +209,8 @@ fn doomed() -> Result<CompiledGraph, EngineError> {
     let refusal = || NodeError::new("it is not to be").with_category(Category::Application("refused".into()));
     graph("doomed")
         .entry("ask")
-        .node("ask", async |_| Err(suspend(wait(&name())).await))
-        .node("settle", move |_| std::future::ready(Err(refusal())))
+        .node("ask", async |()| Err(suspend(wait(&name())).await))
+        .node("settle", move |()| std::future::ready(Err(refusal())))
         .edge("ask", "settle")
         .edge("settle", END)
         .compile()
@@ -221,7 +221,7 @@ fn poisonous(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
     let (before, behind) = (desk.clone(), desk.clone());
     graph(POISON)
         .entry("ask")
-        .node("ask", move |_| {
+        .node("ask", move |()| {
             let desk = before.clone();
             async move {
                 desk.poison(&name(), Place::Before).await;
@@ -276,10 +276,10 @@ fn spread() -> Result<CompiledGraph, EngineError> {
 fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
     let desk = desk.clone();
     graph("journal")
-        .sessions(SessionPolicy::projected(["entries"]).concurrency(SessionConcurrency::Rebase))
+        .sessions(SessionPolicy::keeping(Work::entries).concurrency(SessionConcurrency::Rebase))
         .entry("begin")
-        .node("begin", async |_| Ok(Update::none().with("entries", json!([format!("{}/begin", name())]))))
-        .node("ask", async |_| Err(suspend(wait(&name())).await))
+        .node("begin", async |()| Ok(Work::entries.append([format!("{}/begin", name())])))
+        .node("ask", async |()| Err(suspend(wait(&name())).await))
         .node("settle", move |work: Work| {
             let desk = desk.clone();
             async move {
@@ -287,7 +287,7 @@ fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
                 if desk.node_fails() {
                     return Err(away());
                 }
-                Ok(settle(&work).with("entries", json!([format!("{}/{}", name(), work.answer)])))
+                Ok(settle(&work).append(Work::entries, [format!("{}/{}", name(), work.answer)]))
             }
         })
         .edge("begin", "ask")
@@ -300,13 +300,13 @@ fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
 fn diary(graph_name: &str, desk: &Arc<Desk>, concurrency: SessionConcurrency) -> Result<CompiledGraph, EngineError> {
     let desk = desk.clone();
     graph(graph_name)
-        .sessions(SessionPolicy::projected(["entries"]).concurrency(concurrency))
+        .sessions(SessionPolicy::keeping(Work::entries).concurrency(concurrency))
         .entry("write")
-        .node("write", move |_: Work| {
+        .node("write", move |()| {
             let desk = desk.clone();
             async move {
                 desk.sleep(desk.dawdling()).await;
-                Ok(Update::none().with("entries", json!([name()])))
+                Ok(Work::entries.append([name()]))
             }
         })
         .edge("write", END)

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_api::{Bell, Keys, Origins, Outside, StreamLimits};
-use dormouse_engine::{CompiledGraph, END, Engine, NodeError, Ports, TypedGraph, Update, suspend};
+use dormouse_engine::{Answer, CompiledGraph, Delay, END, Engine, Graph, NodeError, Ports, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, HttpRequest, HttpResponse, Limits, Parts, Server,
     Wire,
 };
-use dormouse_ports::{Category, InvocationRecord, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, InvocationRecord, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use dormouse_tests::while_time_passes;
@@ -25,14 +25,16 @@ pub(crate) const KEY: &str = "open-sesame-open-sesame";
 pub(crate) const BODY: usize = 4096;
 pub(crate) const PAYLOAD: usize = 256;
 
-/// What the graph `approval` works on.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Approval {
-    order: String,
-    amount: u32,
-    decision: String,
-    timeout: String,
-    result: String,
+state! {
+    /// What the graph `approval` works on.
+    #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+    struct Approval {
+        order: String,
+        amount: u32,
+        decision: String,
+        timeout: String,
+        result: String,
+    }
 }
 
 /// Everything outside of the application, and the application.
@@ -205,14 +207,11 @@ pub(crate) fn refused(answer: &HttpResponse, status: u16, category: &Category) -
 
 /// `check -> ask -> settle`: waits for the signal `approval-{order}`.
 fn approval(continuations: Arc<AtomicUsize>, broken: Arc<AtomicBool>) -> CompiledGraph {
-    TypedGraph::<Approval>::new("approval")
+    Graph::<Approval>::new("approval")
         .entry("ask")
-        .node("ask", async |state: Approval| {
-            let mut wait = SignalDescriptor::new(format!("approval-{}", state.order));
-            if !state.timeout.is_empty() {
-                wait = wait.with("timeout", json!({ "after": state.timeout, "then": "fail" }));
-            }
-            Err(suspend(wait).await)
+        .wait("ask", |state| {
+            let wait = Wait::signal(format!("approval-{}", state.order), Answer::anything());
+            Ok(if state.timeout.is_empty() { wait } else { wait.or_fail(state.timeout.parse::<Delay>()?) })
         })
         .node("settle", move |state: Approval| {
             let (continuations, broken) = (continuations.clone(), broken.clone());
@@ -222,7 +221,7 @@ fn approval(continuations: Arc<AtomicUsize>, broken: Arc<AtomicBool>) -> Compile
                 }
                 tokio::task::yield_now().await;
                 continuations.fetch_add(1, Ordering::SeqCst);
-                Ok(Update::none().with("result", format!("{} {}", state.decision, state.amount)))
+                Ok(Approval::result.set(format!("{} {}", state.decision, state.amount)))
             }
         })
         .edge("ask", "settle")
@@ -233,16 +232,14 @@ fn approval(continuations: Arc<AtomicUsize>, broken: Arc<AtomicBool>) -> Compile
 
 /// `swell -> ask`: a result of `amount` times `order`, then a pause if `decision` says `wait`.
 fn swell() -> CompiledGraph {
-    TypedGraph::<Approval>::new("swell")
+    Graph::<Approval>::new("swell")
         .entry("swell")
-        .node("swell", async |state: Approval| {
-            Ok(Update::none().with("result", state.order.repeat(state.amount as usize)))
-        })
+        .node("swell", async |state: Approval| Ok(Approval::result.set(state.order.repeat(state.amount as usize))))
         .node("ask", async |state: Approval| match state.decision.as_str() {
-            "wait" => Err(suspend(SignalDescriptor::new("swollen")).await),
+            "wait" => Err(Wait::signal("swollen", Answer::<Approval>::anything()).suspend().await),
             _ => Ok(Update::none()),
         })
-        .node("end", async |_: Approval| Ok(Update::none()))
+        .node("end", async |()| Ok(Update::none()))
         .edge("swell", "ask")
         .edge("ask", "end")
         .edge("end", END)
@@ -252,10 +249,10 @@ fn swell() -> CompiledGraph {
 
 /// `first -> second`: two pauses, one after the other.
 fn two_questions() -> CompiledGraph {
-    TypedGraph::<Approval>::new("two-questions")
+    Graph::<Approval>::new("two-questions")
         .entry("first")
-        .node("first", async |state: Approval| Err(suspend(SignalDescriptor::new(format!("{}-1", state.order))).await))
-        .node("second", async |state: Approval| Err(suspend(SignalDescriptor::new(format!("{}-2", state.order))).await))
+        .wait("first", |state| Ok(Wait::signal(format!("{}-1", state.order), Answer::anything())))
+        .wait("second", |state| Ok(Wait::signal(format!("{}-2", state.order), Answer::anything())))
         .edge("first", "second")
         .edge("second", END)
         .compile()

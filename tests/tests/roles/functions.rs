@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use dormouse_api::Content;
-use dormouse_engine::{CompiledGraph, END, Reducer, SessionPolicy, TypedGraph, Update, current, suspend};
+use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state};
 use dormouse_http::{App, HttpRequest, HttpResponse, Server};
 use dormouse_lambda::{Config, Function as Trigger, compose};
-use dormouse_ports::{Event, EventBus, Map, SignalDescriptor};
+use dormouse_ports::{Event, EventBus, EventWait, Map};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::SIGNAL_KEY;
+use dormouse_tests::map;
 use futures::StreamExt;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::gate::Gate;
@@ -104,37 +104,45 @@ async fn server(function: Trigger, config: &Config) -> Server {
     compose(function, config, None, &agents).await.expect("secrets and graphs")
 }
 
-/// What the graph `errand` works on.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Errand {
-    /// As long as it takes to be a blob.
-    note: String,
-    /// How long each of its waits may take.
-    within: String,
-    /// Grows, so that it is kept in pieces.
-    log: Vec<String>,
+state! {
+    /// What the graph `errand` works on.
+    #[derive(Clone, Debug, Default)]
+    struct Errand {
+        /// As long as it takes to be a blob.
+        note: String,
+        /// How long each of its waits may take.
+        within: String,
+        /// Grows, so that it is kept in pieces.
+        log: Vec<String>,
+    }
 }
 
 /// `ask -> announce -> wait`: waits for a signal, publishes, and waits for an event, each with a deadline. `errand` keeps
 /// sessions, `lone-errand` none.
 fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
-    let announce = move |_| {
+    let announce = move |()| {
         let bus = bus.clone();
         async move {
             let (source, detail_type) = ("errand".to_owned(), "Asked".to_owned());
             bus.publish(Event { source, detail_type, detail: Map::new() }).await?;
-            Ok(Update::none().with("log", json!(["asked ".repeat(100)])))
+            Ok(Errand::log.append(["asked ".repeat(100)]))
         }
     };
-    let graph = TypedGraph::<Errand>::new(if keeps_sessions { "errand" } else { "lone-errand" });
-    let graph = graph.version("1").reducer("log", Reducer::Append);
-    let policy = SessionPolicy::projected(["note", "log"]);
+    let graph = Graph::<Errand>::new(if keeps_sessions { "errand" } else { "lone-errand" });
+    let graph = graph.version("1").reducer(Errand::log, Reducer::Append);
+    let policy = SessionPolicy::keeping((Errand::note, Errand::log));
     let graph = if keeps_sessions { graph.sessions(policy) } else { graph };
     graph
         .entry("ask")
-        .node("ask", async |errand: Errand| Err(suspend(wait("ask", &errand)).await))
+        .wait(
+            "ask",
+            |errand| Ok(Wait::signal(id("ask"), Answer::anything()).or_default(within(errand), Update::none())),
+        )
         .node("announce", announce)
-        .node("wait", async |errand: Errand| Err(suspend(wait("parcel", &errand).with("event", parcel())).await))
+        .wait("wait", |errand| {
+            let wait = Wait::event(id("parcel"), parcel(), Answer::anything());
+            Ok(wait.or_default(within(errand), Update::none()))
+        })
         .edge("ask", "announce")
         .edge("announce", "wait")
         .edge("wait", END)
@@ -142,12 +150,14 @@ fn errand(bus: Arc<dyn EventBus>, keeps_sessions: bool) -> CompiledGraph {
         .expect("a graph")
 }
 
-fn wait(what: &str, errand: &Errand) -> SignalDescriptor {
-    let id = current().expect("inside of an invocation").invocation_id.clone();
-    let deadline = json!({ "after": errand.within, "then": { "resume": {} } });
-    SignalDescriptor::new(format!("{what}-{id}")).with("timeout", deadline)
+fn id(what: &str) -> String {
+    format!("{what}-{}", current().expect("inside of an invocation").invocation_id)
 }
 
-fn parcel() -> Value {
-    json!({ "pattern": { "source": ["post"] }, "correlation": "$.detail.parcel" })
+fn within(errand: &Errand) -> Delay {
+    errand.within.parse().expect("a duration")
+}
+
+fn parcel() -> EventWait {
+    EventWait { pattern: map(json!({ "source": ["post"] })), correlation: "$.detail.parcel".to_owned() }
 }

@@ -20,6 +20,16 @@ pub struct GraphBuilder {
     pub(super) edges: Vec<(Arc<str>, DraftEdge)>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) policies: Policies,
+    pub(super) mistakes: Mistakes,
+}
+
+/// What a builder cannot refuse before the graph is compiled.
+#[derive(Default)]
+pub(super) struct Mistakes {
+    /// Nodes that were added more than once.
+    pub(super) doubled: Vec<Arc<str>>,
+    /// Names that were wrapped before there was such a node.
+    pub(super) wrapped: Vec<Arc<str>>,
 }
 
 /// What becomes of a pause when the shape of its graph ([`CompiledGraph::digest`]) is another one by the time that it is
@@ -65,6 +75,7 @@ impl GraphBuilder {
             edges: Vec::new(),
             middleware: Vec::new(),
             policies: Policies::default(),
+            mistakes: Mistakes::default(),
         }
     }
 
@@ -109,14 +120,18 @@ impl GraphBuilder {
     }
 
     fn work(mut self, name: impl Into<Arc<str>>, work: Work) -> Self {
-        self.nodes.insert(name.into(), Draft { work, middleware: Vec::new() });
+        let name = name.into();
+        if self.nodes.insert(name.clone(), Draft { work, middleware: Vec::new() }).is_some() {
+            self.mistakes.doubled.push(name);
+        }
         self
     }
 
-    /// Wraps the node `name`, inside of what wraps it already. Ignored when there is no such node.
+    /// Wraps the node `name`, which was added before, inside of what wraps it already.
     pub fn wrap(mut self, name: &str, middleware: Arc<dyn Middleware>) -> Self {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.middleware.push(middleware);
+        match self.nodes.get_mut(name) {
+            Some(node) => node.middleware.push(middleware),
+            None => self.mistakes.wrapped.push(name.into()),
         }
         self
     }
@@ -193,7 +208,8 @@ impl GraphBuilder {
     /// Checks the graph and makes it executable.
     ///
     /// # Errors
-    /// One of the compile error categories of graph-engine §2; `checkpoint_state_migration_chain_ambiguous` when
+    /// One of the compile error categories of graph-engine §2; `duplicate_node` for two nodes of one name, `undeclared_node`
+    /// for one that is wrapped and not there; `checkpoint_state_migration_chain_ambiguous` when
     /// migrations leave a choice.
     pub fn compile(self) -> Result<CompiledGraph, EngineError> {
         compile::compile(self)

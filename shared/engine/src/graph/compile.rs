@@ -8,6 +8,7 @@ use dormouse_ports::{Category, SignalId};
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
+use super::SessionPolicy;
 use super::builder::{DraftEdge, GraphBuilder};
 use super::compiled::{CompiledGraph, CompiledNode, Edge, Work};
 use super::migrations::Migrated;
@@ -15,16 +16,11 @@ use crate::node::{Middleware, Target};
 use crate::{EngineError, StateSchema};
 
 pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError> {
-    check_schema(&draft.schema)?;
-    check_inputs(&draft)?;
+    check_schema(&draft)?;
+    check_fields(&draft)?;
     check_events(&draft)?;
-    let entry = draft
-        .entry
-        .clone()
-        .ok_or_else(|| refuse(Category::NoDeclaredEntry, format!("graph `{}` declares no entry node", draft.name)))?;
-    if !draft.nodes.contains_key(&entry) {
-        return Err(refuse(Category::NoDeclaredEntry, format!("the entry `{entry}` is not a declared node")));
-    }
+    check_names(&draft)?;
+    let entry = entry(&draft)?;
     let edges = collect_edges(&draft)?;
     check_reachable(&draft, &entry, &edges)?;
     let warnings = check_projections(&draft)?;
@@ -34,27 +30,77 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
     Ok(CompiledGraph::new((draft.name, draft.schema), (entry_index, nodes), draft.policies, warnings))
 }
 
-fn check_schema(schema: &StateSchema) -> Result<(), EngineError> {
+fn check_schema(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let (graph, schema) = (&draft.name, &draft.schema);
     if let Some(field) = schema.conflicts().first() {
-        let message = format!("field `{field}` is declared with more than one reducer");
+        let message = format!("graph `{graph}`: field `{field}` is declared with more than one reducer; leave one");
         return Err(refuse(Category::ConflictingReducers, message));
+    }
+    if let Some(field) = schema.unknown().first() {
+        let message = format!("graph `{graph}` gives a reducer to `{field}`, {}", no_field(schema));
+        return Err(refuse(Category::StateValidationError, message));
     }
     for (name, field) in schema.fields() {
         if let Some(reason) = field.reducer.misconfiguration() {
-            return Err(refuse(Category::ReducerConfigurationInvalid, format!("field `{name}`: {reason}")));
+            let message = format!("graph `{graph}`, field `{name}`: {reason}");
+            return Err(refuse(Category::ReducerConfigurationInvalid, message));
         }
     }
     Ok(())
 }
 
-fn check_inputs(draft: &GraphBuilder) -> Result<(), EngineError> {
-    let mut inputs = draft.policies.inputs.iter().flatten();
-    match inputs.find(|input| !draft.schema.declares(input)) {
-        Some(input) => {
-            let message = format!("graph `{}` takes `{input}`, which is no field of its state", draft.name);
+/// Checks the fields that requests may set and that sessions keep.
+fn check_fields(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let inputs = draft.policies.inputs.iter().flatten().map(|field| ("takes", field));
+    let kept =
+        draft.policies.sessions.iter().flat_map(SessionPolicy::kept).map(|field| ("keeps in its sessions", field));
+    match inputs.chain(kept).find(|(_, field)| !draft.schema.declares(field)) {
+        Some((verb, field)) => {
+            let message = format!("graph `{}` {verb} `{field}`, {}", draft.name, no_field(&draft.schema));
             Err(refuse(Category::StateValidationError, message))
         }
         None => Ok(()),
+    }
+}
+
+/// What is wrong with a field that `schema` does not have, and what to do.
+fn no_field(schema: &StateSchema) -> String {
+    let fields = in_quotes(schema.fields().map(|(name, _)| name));
+    format!("which is no field of its state: add it to the state, or name one of {fields}")
+}
+
+fn in_quotes<'n>(names: impl Iterator<Item = &'n Arc<str>>) -> String {
+    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Checks that every node has a name of its own, and that those that are wrapped are there.
+fn check_names(draft: &GraphBuilder) -> Result<(), EngineError> {
+    let graph = &draft.name;
+    if let Some(node) = draft.mistakes.doubled.first() {
+        let message = format!("graph `{graph}` has two nodes `{node}`: give one of them another name");
+        return Err(refuse(Category::Application("duplicate_node".into()), message));
+    }
+    if let Some(node) = draft.mistakes.wrapped.first() {
+        let message =
+            format!("graph `{graph}` wraps `{node}`, which is no node yet: add the node before it is wrapped");
+        return Err(refuse(Category::Application("undeclared_node".into()), message));
+    }
+    Ok(())
+}
+
+fn entry(draft: &GraphBuilder) -> Result<Arc<str>, EngineError> {
+    let (graph, nodes) = (&draft.name, in_quotes(draft.nodes.keys()));
+    match &draft.entry {
+        Some(entry) if draft.nodes.contains_key(entry) => Ok(entry.clone()),
+        Some(entry) => {
+            let message = format!("graph `{graph}` begins at `{entry}`, which is no node of it: name one of {nodes}");
+            Err(refuse(Category::NoDeclaredEntry, message))
+        }
+        None => {
+            let message = format!("graph `{graph}` declares no entry node: call `entry` with one of {nodes}");
+            Err(refuse(Category::NoDeclaredEntry, message))
+        }
     }
 }
 
@@ -73,20 +119,25 @@ fn check_events(draft: &GraphBuilder) -> Result<(), EngineError> {
 type Edges = IndexMap<Arc<str>, DraftEdge>;
 
 fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
-    let declared = |name: &Arc<str>, role: &str| {
+    let graph = &draft.name;
+    let declared = |name: &Arc<str>, edge: &dyn Fn() -> String| {
         if draft.nodes.contains_key(name) {
             return Ok(());
         }
-        Err(refuse(Category::DanglingEdge, format!("an edge {role} `{name}`, which is not a declared node")))
+        let edge = edge();
+        let message =
+            format!("graph `{graph}`: {edge} `{name}`, which is no node of it: add it with `node`, or fix the name");
+        Err(refuse(Category::DanglingEdge, message))
     };
     let mut edges = Edges::new();
     for (from, edge) in &draft.edges {
-        declared(from, "leaves")?;
+        declared(from, &|| "an edge leaves".to_owned())?;
         if let DraftEdge::Static(Target::Node(to)) = edge {
-            declared(to, "leads to")?;
+            declared(to, &|| format!("the edge of node `{from}` leads to"))?;
         }
         if edges.insert(from.clone(), edge.clone()).is_some() {
-            let message = format!("node `{from}` has more than one outgoing edge; use a conditional edge");
+            let message =
+                format!("graph `{graph}`: node `{from}` has more than one outgoing edge: use `route` to choose one");
             return Err(refuse(Category::MultipleOutgoingEdges, message));
         }
     }
@@ -102,7 +153,9 @@ fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Res
             Some(DraftEdge::Static(Target::Node(next))) => Some(next.clone()),
             Some(DraftEdge::Static(Target::End)) => None,
             None => {
-                let message = format!("node `{node}` has no outgoing edge; route it to another node or to END");
+                let graph = &draft.name;
+                let message =
+                    format!("graph `{graph}`: node `{node}` has no outgoing edge: lead it to another node or to END");
                 return Err(refuse(Category::DanglingEdge, message));
             }
         };
@@ -111,7 +164,11 @@ fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Res
     }
     match draft.nodes.keys().find(|name| !reached.contains(*name)) {
         None => Ok(()),
-        Some(name) => Err(refuse(Category::UnreachableNode, format!("no path leads from `{entry}` to node `{name}`"))),
+        Some(name) => {
+            let graph = &draft.name;
+            let message = format!("graph `{graph}`: no path leads from `{entry}` to node `{name}`: add an edge to it");
+            Err(refuse(Category::UnreachableNode, message))
+        }
     }
 }
 
@@ -216,4 +273,94 @@ pub(super) fn digest(graph: &CompiledGraph) -> String {
 
 fn refuse(category: Category, message: String) -> EngineError {
     EngineError::new(category, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::middleware::FailureIsolation;
+    use crate::{END, Field, FieldType, Reducer, State, Update};
+
+    fn shop() -> GraphBuilder {
+        let schema = StateSchema::new().field("sum", Field::new(FieldType::Int, 0));
+        GraphBuilder::new("shop", schema).function("pay", async |_: State| Ok(Update::none()))
+    }
+
+    fn again(graph: GraphBuilder, name: &str) -> GraphBuilder {
+        graph.function(name, async |_: State| Ok(Update::none()))
+    }
+
+    #[test]
+    fn every_mistake_is_one_error_that_names_the_graph_and_what_to_do() {
+        let sound = || shop().entry("pay").edge("pay", END);
+        assert!(sound().compile().is_ok());
+        let reduced = StateSchema::new().field("sum", Field::new(FieldType::Int, 0)).reducer("total", Reducer::Append);
+        for (graph, category, message) in [
+            (
+                shop().edge("pay", END),
+                "no_declared_entry",
+                "graph `shop` declares no entry node: call `entry` with one of `pay`",
+            ),
+            (
+                shop().entry("begin").edge("pay", END),
+                "no_declared_entry",
+                "graph `shop` begins at `begin`, which is no node of it: name one of `pay`",
+            ),
+            (
+                shop().entry("pay").edge("pay", "ship"),
+                "dangling_edge",
+                "graph `shop`: the edge of node `pay` leads to `ship`, which is no node of it: add it with `node`, or fix the name",
+            ),
+            (
+                sound().edge("ship", END),
+                "dangling_edge",
+                "graph `shop`: an edge leaves `ship`, which is no node of it: add it with `node`, or fix the name",
+            ),
+            (
+                shop().entry("pay"),
+                "dangling_edge",
+                "graph `shop`: node `pay` has no outgoing edge: lead it to another node or to END",
+            ),
+            (
+                sound().edge("pay", END),
+                "multiple_outgoing_edges",
+                "graph `shop`: node `pay` has more than one outgoing edge: use `route` to choose one",
+            ),
+            (
+                again(sound(), "ship").edge("ship", END),
+                "unreachable_node",
+                "graph `shop`: no path leads from `pay` to node `ship`: add an edge to it",
+            ),
+            (
+                again(sound(), "pay"),
+                "duplicate_node",
+                "graph `shop` has two nodes `pay`: give one of them another name",
+            ),
+            (
+                sound().wrap("ship", Arc::new(FailureIsolation::with("failed", Update::none()))),
+                "undeclared_node",
+                "graph `shop` wraps `ship`, which is no node yet: add the node before it is wrapped",
+            ),
+            (
+                sound().inputs(["total"]),
+                "state_validation_error",
+                "graph `shop` takes `total`, which is no field of its state: add it to the state, or name one of `sum`",
+            ),
+            (
+                sound().sessions(SessionPolicy::projected(["total"])),
+                "state_validation_error",
+                "graph `shop` keeps in its sessions `total`, which is no field of its state: \
+                 add it to the state, or name one of `sum`",
+            ),
+            (
+                GraphBuilder { schema: reduced, ..sound() },
+                "state_validation_error",
+                "graph `shop` gives a reducer to `total`, which is no field of its state: \
+                 add it to the state, or name one of `sum`",
+            ),
+        ] {
+            let refused = graph.compile().expect_err(message);
+            assert_eq!((refused.category().as_str(), refused.message()), (category, message));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use dormouse_ports::Map;
 
 use super::Migrate;
 use super::migrations::{Migrated, Migrations};
-use crate::EngineError;
+use crate::{EngineError, FieldKeys};
 
 /// What a save assumes of the session that it overwrites (sessions §8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,11 @@ impl SessionPolicy {
         Self { projection: Some(fields.into_iter().map(Into::into).collect()), ..Self::default() }
     }
 
+    /// The session record holds these fields of the state `S` only (§4.2).
+    pub fn keeping<S>(fields: impl FieldKeys<S>) -> Self {
+        Self::projected(fields.names())
+    }
+
     /// Whether the session is saved at END; it is unless this says otherwise (§6.3).
     #[must_use]
     pub fn auto_save(mut self, on: bool) -> Self {
@@ -73,6 +78,11 @@ impl SessionPolicy {
         self.migrations = self.migrations.with(from, to, migrate);
         self.migrations.check_pairs(Migrated::Session)?;
         Ok(self)
+    }
+
+    /// The fields that the record is restricted to, if it is.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.projection.iter().flatten()
     }
 
     pub(crate) fn project(&self, state: Map) -> Map {

@@ -5,39 +5,52 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::{Category, Checkpointer, EventWait};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::{CompiledGraph, GraphBuilder, Migrate, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Target};
 use crate::state::Reducer;
-use crate::{EngineError, NodeError, State, StateSchema, Update};
+use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, StateSchema, Update, View, Wait, suspend};
 
-/// Builds a graph whose state is a Rust struct.
+/// Builds a graph whose state is a Rust struct that [`state!`](crate::state) declares.
 ///
-/// Field names and defaults come from `S::default()`, field types from its `Deserialize`; nodes and routes receive an
-/// `S`, and nodes return what changes.
+/// Field names and defaults come from `S::default()`, field types from their `Deserialize`. Nodes take what they want to
+/// [see](View) of the state and return what changes; fields are named by the keys that `state!` makes, so that a misspelled
+/// one does not compile.
 ///
 /// ```
-/// use dormouse_engine::{END, TypedGraph, Update};
-/// use serde::{Deserialize, Serialize};
+/// use dormouse_engine::{END, Graph};
 ///
-/// #[derive(Default, Serialize, Deserialize)]
-/// struct Greeting {
-///     name: String,
-///     text: String,
+/// dormouse_engine::state! {
+///     #[derive(Clone, Debug, Default)]
+///     struct Greeting {
+///         name: String,
+///         text: String,
+///     }
 /// }
 ///
-/// let graph = TypedGraph::<Greeting>::new("greeting")
+/// let graph = Graph::<Greeting>::new("greeting")
+///     .inputs(Greeting::name)
 ///     .entry("greet")
-///     .node("greet", async |state: Greeting| Ok(Update::none().with("text", format!("Good night, {}!", state.name))))
+///     .node("greet", async |greeting: Greeting| Ok(Greeting::text.set(format!("Good night, {}!", greeting.name))))
 ///     .edge("greet", END)
 ///     .compile()?;
 /// assert_eq!(graph.node_names().collect::<Vec<_>>(), ["greet"]);
 /// # Ok::<(), dormouse_engine::EngineError>(())
 /// ```
+///
+/// A field that the state does not have does not compile, and neither does one of another state:
+///
+/// ```compile_fail,E0599
+/// # dormouse_engine::state! {
+/// #     #[derive(Clone, Debug, Default)]
+/// #     struct Greeting {
+/// #         name: String,
+/// #     }
+/// # }
+/// let graph = dormouse_engine::Graph::<Greeting>::new("greeting").inputs(Greeting::nmae);
+/// ```
 #[must_use = "a builder does nothing until it is compiled"]
-pub struct TypedGraph<S> {
+pub struct Graph<S> {
     name: Arc<str>,
     schema: Result<StateSchema, String>,
     parts: Vec<Part>,
@@ -46,13 +59,13 @@ pub struct TypedGraph<S> {
 
 type Part = Box<dyn FnOnce(GraphBuilder) -> GraphBuilder>;
 
-impl<S> fmt::Debug for TypedGraph<S> {
+impl<S> fmt::Debug for Graph<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TypedGraph").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Graph").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGraph<S> {
+impl<S: GraphState> Graph<S> {
     /// A graph called `name` over `S`.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), schema: StateSchema::of::<S>(), parts: Vec::new(), state: PhantomData }
@@ -65,11 +78,8 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     }
 
     /// Sets the reducer of `field`.
-    pub fn reducer(mut self, field: &str, reducer: Reducer) -> Self {
-        self.schema = self.schema.and_then(|schema| {
-            let declared = schema.declares(field);
-            declared.then(|| schema.reducer(field, reducer)).ok_or_else(|| format!("there is no field `{field}`"))
-        });
+    pub fn reducer<V>(mut self, field: FieldKey<S, V>, reducer: Reducer) -> Self {
+        self.schema = self.schema.map(|schema| schema.reducer(field.name(), reducer));
         self
     }
 
@@ -79,14 +89,29 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
         self.part(|graph| graph.entry(node))
     }
 
-    /// Adds a node that is an async closure over `S`.
-    pub fn node<F, Fut>(self, name: &str, function: F) -> Self
+    /// Adds a node that is an async closure over what it wants to [see](View) of the state: an `S` of its own, a shared
+    /// `Arc<S>`, some fields, or nothing, as `()`.
+    pub fn node<V, F, Fut>(self, name: &str, function: F) -> Self
     where
-        F: Fn(S) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Update, NodeError>> + Send + 'static,
+        V: View<S> + Send + 'static,
+        F: Fn(V) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Update<S>, NodeError>> + Send + 'static,
     {
         let name = name.to_owned();
-        self.part(|graph| graph.node(name, TypedNode { function, state: PhantomData::<fn(S)> }))
+        self.part(|graph| graph.node(name, TypedNode { function, types: PhantomData::<fn(S, V)> }))
+    }
+
+    /// Adds a node that waits: the invocation sleeps until what `wait` describes has come, and goes on behind the node.
+    ///
+    /// A wait that cannot be right, for example one for three of two votes, is an error of the node.
+    pub fn wait<A, F>(self, name: &str, wait: F) -> Self
+    where
+        A: 'static,
+        F: Fn(&S) -> Result<Wait<S, A>, NodeError> + Send + Sync + 'static,
+    {
+        let name = name.to_owned();
+        let types = PhantomData::<fn(S, A)>;
+        self.part(move |graph| graph.node(name, WaitNode { wait, types }))
     }
 
     /// Adds a compiled graph as a node.
@@ -110,10 +135,10 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     /// Adds a conditional edge.
     pub fn route<F>(self, from: &str, choose: F) -> Self
     where
-        F: Fn(S) -> Target + Send + Sync + 'static,
+        F: Fn(&S) -> Target + Send + Sync + 'static,
     {
         let from = from.to_owned();
-        self.part(|graph| graph.route(from, move |state| Ok(choose(read(state)?))))
+        self.part(|graph| graph.route(from, move |state| Ok(choose(&*read::<S, Arc<S>>(state)?))))
     }
 
     /// Registers session persistence.
@@ -138,8 +163,8 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     }
 
     /// Declares which fields a request may set when it begins a turn; see [`GraphBuilder::inputs`].
-    pub fn inputs<'f>(self, fields: impl IntoIterator<Item = &'f str>) -> Self {
-        let fields: Vec<Arc<str>> = fields.into_iter().map(Arc::from).collect();
+    pub fn inputs(self, fields: impl FieldKeys<S>) -> Self {
+        let fields = fields.names();
         self.part(move |graph| graph.inputs(fields))
     }
 
@@ -152,8 +177,7 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     /// Checks the graph and makes it executable.
     ///
     /// # Errors
-    /// As [`GraphBuilder::compile`]; `state_validation_error` when `S` is not a struct with named fields or a reducer
-    /// names no field of it.
+    /// As [`GraphBuilder::compile`]; `state_validation_error` when a default has no JSON form.
     pub fn compile(self) -> Result<CompiledGraph, EngineError> {
         let schema = self.schema.map_err(|reason| EngineError::new(Category::StateValidationError, reason))?;
         let draft = GraphBuilder::new(self.name, schema);
@@ -166,25 +190,45 @@ impl<S: Serialize + DeserializeOwned + Default + Send + Sync + 'static> TypedGra
     }
 }
 
-struct TypedNode<S, F> {
+struct TypedNode<S, V, F> {
     function: F,
-    state: PhantomData<fn(S)>,
+    types: PhantomData<fn(S, V)>,
 }
 
 #[async_trait]
-impl<S, F, Fut> Node for TypedNode<S, F>
+impl<S, V, F, Fut> Node for TypedNode<S, V, F>
 where
-    S: DeserializeOwned + Send + Sync + 'static,
-    F: Fn(S) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Update, NodeError>> + Send + 'static,
+    S: GraphState,
+    V: View<S> + Send + 'static,
+    F: Fn(V) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Update<S>, NodeError>> + Send + 'static,
 {
     async fn run(&self, state: State) -> Result<Update, NodeError> {
-        let typed = read(&state)?;
+        let view = read(&state)?;
         drop(state);
-        (self.function)(typed).await
+        (self.function)(view).await?.untyped()
     }
 }
 
-fn read<S: DeserializeOwned>(state: &State) -> Result<S, NodeError> {
-    crate::state::decode(state).map_err(|reason| NodeError::new(reason).with_category(Category::StateValidationError))
+struct WaitNode<S, A, F> {
+    wait: F,
+    types: PhantomData<fn(S, A)>,
+}
+
+#[async_trait]
+impl<S, A, F> Node for WaitNode<S, A, F>
+where
+    S: GraphState,
+    A: 'static,
+    F: Fn(&S) -> Result<Wait<S, A>, NodeError> + Send + Sync + 'static,
+{
+    async fn run(&self, state: State) -> Result<Update, NodeError> {
+        let descriptor = (self.wait)(&*read::<S, Arc<S>>(&state)?)?.descriptor()?;
+        drop(state);
+        Err(suspend(descriptor).await)
+    }
+}
+
+fn read<S: GraphState, V: View<S>>(state: &State) -> Result<V, NodeError> {
+    V::view(state).map_err(|reason| NodeError::new(reason).with_category(Category::StateValidationError))
 }

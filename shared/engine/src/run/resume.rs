@@ -129,7 +129,7 @@ pub(super) fn prepare(
     let innermost = innermost(graph, &paused)?;
     let mut state = paused.state.clone();
     state.extend(innermost.schema().only_declared(payload));
-    let state = State::from(state);
+    let state = innermost.schema().owned(State::from(state));
     innermost
         .schema()
         .validate(&state)

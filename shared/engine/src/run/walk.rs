@@ -137,7 +137,7 @@ impl<'r> Walk<'r> {
 
     /// Runs until END, a pause, or the refusal of one. A refusal is no error: nothing on its way out may catch it.
     pub(super) async fn walk_inside(&self, state: State, from: From) -> Result<Result<End, Arc<Refusal>>, EngineError> {
-        let (mut state, mut next) = (state, None);
+        let (mut state, mut next) = (self.graph.schema().owned(state), None);
         match from {
             From::Entry => next = Some(fresh(self.graph.entry())),
             From::Pause(point) => {

@@ -2,11 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::Map;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::reducer::{Change, shape};
+use super::typed::GraphState;
+use super::update::{How, Part};
 use super::value::Fields;
 use super::{Reducer, State, Update};
 
@@ -118,6 +118,8 @@ pub struct StateSchema {
     openness: Openness,
     check: Option<Check>,
     conflicting: Vec<Arc<str>>,
+    /// Names that were given a reducer and are no fields.
+    unknown: Vec<Arc<str>>,
     defaults: State,
 }
 
@@ -137,17 +139,15 @@ impl StateSchema {
     /// deserialising, fields that `S` does not have are refused.
     ///
     /// # Errors
-    /// When `S::default()` is not a struct with named fields.
-    pub fn of<S: Serialize + DeserializeOwned + Default + 'static>() -> Result<Self, String> {
-        let default = serde_json::to_value(S::default()).map_err(|e| e.to_string())?;
-        let Value::Object(defaults) = default else {
-            return Err(format!("a state type must be a struct with named fields, not {}", shape(&default)));
-        };
+    /// When a field of `S::default()` has no JSON form.
+    pub fn of<S: GraphState>() -> Result<Self, String> {
         let mut schema = Self { openness: Openness::Closed, ..Self::default() };
-        for (name, default) in defaults {
+        for (name, default) in S::default().write() {
+            let default =
+                default.map_err(|reason| format!("the default of field `{name}` has no JSON form: {reason}"))?;
             schema = schema.field(name, Field::new(FieldType::Any, default));
         }
-        schema.check = Some(Arc::new(|state| decode::<S>(state).map(drop)));
+        schema.check = Some(Arc::new(|state| state.typed::<S>().map(drop)));
         Ok(schema)
     }
 
@@ -162,11 +162,12 @@ impl StateSchema {
         self
     }
 
-    /// Sets the reducer of the declared field `name`.
+    /// Sets the reducer of the field `name`, which was declared before.
     #[must_use]
     pub fn reducer(mut self, name: &str, reducer: Reducer) -> Self {
-        if let Some(field) = self.fields.get_mut(name) {
-            field.reducer = reducer;
+        match self.fields.get_mut(name) {
+            Some(field) => field.reducer = reducer,
+            None => self.unknown.push(name.into()),
         }
         self
     }
@@ -215,11 +216,20 @@ impl StateSchema {
 
     /// The state in which every field has its default.
     pub fn defaults(&self) -> State {
-        self.defaults.clone()
+        self.owned(self.defaults.clone())
+    }
+
+    /// `state`, which remembers from here on what it is as the Rust type of this schema, if there is one.
+    pub(crate) fn owned(&self, state: State) -> State {
+        if self.check.is_some() { state.memoised() } else { state }
     }
 
     pub(crate) fn conflicts(&self) -> &[Arc<str>] {
         &self.conflicting
+    }
+
+    pub(crate) fn unknown(&self) -> &[Arc<str>] {
+        &self.unknown
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<(&Arc<str>, &Field)> {
@@ -264,20 +274,21 @@ impl StateSchema {
     }
 
     /// Changes nothing before all of `fields` are known to fit.
-    fn merge_fields(&self, state: &mut State, mut fields: Vec<(Arc<str>, Value)>) -> Result<(), MergeFailure> {
+    fn merge_fields(&self, state: &mut State, mut fields: Vec<Part>) -> Result<(), MergeFailure> {
         let last = fields.pop();
         let mut changes = Vec::with_capacity(fields.len());
-        for (name, value) in fields {
-            changes.push(self.prepare(state, name, value)?);
+        for part in fields {
+            changes.push(self.prepare(state, part)?);
         }
-        let last = last.map(|(name, value)| self.prepare(state, name, value)).transpose()?;
+        let last = last.map(|part| self.prepare(state, part)).transpose()?;
         for (name, change) in changes.into_iter().chain(last) {
             change.apply(state.slot(name));
         }
         Ok(())
     }
 
-    fn prepare(&self, state: &State, name: Arc<str>, value: Value) -> Result<(Arc<str>, Change), MergeFailure> {
+    fn prepare(&self, state: &State, part: Part) -> Result<(Arc<str>, Change), MergeFailure> {
+        let Part { field: name, value, how } = part;
         let Some((declared, field)) = self.get(&name) else {
             return match self.openness {
                 Openness::Open => Ok((name, Change::Replace(value))),
@@ -285,7 +296,7 @@ impl StateSchema {
             };
         };
         let prior = state.get(declared).unwrap_or(&field.default);
-        match field.reducer.prepare(prior, value) {
+        match fits(how, &field.reducer).and_then(|()| field.reducer.prepare(prior, value)) {
             Ok(change) => Ok((declared.clone(), change)),
             Err(reason) => {
                 Err(MergeFailure::Reducer { field: declared.clone(), reducer: field.reducer.name().into(), reason })
@@ -309,8 +320,18 @@ fn undeclared(name: &str) -> String {
     format!("field `{name}` is not declared")
 }
 
-/// Reads a state as the Rust type that declared it.
-pub(crate) fn decode<S: DeserializeOwned>(state: &State) -> Result<S, String> {
-    serde_path_to_error::deserialize(Value::Object(state.to_map()))
-        .map_err(|error| format!("field `{}`: {}", error.path(), error.inner()))
+/// Checks that `reducer` does what a contribution relies on.
+fn fits(how: How, reducer: &Reducer) -> Result<(), String> {
+    let replaces = matches!(reducer, Reducer::LastWriteWins);
+    match how {
+        How::Replace if !replaces => {
+            Err("it would not replace the value: contribute with `append` or `reduce` instead of `set` or `change`"
+                .into())
+        }
+        How::Append if replaces => {
+            Err("the items would replace the list: give the field a reducer that appends, or `set` the whole list"
+                .into())
+        }
+        How::Reduce | How::Replace | How::Append => Ok(()),
+    }
 }

@@ -1,0 +1,58 @@
+//! A state as the Rust type of its graph, so that nodes, routes and checks share one reading of it.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::State;
+use super::typed::GraphState;
+
+/// What is known of a state as a Rust type. Clones of a state share it; a state that changes takes it over from the others,
+/// which read anew if they are asked again.
+#[derive(Default)]
+pub(super) struct Memo(Mutex<Reading>);
+
+#[derive(Default)]
+struct Reading {
+    value: Option<Arc<dyn Any + Send + Sync>>,
+    /// Fields that have changed since `value` was read.
+    outdated: Vec<Arc<str>>,
+}
+
+impl Memo {
+    /// `state` as an `S`.
+    pub(super) fn read<S: GraphState>(&self, state: &State) -> Result<Arc<S>, String> {
+        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = reading.value.take().and_then(|value| value.downcast::<S>().ok());
+        let outdated = std::mem::take(&mut reading.outdated);
+        let value = match known {
+            Some(known) => renewed(known, &outdated, state)?,
+            None => Arc::new(S::read(state)?),
+        };
+        reading.value = Some(value.clone());
+        Ok(value)
+    }
+
+    /// Notes in the memo of a state that its `field` is about to change.
+    pub(super) fn outdate(memo: &mut Arc<Self>, field: &Arc<str>) {
+        if Arc::get_mut(memo).is_none() {
+            let taken = std::mem::take(&mut *memo.0.lock().unwrap_or_else(PoisonError::into_inner));
+            *memo = Arc::new(Self(Mutex::new(taken)));
+        }
+        if let Some(Self(reading)) = Arc::get_mut(memo) {
+            let reading = reading.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if reading.value.is_some() && !reading.outdated.contains(field) {
+                reading.outdated.push(field.clone());
+            }
+        }
+    }
+}
+
+/// `known` with the outdated fields read again; all of it is read where somebody still holds `known`.
+fn renewed<S: GraphState>(mut known: Arc<S>, outdated: &[Arc<str>], state: &State) -> Result<Arc<S>, String> {
+    if outdated.is_empty() {
+        return Ok(known);
+    }
+    let Some(own) = Arc::get_mut(&mut known) else { return S::read(state).map(Arc::new) };
+    outdated.iter().try_for_each(|field| own.read_again(field, state))?;
+    Ok(known)
+}

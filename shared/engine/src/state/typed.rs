@@ -1,0 +1,557 @@
+//! States as Rust types: the keys of their fields, how they are read and written, and views that name only some fields.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{State, Update};
+
+/// A field of the record `S`, whose values are `V`. [`state!`](crate::state) gives every field one, under the field's name.
+pub struct FieldKey<S, V> {
+    name: &'static str,
+    types: PhantomData<fn(S) -> V>,
+}
+
+impl<S, V> FieldKey<S, V> {
+    /// The key of the field that Rust calls `name`.
+    #[doc(hidden)]
+    pub const fn new(name: &'static str) -> Self {
+        let name = match name.as_bytes() {
+            [b'r', b'#', ..] => name.split_at(2).1,
+            _ => name,
+        };
+        Self { name, types: PhantomData }
+    }
+
+    /// The name of the field.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+impl<S, V: Serialize> FieldKey<S, V> {
+    /// The update that gives this field the value `value`, and changes nothing else.
+    #[must_use]
+    pub fn set(self, value: impl IntoField<V>) -> Update<S> {
+        Update::none().set(self, value)
+    }
+}
+
+impl<S, V: Serialize> FieldKey<S, Vec<V>> {
+    /// The update that adds `items` to this list, and changes nothing else.
+    #[must_use]
+    pub fn append<I>(self, items: I) -> Update<S>
+    where
+        I: IntoIterator,
+        I::Item: IntoField<V>,
+    {
+        Update::none().append(self, items)
+    }
+}
+
+impl<S, V> Clone for FieldKey<S, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S, V> Copy for FieldKey<S, V> {}
+
+impl<S, V> fmt::Debug for FieldKey<S, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FieldKey({})", self.name)
+    }
+}
+
+impl<S, V> fmt::Display for FieldKey<S, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Several fields of the record `S`: a key, a list of keys, or a tuple of keys whose fields have different types.
+pub trait FieldKeys<S> {
+    /// Their names in order.
+    fn names(self) -> Vec<Arc<str>>;
+}
+
+impl<S, V> FieldKeys<S> for FieldKey<S, V> {
+    fn names(self) -> Vec<Arc<str>> {
+        vec![self.name.into()]
+    }
+}
+
+impl<S, K: FieldKeys<S>, const N: usize> FieldKeys<S> for [K; N] {
+    fn names(self) -> Vec<Arc<str>> {
+        self.into_iter().flat_map(FieldKeys::names).collect()
+    }
+}
+
+macro_rules! tuples_of_keys {
+    ($($key:ident)*) => {
+        impl<S, $($key: FieldKeys<S>),*> FieldKeys<S> for ($($key,)*) {
+            #[expect(non_snake_case, reason = "a variable per type")]
+            fn names(self) -> Vec<Arc<str>> {
+                let ($($key,)*) = self;
+                [$($key.names()),*].concat()
+            }
+        }
+    };
+}
+
+tuples_of_keys!(A);
+tuples_of_keys!(A B);
+tuples_of_keys!(A B C);
+tuples_of_keys!(A B C D);
+tuples_of_keys!(A B C D E);
+tuples_of_keys!(A B C D E F);
+tuples_of_keys!(A B C D E F G);
+tuples_of_keys!(A B C D E F G H);
+tuples_of_keys!(A B C D E F G H I);
+tuples_of_keys!(A B C D E F G H I J);
+tuples_of_keys!(A B C D E F G H I J K);
+tuples_of_keys!(A B C D E F G H I J K L);
+
+/// What can be given for a field of type `V`: a `V`, and for text a literal.
+pub trait IntoField<V> {
+    /// The value.
+    fn into_field(self) -> V;
+}
+
+impl<V> IntoField<V> for V {
+    fn into_field(self) -> V {
+        self
+    }
+}
+
+impl IntoField<String> for &str {
+    fn into_field(self) -> String {
+        self.to_owned()
+    }
+}
+
+/// A struct with a key for each field: a state, or a part of one. [`state!`](crate::state), [`view!`](crate::view) and
+/// [`record!`](crate::record) implement it.
+pub trait Record {
+    /// The record that the keys belong to: itself, or the state of which it is a view.
+    type State;
+
+    /// Its fields as JSON, in order.
+    fn write(&self) -> Vec<(&'static str, serde_json::Result<Value>)>;
+}
+
+/// The Rust type of the state of a graph. [`state!`](crate::state) implements it.
+pub trait GraphState: Record<State = Self> + Default + Clone + Send + Sync + 'static {
+    /// `state` as this type.
+    ///
+    /// # Errors
+    /// A sentence that names the field that does not fit.
+    fn read(state: &State) -> Result<Self, String>;
+
+    /// Reads `field` of `state` again; fields that this type does not have are left alone.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_again(&mut self, field: &str, state: &State) -> Result<(), String>;
+}
+
+/// What a node wants to see of the state `S`: all of it, as an `S` of its own or as a shared `Arc<S>`, which copies nothing;
+/// some fields, as a type that [`view!`](crate::view) makes; or nothing, as `()`.
+pub trait View<S>: Sized {
+    /// What this view shows of `state`.
+    ///
+    /// # Errors
+    /// A sentence that names the field that does not fit.
+    fn view(state: &State) -> Result<Self, String>;
+}
+
+impl<S> View<S> for () {
+    fn view(_: &State) -> Result<Self, String> {
+        Ok(())
+    }
+}
+
+impl<S: GraphState> View<S> for Arc<S> {
+    fn view(state: &State) -> Result<Self, String> {
+        state.typed()
+    }
+}
+
+impl<S: GraphState> View<S> for S {
+    fn view(state: &State) -> Result<Self, String> {
+        state.typed::<S>().map(|state| (*state).clone())
+    }
+}
+
+/// The field `key` of `state`. What [`state!`](crate::state) reads with.
+#[doc(hidden)]
+pub fn read_field<S, V: DeserializeOwned>(state: &State, key: FieldKey<S, V>) -> Result<V, String> {
+    let value = state.get(key.name).ok_or_else(|| format!("field `{key}` is missing"))?;
+    V::deserialize(value).map_err(|_| misfit::<V>(key.name, value))
+}
+
+/// Why `value` is no `V`, with the path to what does not fit.
+fn misfit<V: DeserializeOwned>(field: &str, value: &Value) -> String {
+    match serde_path_to_error::deserialize::<_, V>(value) {
+        Ok(_) => format!("field `{field}` does not fit"),
+        Err(error) => match error.path().to_string() {
+            path if path == "." => format!("field `{field}`: {}", error.inner()),
+            path if path.starts_with('[') => format!("field `{field}{path}`: {}", error.inner()),
+            path => format!("field `{field}.{path}`: {}", error.inner()),
+        },
+    }
+}
+
+/// Declares a struct that is the state of a graph, and gives every field a key under the field's name.
+///
+/// ```
+/// dormouse_engine::state! {
+///     /// An order.
+///     #[derive(Clone, Debug, Default)]
+///     pub struct Order {
+///         /// How much.
+///         pub amount: u32,
+///         /// What became of it.
+///         pub result: String,
+///     }
+/// }
+/// assert_eq!(Order::amount.name(), "amount");
+/// assert_eq!(Order::default().amount, 0);
+/// ```
+///
+/// The state of a graph needs `Clone` and `Default`; its default is the state before anything is known. Fields have in JSON
+/// the names that they have in Rust, so serde attributes that change them are refused:
+///
+/// ```compile_fail
+/// dormouse_engine::state! {
+///     #[derive(Clone, Default, serde::Serialize)]
+///     struct Order {
+///         #[serde(rename = "sum")]
+///         amount: u32,
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! state {
+    (
+        $(#[$($attribute:tt)*])*
+        $visibility:vis struct $name:ident {
+            $($(#[$($field_attribute:tt)*])* $field_visibility:vis $field:ident: $type:ty),* $(,)?
+        }
+    ) => {
+        $crate::record! {
+            $(#[$($attribute)*])*
+            $visibility struct $name {
+                $($(#[$($field_attribute)*])* $field_visibility $field: $type,)*
+            }
+        }
+
+        impl $crate::GraphState for $name {
+            fn read(state: &$crate::State) -> ::core::result::Result<Self, ::std::string::String> {
+                let _ = state;
+                ::core::result::Result::Ok(Self { $($field: $crate::__private::read_field(state, Self::$field)?,)* })
+            }
+
+            fn read_again(
+                &mut self,
+                field: &str,
+                state: &$crate::State,
+            ) -> ::core::result::Result<(), ::std::string::String> {
+                let _ = (field, state);
+                $(
+                    if field == Self::$field.name() {
+                        self.$field = $crate::__private::read_field(state, Self::$field)?;
+                    }
+                )*
+                ::core::result::Result::Ok(())
+            }
+        }
+    };
+}
+
+/// Declares a struct and gives every field a key under the field's name, as [`state!`](crate::state) does: what an answer
+/// may hold where it is no state of a graph, for example one vote of several. It may have serde attributes that leave the
+/// names of fields alone, such as `#[serde(default)]`.
+#[macro_export]
+macro_rules! record {
+    (
+        $(#[$($attribute:tt)*])*
+        $visibility:vis struct $name:ident {
+            $($(#[$($field_attribute:tt)*])* $field_visibility:vis $field:ident: $type:ty),* $(,)?
+        }
+    ) => {
+        $($crate::__keeps_names! { $($attribute)* })*
+        $($($crate::__keeps_names! { $($field_attribute)* })*)*
+
+        $(#[$($attribute)*])*
+        $visibility struct $name {
+            $($(#[$($field_attribute)*])* $field_visibility $field: $type,)*
+        }
+
+        #[allow(non_upper_case_globals, dead_code, reason = "a key has the name of its field, and not every one is used")]
+        impl $name {
+            $(
+                #[doc = ::core::concat!("Key of the field `", ::core::stringify!($field), "`.")]
+                $field_visibility const $field: $crate::FieldKey<Self, $type> =
+                    $crate::FieldKey::new(::core::stringify!($field));
+            )*
+        }
+
+        impl $crate::Record for $name {
+            type State = Self;
+
+            fn write(&self) -> ::std::vec::Vec<(&'static str, $crate::__private::Written)> {
+                ::std::vec![$((Self::$field.name(), $crate::__private::to_value(&self.$field)),)*]
+            }
+        }
+    };
+}
+
+/// Declares a struct with some of the fields of a state. A node that takes it reads only these, whatever else the state
+/// holds.
+///
+/// ```
+/// dormouse_engine::state! {
+///     #[derive(Clone, Debug, Default)]
+///     struct Report {
+///         title: String,
+///         pages: Vec<String>,
+///     }
+/// }
+/// dormouse_engine::view! {
+///     #[derive(Clone, Debug)]
+///     struct Heading of Report {
+///         title: String,
+///     }
+/// }
+/// use dormouse_engine::{END, Graph, Update};
+///
+/// let graph = Graph::<Report>::new("report")
+///     .entry("shout")
+///     .node("shout", async |heading: Heading| Ok(Update::change(&heading, |heading| heading.title += "!")))
+///     .edge("shout", END)
+///     .compile()?;
+/// # Ok::<(), dormouse_engine::EngineError>(())
+/// ```
+///
+/// A field that the state does not have, or that has another type there, does not compile:
+///
+/// ```compile_fail
+/// # dormouse_engine::state! {
+/// #     #[derive(Clone, Debug, Default)]
+/// #     struct Report {
+/// #         title: String,
+/// #     }
+/// # }
+/// dormouse_engine::view! {
+///     struct Heading of Report {
+///         titel: String,
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! view {
+    (
+        $(#[$($attribute:tt)*])*
+        $visibility:vis struct $name:ident of $state:ty {
+            $($(#[$($field_attribute:tt)*])* $field_visibility:vis $field:ident: $type:ty),* $(,)?
+        }
+    ) => {
+        $($crate::__keeps_names! { $($attribute)* })*
+        $($($crate::__keeps_names! { $($field_attribute)* })*)*
+
+        $(#[$($attribute)*])*
+        $visibility struct $name {
+            $($(#[$($field_attribute)*])* $field_visibility $field: $type,)*
+        }
+
+        impl $crate::View<$state> for $name {
+            fn view(state: &$crate::State) -> ::core::result::Result<Self, ::std::string::String> {
+                ::core::result::Result::Ok(Self {
+                    $($field: $crate::__private::read_field::<$state, $type>(state, <$state>::$field)?,)*
+                })
+            }
+        }
+
+        impl $crate::Record for $name {
+            type State = $state;
+
+            fn write(&self) -> ::std::vec::Vec<(&'static str, $crate::__private::Written)> {
+                ::std::vec![$((<$state>::$field.name(), $crate::__private::to_value(&self.$field)),)*]
+            }
+        }
+    };
+}
+
+/// Refuses serde attributes that would give a field another name than its key.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __keeps_names {
+    (serde(default $($rest:tt)*)) => {};
+    (serde(crate $($rest:tt)*)) => {};
+    (serde(deny_unknown_fields)) => {};
+    (serde $($rest:tt)*) => {
+        ::core::compile_error!(
+            "fields have in JSON the names that they have in Rust: leave this serde attribute out, or give it to the type of \
+             the field"
+        );
+    };
+    ($($other:tt)*) => {};
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use dormouse_ports::Map;
+    use serde::{Deserialize, Deserializer};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Field, FieldType, Reducer, StateSchema};
+
+    thread_local! {
+        static READ: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A number that notes when it is read.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+    struct Noted(u32);
+
+    impl<'de> Deserialize<'de> for Noted {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let number = u32::deserialize(deserializer)?;
+            READ.with_borrow_mut(|read| read.push(number));
+            Ok(Self(number))
+        }
+    }
+
+    crate::state! {
+        #[derive(Clone, Debug, Default, PartialEq)]
+        struct Pair {
+            left: Noted,
+            right: Noted,
+            r#type: String,
+            list: Vec<BTreeMap<String, u8>>,
+        }
+    }
+
+    crate::view! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Right of Pair {
+            right: Noted,
+        }
+    }
+
+    fn noted() -> Vec<u32> {
+        READ.with_borrow_mut(std::mem::take)
+    }
+
+    fn merged(schema: &StateSchema, state: &mut State, update: Update<Pair>) -> Result<(), String> {
+        match schema.merge(state, update.untyped().unwrap()) {
+            Ok(()) => Ok(()),
+            Err(crate::state::MergeFailure::Undeclared(reason)) => Err(reason),
+            Err(crate::state::MergeFailure::Reducer { field, reducer, reason }) => {
+                Err(format!("field `{field}`, reducer {reducer}: {reason}"))
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_is_read_once_and_then_only_what_has_changed() {
+        let schema = StateSchema::of::<Pair>().unwrap();
+        let mut state = schema.defaults();
+        merged(&schema, &mut state, Pair::left.set(Noted(1)).set(Pair::right, Noted(2))).unwrap();
+        let first = <Arc<Pair>>::view(&state).unwrap();
+        assert_eq!((&first.left, &first.right, noted()), (&Noted(1), &Noted(2), vec![1, 2]));
+        assert_eq!((Pair::view(&state).unwrap(), schema.validate(&state)), ((*first).clone(), Ok(())));
+        assert_eq!(noted(), [0; 0], "nothing has changed");
+        drop(first);
+        merged(&schema, &mut state, Pair::right.set(Noted(3))).unwrap();
+        assert_eq!((Pair::view(&state).unwrap().right, noted()), (Noted(3), vec![3]));
+    }
+
+    #[test]
+    fn what_a_node_still_holds_is_not_changed_behind_its_back() {
+        let schema = StateSchema::of::<Pair>().unwrap();
+        let mut state = schema.defaults();
+        let (held, before) = (<Arc<Pair>>::view(&state).unwrap(), state.clone());
+        merged(&schema, &mut state, Pair::right.set(Noted(3))).unwrap();
+        assert_eq!(<Arc<Pair>>::view(&state).unwrap().right, Noted(3));
+        assert_eq!((&held.right, Pair::view(&before).unwrap().right), (&Noted(0), Noted(0)));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_named_and_forgotten_when_it_is_replaced() {
+        let schema = StateSchema::of::<Pair>().unwrap();
+        let mut state = schema.defaults();
+        schema.validate(&state).unwrap();
+        for (field, value, reason) in [
+            ("left", json!("one"), "field `left`: invalid type: string \"one\", expected u32"),
+            ("list", json!([{ "a": 1 }, { "b": 300 }]), "field `list[1].b`: invalid value: integer `300`, expected u8"),
+            ("list", json!({}), "field `list`: invalid type: map, expected a sequence"),
+        ] {
+            state.set(&field.into(), Arc::new(value));
+            assert_eq!(schema.validate(&state), Err(reason.to_owned()));
+            state.set(&field.into(), Arc::new(schema.defaults().get(field).unwrap().clone()));
+            assert_eq!(schema.validate(&state), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_view_reads_only_its_own_fields_and_writes_only_what_changed() {
+        let mut state = StateSchema::of::<Pair>().unwrap().defaults();
+        state.set(&"left".into(), Arc::new(json!("no number")));
+        noted();
+        let right = Right::view(&state).unwrap();
+        assert_eq!((&right, noted()), (&Right { right: Noted(0) }, vec![0]));
+        assert_eq!(Update::change(&right, |right| right.right = Noted(7)), Pair::right.set(Noted(7)));
+        assert_eq!(Update::change(&right, |right| right.right = Noted(0)), Update::none());
+        assert!(Pair::view(&state).is_err());
+    }
+
+    #[test]
+    fn raw_identifiers_are_named_without_their_mark() {
+        let schema = StateSchema::of::<Pair>().unwrap();
+        let names: Vec<_> = schema.fields().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["left", "right", "type", "list"]);
+        assert_eq!((Pair::left, Pair::r#type).names(), ["left".into(), "type".into()]);
+    }
+
+    #[test]
+    fn setting_and_appending_say_when_the_reducer_does_another_thing() {
+        let plain = StateSchema::of::<Pair>().unwrap();
+        let growing = StateSchema::of::<Pair>().unwrap().reducer("list", Reducer::Append);
+        let one = || BTreeMap::from([("a".to_owned(), 1)]);
+        let mut state = growing.defaults();
+        merged(&growing, &mut state, Pair::list.append([one()])).unwrap();
+        merged(&growing, &mut state, Update::none().reduce(Pair::list, [one()])).unwrap();
+        assert_eq!(Pair::view(&state).unwrap().list, [one(), one()]);
+        let refused = merged(&growing, &mut state, Pair::list.set(vec![one()])).unwrap_err();
+        assert!(refused.contains("reducer append: it would not replace the value"), "{refused}");
+        let refused = merged(&plain, &mut plain.defaults(), Pair::list.append([one()])).unwrap_err();
+        assert!(refused.contains("reducer last_write_wins: the items would replace the list"), "{refused}");
+    }
+
+    #[test]
+    fn a_value_without_a_json_form_is_an_error_of_the_node() {
+        let keys = BTreeMap::from([(Some((1, 2)), 3)]);
+        let update: Update<Pair> = Update::none().reduce(Pair::list, &keys);
+        assert!(!update.is_empty());
+        let refused = Pair::left.set(Noted(1)).then(update).untyped().unwrap_err();
+        assert!(refused.message().starts_with("field `list` has no JSON form"), "{refused}");
+    }
+
+    #[test]
+    fn a_state_without_a_type_remembers_none() {
+        let schema = StateSchema::new().field("left", Field::new(FieldType::Int, 0));
+        let state = State::from(Map::from_iter([("left".to_owned(), json!(1))]));
+        assert_eq!(schema.owned(state.clone()), state);
+        assert_eq!(format!("{state:?}"), r#"{"left": Number(1)}"#);
+    }
+}

@@ -1,0 +1,579 @@
+//! Waits: what a node asks for when it lets its invocation sleep, as values of the graph's own types.
+//!
+//! A [`Wait`] becomes the [`SignalDescriptor`] that is stored and shown; which keys its metadata has is documented with the
+//! harness, which reads them.
+
+mod answer;
+mod delay;
+mod votes;
+
+use std::fmt;
+
+use dormouse_ports::limits::RUNGS;
+use dormouse_ports::{Category, EventWait, Map, SignalDescriptor, SignalId};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{FieldKey, GraphState, IntoField, NodeError, Update, suspend, suspend_and_rerun};
+use votes::Parts;
+
+pub use answer::{Answer, Integer, Rule};
+pub use delay::{Deadline, Delay, DelayError};
+pub use votes::{VoteOutcome, Votes};
+
+/// What an invocation over the state `S` waits for, and what becomes of it when nothing comes.
+///
+/// `A` is what an answer holds: fields of the state itself, or of the record that one answer of several is.
+///
+/// ```
+/// use dormouse_engine::{Answer, Delay, Rule, Step, Wait};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// #[serde(rename_all = "snake_case")]
+/// enum Decision {
+///     #[default]
+///     Open,
+///     Approved,
+///     Rejected,
+/// }
+///
+/// dormouse_engine::state! {
+///     #[derive(Clone, Debug, Default)]
+///     struct Expense {
+///         decision: Decision,
+///         decided_by: String,
+///     }
+/// }
+///
+/// let answer = Answer::new()
+///     .required(Expense::decision, Rule::one_of([Decision::Approved, Decision::Rejected]))
+///     .optional(Expense::decided_by, Rule::text().at_most(200));
+/// let wait = Wait::signal("expense-7", answer)
+///     .kind("approval")
+///     .describe("Ada asks for 120 euros")
+///     .answers(Expense::decision.set(Decision::Approved), Expense::decision.set(Decision::Rejected))
+///     .answered_by(Expense::decided_by)
+///     .steps([Step::remind(Delay::days(1)), Step::escalate(Delay::days(2), "head of finance")])
+///     .or_default(Delay::days(3), Expense::decision.set(Decision::Rejected));
+/// assert_eq!(wait.descriptor()?.signal_id.as_str(), "expense-7");
+/// # Ok::<(), dormouse_engine::NodeError>(())
+/// ```
+#[must_use = "a wait does nothing until it is given to the graph"]
+pub struct Wait<S, A = S> {
+    signal_id: SignalId,
+    answer: Answer<A>,
+    labels: Map,
+    event: Option<EventWait>,
+    into: Option<&'static str>,
+    answers: Option<(Update<A>, Update<A>)>,
+    answered_by: Option<&'static str>,
+    parts: Option<Parts>,
+    steps: Option<Vec<Step>>,
+    end: End<S>,
+}
+
+/// What ends a wait when nothing else does.
+enum End<S> {
+    Never,
+    Default(Deadline, Update<S>),
+    Fail(Deadline),
+    Wake(Deadline, Option<Update<S>>),
+}
+
+/// A step on the way to the end of a wait, which is announced on the bus while the invocation sleeps on.
+#[derive(Clone, Debug)]
+pub struct Step {
+    at: Deadline,
+    kind: &'static str,
+    to: Option<String>,
+}
+
+impl Step {
+    /// Reminds whoever was asked.
+    pub fn remind(at: impl Into<Deadline>) -> Self {
+        Self { at: at.into(), kind: "remind", to: None }
+    }
+
+    /// Asks `to` instead.
+    pub fn reassign(at: impl Into<Deadline>, to: impl Into<String>) -> Self {
+        Self { at: at.into(), kind: "reassign", to: Some(to.into()) }
+    }
+
+    /// Tells `to`, who is responsible.
+    pub fn escalate(at: impl Into<Deadline>, to: impl Into<String>) -> Self {
+        Self { at: at.into(), kind: "escalate", to: Some(to.into()) }
+    }
+}
+
+impl<S> Wait<S> {
+    /// Waits for the signal `signal_id`, whose payload sets the fields of the state that `answer` names.
+    pub fn signal(signal_id: impl Into<SignalId>, answer: Answer<S>) -> Self {
+        Self::new(signal_id.into(), answer)
+    }
+
+    /// Waits for an event on the bus that matches `event` and carries `signal_id` where `event` says. Of its detail, the
+    /// fields that `answer` names set those of the state; the others are dropped.
+    pub fn event(signal_id: impl Into<SignalId>, event: EventWait, answer: Answer<S>) -> Self {
+        Self { event: Some(event), ..Self::new(signal_id.into(), answer) }
+    }
+
+    /// Sleeps until `time`. The signal `signal_id` wakes it earlier, and sets nothing.
+    pub fn until(signal_id: impl Into<SignalId>, time: Timestamp) -> Self {
+        Self { end: End::Wake(time.into(), None), ..Self::new(signal_id.into(), Answer::new()) }
+    }
+
+    /// Sleeps for `delay`. The signal `signal_id` wakes it earlier, and sets nothing.
+    pub fn sleep(signal_id: impl Into<SignalId>, delay: impl Into<Delay>) -> Self {
+        let delay: Delay = delay.into();
+        Self { end: End::Wake(delay.into(), None), ..Self::new(signal_id.into(), Answer::new()) }
+    }
+
+    /// Sets fields of the state when time wakes it: of [`until`](Self::until) and [`sleep`](Self::sleep).
+    pub fn waking_with(mut self, update: Update<S>) -> Self {
+        self.end = match self.end {
+            End::Wake(at, _) => End::Wake(at, Some(update)),
+            other @ (End::Never | End::Default(..) | End::Fail(_)) => other,
+        };
+        self
+    }
+}
+
+impl<S, A> Wait<S, A> {
+    /// Waits for the signal `signal_id`, whose whole payload becomes the value of `field`.
+    pub fn signal_into(signal_id: impl Into<SignalId>, field: FieldKey<S, A>, answer: Answer<A>) -> Self {
+        Self { into: Some(field.name()), ..Self::new(signal_id.into(), answer) }
+    }
+
+    /// Waits for several answers, each from one of the [`parts`](Self::parts), and gathers them in `field`. All of them have
+    /// to come, unless [`at_least`](Self::at_least) says otherwise. `answer` says what each of them may hold.
+    pub fn votes(signal_id: impl Into<SignalId>, field: FieldKey<S, Votes<A>>, answer: Answer<A>) -> Self {
+        Self { parts: Some(Parts::into(field.name())), ..Self::new(signal_id.into(), answer) }
+    }
+
+    fn new(signal_id: SignalId, answer: Answer<A>) -> Self {
+        Self {
+            signal_id,
+            answer,
+            labels: Map::new(),
+            event: None,
+            into: None,
+            answers: None,
+            answered_by: None,
+            parts: None,
+            steps: None,
+            end: End::Never,
+        }
+    }
+
+    /// Says of what kind the wait is: `approval`, `vote`, `job`, or a word of your own.
+    pub fn kind(self, kind: impl Into<String>) -> Self {
+        self.label("kind", kind.into())
+    }
+
+    /// Says in a sentence what is asked for.
+    pub fn describe(self, sentence: impl Into<String>) -> Self {
+        self.label("description", sentence.into())
+    }
+
+    /// Adds data of your own, which is stored and shown with the wait. Keys that mean something to Dormouse are refused when
+    /// the wait begins.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Says which answer a plain yes and a plain no stand for, where somebody is only asked for these.
+    pub fn answers(mut self, approved: Update<A>, denied: Update<A>) -> Self {
+        self.answers = Some((approved, denied));
+        self
+    }
+
+    /// Says which field receives the name of whoever said a plain yes or no.
+    pub fn answered_by(mut self, field: FieldKey<A, String>) -> Self {
+        self.answered_by = Some(field.name());
+        self
+    }
+
+    /// Asks these, of [`votes`](Self::votes): each gets an address of its own.
+    pub fn parts<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        for name in names {
+            self = self.part_with(name, None);
+        }
+        self
+    }
+
+    /// Asks `name`, who answers with the signal `signal_id`, of [`votes`](Self::votes).
+    pub fn part(self, name: impl Into<String>, signal_id: impl Into<SignalId>) -> Self {
+        self.part_with(name, Some(signal_id.into()))
+    }
+
+    fn part_with(mut self, name: impl Into<String>, signal_id: Option<SignalId>) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.named.push((name.into(), signal_id));
+        }
+        self
+    }
+
+    /// Goes on when so many of the [`parts`](Self::parts) have answered.
+    pub fn at_least(mut self, count: usize) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.at_least = Some(count);
+        }
+        self
+    }
+
+    /// Goes on at once when an answer has `value` in `field`, of [`votes`](Self::votes).
+    pub fn veto<V: Serialize>(mut self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
+        if let Some(parts) = &mut self.parts {
+            parts.veto =
+                Some((field.name(), serde_json::to_value(value.into_field()).map_err(|error| error.to_string())));
+        }
+        self
+    }
+
+    /// Announces these steps on the way to the end, in the order of time. There must be an end:
+    /// [`or_default`](Self::or_default) or [`or_fail`](Self::or_fail).
+    pub fn steps(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.steps.get_or_insert_default().extend(steps);
+        self
+    }
+
+    /// Reminds whoever was asked; a [step](Self::steps).
+    pub fn remind(self, at: impl Into<Deadline>) -> Self {
+        self.steps([Step::remind(at)])
+    }
+
+    /// Tells `to`, who is responsible; a [step](Self::steps).
+    pub fn escalate(self, at: impl Into<Deadline>, to: impl Into<String>) -> Self {
+        self.steps([Step::escalate(at, to)])
+    }
+
+    /// Goes on with `update` when nothing came in time.
+    pub fn or_default(mut self, at: impl Into<Deadline>, update: Update<S>) -> Self {
+        self.end = End::Default(at.into(), update);
+        self
+    }
+
+    /// Ends the invocation with an error when nothing came in time.
+    pub fn or_fail(mut self, at: impl Into<Deadline>) -> Self {
+        self.end = End::Fail(at.into());
+        self
+    }
+
+    /// The wait as it is stored.
+    ///
+    /// # Errors
+    /// `harness_signal_subscription_failed` for a wait that cannot be right, with what to do.
+    pub fn descriptor(self) -> Result<SignalDescriptor, NodeError> {
+        let id = self.signal_id.clone();
+        let metadata = self.metadata().map_err(|reason| {
+            let message = format!("the wait for `{id}` cannot be right: {reason}");
+            NodeError::new(message).with_category(Category::HarnessSignalSubscriptionFailed)
+        })?;
+        Ok(SignalDescriptor { signal_id: id, metadata: Some(metadata) })
+    }
+
+    fn metadata(self) -> Result<Map, String> {
+        let mut metadata = labels(self.labels)?;
+        let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
+        if let Some(event) = self.event {
+            put("event", json!(event));
+        }
+        if let Some(schema) = self.answer.schema()? {
+            put("accepts", schema);
+        }
+        if let Some(field) = self.into {
+            put("into", field.into());
+        }
+        if let Some(answers) = answers(self.answers, self.answered_by)? {
+            put("answers", answers);
+        }
+        if let Some(parts) = self.parts {
+            put("expects", parts.json()?);
+        }
+        for (key, value) in end(self.steps, self.end)? {
+            put(key, value);
+        }
+        Ok(metadata)
+    }
+}
+
+impl<S: GraphState, A> Wait<S, A> {
+    /// Lets the invocation sleep, out of a node that does more than wait: `Err(wait.suspend().await)`. See [`suspend`].
+    pub async fn suspend(self) -> NodeError {
+        match self.descriptor() {
+            Ok(descriptor) => suspend(descriptor).await,
+            Err(error) => error,
+        }
+    }
+
+    /// As [`suspend`](Self::suspend), but the node runs again on the state with the answer. See [`suspend_and_rerun`].
+    pub async fn suspend_and_rerun(self) -> NodeError {
+        match self.descriptor() {
+            Ok(descriptor) => suspend_and_rerun(descriptor).await,
+            Err(error) => error,
+        }
+    }
+}
+
+impl<S, A> fmt::Debug for Wait<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait").field("signal_id", &self.signal_id).finish_non_exhaustive()
+    }
+}
+
+/// The keys of the metadata that a wait writes itself.
+const OWN_KEYS: [&str; 10] =
+    ["accepts", "answers", "deadlines", "event", "expects", "into", "timeout", "wake_after", "wake_at", "wake_payload"];
+
+fn labels(labels: Map) -> Result<Map, String> {
+    match labels.keys().find(|key| OWN_KEYS.contains(&key.as_str())) {
+        Some(key) => Err(format!("label `{key}` means something to Dormouse: use the method for it, or another key")),
+        None => Ok(labels),
+    }
+}
+
+fn answers<A>(answers: Option<(Update<A>, Update<A>)>, by: Option<&'static str>) -> Result<Option<Value>, String> {
+    let Some((approved, denied)) = answers else {
+        return match by {
+            Some(_) => Err("`answered_by` needs `answers`: say what a plain yes and a plain no stand for".to_owned()),
+            None => Ok(None),
+        };
+    };
+    let mut answers = Map::new();
+    answers.insert("approved".to_owned(), fields(approved)?);
+    answers.insert("denied".to_owned(), fields(denied)?);
+    if let Some(field) = by {
+        answers.insert("by".to_owned(), field.into());
+    }
+    Ok(Some(Value::Object(answers)))
+}
+
+/// The fields that `update` sets, as an object.
+fn fields<S>(update: Update<S>) -> Result<Value, String> {
+    let update = update.untyped().map_err(|error| error.message().to_owned())?;
+    Ok(Value::Object(update.iter().map(|(field, value)| (field.to_string(), value.clone())).collect()))
+}
+
+/// The keys with which a wait ends by itself.
+fn end<S>(steps: Option<Vec<Step>>, end: End<S>) -> Result<Vec<(&'static str, Value)>, String> {
+    let (at, then) = match end {
+        End::Never if steps.as_ref().is_some_and(|steps| !steps.is_empty()) => {
+            return Err("its steps lead nowhere: end it with `or_default` or `or_fail`".to_owned());
+        }
+        End::Never => return Ok(Vec::new()),
+        End::Wake(..) if steps.is_some() => {
+            return Err(
+                "steps belong to a wait that ends with `or_default` or `or_fail`, not to one that sleeps".to_owned()
+            );
+        }
+        End::Wake(at, update) => return wake(&at, update),
+        End::Default(at, update) => (at, json!({ "resume": fields(update)? })),
+        End::Fail(at) => (at, "fail".into()),
+    };
+    let mut last = at.json("the end")?;
+    last.insert("then".to_owned(), then);
+    let Some(steps) = steps else { return Ok(vec![("timeout", Value::Object(last))]) };
+    if steps.len() >= RUNGS {
+        return Err(format!("it has {} steps and an end, and may have {RUNGS} in all: leave some out", steps.len()));
+    }
+    let steps = steps.into_iter().map(step).collect::<Result<Vec<_>, _>>()?;
+    Ok(vec![("deadlines", steps.into_iter().chain([Value::Object(last)]).collect())])
+}
+
+fn wake<S>(at: &Deadline, update: Option<Update<S>>) -> Result<Vec<(&'static str, Value)>, String> {
+    let wake = match at {
+        Deadline::After(delay) => ("wake_after", delay.checked("the sleep")?.to_string()),
+        Deadline::At(time) => ("wake_at", time.to_string()),
+    };
+    let payload = update.map(fields).transpose()?.map(|payload| ("wake_payload", payload));
+    Ok([(wake.0, wake.1.into())].into_iter().chain(payload).collect())
+}
+
+fn step(step: Step) -> Result<Value, String> {
+    let mut json = step.at.json("a step")?;
+    json.insert("do".to_owned(), step.kind.into());
+    match step.to {
+        Some(name) if name.is_empty() => {
+            return Err(format!("the step `{}` names nobody: say who is told", step.kind));
+        }
+        Some(name) => {
+            json.insert("to".to_owned(), name.into());
+        }
+        None => {}
+    }
+    Ok(Value::Object(json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::state! {
+        #[derive(Clone, Debug, Default)]
+        struct Order {
+            approved: Option<bool>,
+            amount: u32,
+            reply: Reply,
+            votes: Votes<Reply>,
+        }
+    }
+
+    crate::record! {
+        #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+        struct Reply {
+            yes: bool,
+            by: String,
+        }
+    }
+
+    fn metadata<A>(wait: Wait<Order, A>) -> Value {
+        Value::Object(wait.descriptor().unwrap().metadata.unwrap())
+    }
+
+    fn votes() -> Wait<Order, Reply> {
+        Wait::votes("s", Order::votes, Answer::new().required(Reply::yes, Rule::boolean()))
+    }
+
+    #[test]
+    fn rules_are_written_as_json_schema() {
+        let answer = Answer::new()
+            .required(Order::approved, Rule::boolean())
+            .optional(Order::amount, Rule::between(1, 9))
+            .optional(Order::reply, Rule::anything());
+        let properties = json!({
+            "approved": { "type": "boolean" },
+            "amount": { "type": "integer", "minimum": 1, "maximum": 9 },
+            "reply": {},
+        });
+        let accepts = json!({ "type": "object", "properties": properties, "required": ["approved"] });
+        assert_eq!(metadata(Wait::signal("s", answer)), json!({ "accepts": accepts }));
+        assert_eq!(metadata(Wait::<Order>::signal("s", Answer::anything()).label("to", "Ada")), json!({ "to": "Ada" }));
+    }
+
+    #[test]
+    fn a_whole_answer_goes_into_one_field() {
+        let answer = Answer::new().required(Reply::by, Rule::text().at_least(1));
+        let wait = Wait::signal_into("s", Order::reply, answer).answered_by(Reply::by);
+        let wait = wait.answers(Reply::yes.set(true), Reply::yes.set(false));
+        let properties = json!({ "by": { "type": "string", "minLength": 1 } });
+        let expected = json!({
+            "accepts": { "type": "object", "properties": properties, "required": ["by"] },
+            "into": "reply",
+            "answers": { "approved": { "yes": true }, "denied": { "yes": false }, "by": "by" },
+        });
+        assert_eq!(metadata(wait), expected);
+    }
+
+    #[test]
+    fn parts_may_have_signals_of_their_own() {
+        let wait = votes().parts(["ada"]).part("grace", "order-grace").or_fail(Delay::minutes(5));
+        let written = metadata(wait);
+        let parts = json!({ "ada": {}, "grace": { "signal_id": "order-grace" } });
+        assert_eq!(written["expects"], json!({ "parts": parts, "into": "votes" }));
+        assert_eq!(written["timeout"], json!({ "after": "PT5M", "then": "fail" }));
+    }
+
+    #[test]
+    fn a_sleep_may_wake_with_an_update() {
+        let time: Timestamp = "2027-01-31T09:00:00Z".parse().unwrap();
+        let written = metadata(Wait::<Order>::until("s", time).waking_with(Order::amount.set(1)));
+        assert_eq!(written["wake_at"], "2027-01-31T09:00:00Z");
+        assert_eq!(written["wake_payload"], json!({ "amount": 1 }));
+        let written = metadata(Wait::<Order>::sleep("s", Delay::seconds(20)));
+        assert_eq!(written["wake_after"], "PT20S");
+    }
+
+    #[test]
+    fn steps_lead_to_an_end() {
+        let time: Timestamp = "2027-01-31T09:00:00Z".parse().unwrap();
+        let wait = Wait::<Order>::signal("s", Answer::new()).remind(Delay::hours(1)).escalate(time, "the board");
+        let wait = wait.steps([Step::reassign(Delay::days(2), "Grace")]);
+        let written =
+            metadata(wait.or_default(Delay::try_from(std::time::Duration::from_secs(90)).unwrap(), Update::none()));
+        let expected = json!([
+            { "after": "PT1H", "do": "remind" },
+            { "at": "2027-01-31T09:00:00Z", "do": "escalate", "to": "the board" },
+            { "after": "P2D", "do": "reassign", "to": "Grace" },
+            { "after": "PT90S", "then": { "resume": {} } },
+        ]);
+        assert_eq!(written["deadlines"], expected);
+    }
+
+    #[test]
+    fn a_wait_that_cannot_be_right_says_what_to_do() {
+        let plain = || Wait::<Order>::signal("s", Answer::new());
+        let refused = |wait: Result<SignalDescriptor, NodeError>| wait.unwrap_err();
+        let many = (0..26).map(|part| format!("p{part}"));
+        let names = ["ada", "grace"];
+        for (error, reason) in [
+            (refused(votes().descriptor()), "it asks 0 parts, and must ask 1 to 25: name them with `parts`"),
+            (
+                refused(votes().parts(many).descriptor()),
+                "it asks 26 parts, and must ask 1 to 25: name them with `parts`",
+            ),
+            (refused(votes().parts(["ada", "ada"]).descriptor()), "it asks part `ada` twice: name each part once"),
+            (
+                refused(votes().parts(names).at_least(3).descriptor()),
+                "it needs 3 answers of 2 parts: `at_least` takes 1 to 2",
+            ),
+            (
+                refused(votes().parts(names).at_least(0).descriptor()),
+                "it needs 0 answers of 2 parts: `at_least` takes 1 to 2",
+            ),
+            (
+                refused(plain().or_fail(Delay::seconds(0)).descriptor()),
+                "the end comes at once: give it a delay of more than 0",
+            ),
+            (
+                refused(plain().remind(Delay::days(0)).or_fail(Delay::days(1)).descriptor()),
+                "a step comes at once: give it a delay of more than 0",
+            ),
+            (
+                refused(Wait::<Order>::sleep("s", Delay::seconds(0)).descriptor()),
+                "the sleep comes at once: give it a delay of more than 0",
+            ),
+            (
+                refused(plain().remind(Delay::days(1)).descriptor()),
+                "its steps lead nowhere: end it with `or_default` or `or_fail`",
+            ),
+            (
+                refused(Wait::<Order>::sleep("s", Delay::days(1)).remind(Delay::hours(1)).descriptor()),
+                "steps belong to a wait that ends with `or_default` or `or_fail`, not to one that sleeps",
+            ),
+            (
+                refused(plain().steps(vec![Step::remind(Delay::days(1)); 10]).or_fail(Delay::days(2)).descriptor()),
+                "it has 10 steps and an end, and may have 10 in all: leave some out",
+            ),
+            (
+                refused(plain().escalate(Delay::days(1), "").or_fail(Delay::days(2)).descriptor()),
+                "the step `escalate` names nobody: say who is told",
+            ),
+            (
+                refused(plain().label("timeout", 1).descriptor()),
+                "label `timeout` means something to Dormouse: use the method for it, or another key",
+            ),
+            (
+                refused(Wait::signal("s", Answer::anything().required(Order::amount, Rule::integer())).descriptor()),
+                "its answer may set everything, and yet names fields: begin with `Answer::new()`",
+            ),
+            (
+                refused(votes().parts(names).answered_by(Reply::by).descriptor()),
+                "`answered_by` needs `answers`: say what a plain yes and a plain no stand for",
+            ),
+        ] {
+            assert_eq!(error.message(), format!("the wait for `s` cannot be right: {reason}"));
+            assert_eq!(error.category(), Some(&Category::HarnessSignalSubscriptionFailed));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_delay_is_refused() {
+        for text in ["", "soon", "-PT1S", "P1M", "P1Y"] {
+            let refused = text.parse::<Delay>().unwrap_err().to_string();
+            assert_eq!(refused, format!("{text:?} must be an ISO-8601 duration such as PT10M or P3D"));
+        }
+    }
+}
