@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dormouse_api::Request;
+use dormouse_http::Request;
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_testkit::ManualClock;
 

@@ -2,6 +2,7 @@
 //! they are, the records of released versions, stories that survive faults, clients whose streams break, what
 //! whoever asks needs, and as much of Lambda as a function sees.
 
+mod answer;
 mod asking;
 mod door;
 pub mod lambda;
@@ -12,6 +13,7 @@ pub mod sse;
 mod stage;
 pub mod stories;
 
+pub use answer::HttpAnswer;
 pub use asking::{protocol_request, while_time_passes};
 pub use door::{STORE_SECRET, open_door};
 pub use stage::{Stage, Swallows, called_for, diagnose, map};

@@ -8,10 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Outside, Request, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Keys, Outside, StreamLimits};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::DescriptorWakes;
-use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Server, Wire};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Server,
+    Wire,
+};
 use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};

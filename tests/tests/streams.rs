@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Content, Keys};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_http::{HttpRequest, Server};
+use dormouse_http::{Content, Request, Server};
 use dormouse_lambda::{Config, Function, compose};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Clock, Commit, GrowingLists, Records, StateStore};
@@ -55,10 +55,10 @@ impl Scene {
         Self { inbound, stream, store, key: token.reveal(), _embedded: embedded }
     }
 
-    fn request(&self, method: &str, target: &str, body: &Value) -> HttpRequest {
+    fn request(&self, method: &str, target: &str, body: &Value) -> Request {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let time_left = Some(Duration::from_secs(300));
-        HttpRequest { time_left, ..protocol_request(&self.key, method, target, body) }
+        Request { time_left, ..protocol_request(&self.key, method, target, body) }
     }
 
     async fn post(&self, target: &str, body: Value) -> Value {

@@ -14,10 +14,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Outside, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Keys, Outside, StreamLimits};
 use dormouse_engine::{Answer, CompiledGraph, END, Engine, Graph, Ports, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
-use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Server, Wire};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Response, Server,
+    Wire,
+};
 use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope;

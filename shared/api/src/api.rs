@@ -102,7 +102,7 @@ impl Api {
         &*self.0.records
     }
 
-    /// Serves one call. The operations of level Core work, but for the streams and public ones, which the front serves: of a stream of all events it serves each look;
+    /// Serves one call. The operations of level Core work, but for the streams and public ones, which whoever speaks HTTP serves: of a stream of all events it serves each look;
     /// of the others it says that they are not offered.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub struct Actor {
     pub scopes: BTreeSet<Scope>,
 }
 
-/// A request that has passed the front: its operation is known, its version spoken, its actor proved and allowed, its
+/// A request that is in order: its operation is known, its version spoken, its actor proved and allowed, its
 /// body an object within the limits.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -47,7 +47,7 @@ pub struct Call {
 pub enum Answer {
     /// A resource, or a list of them, with its status.
     Json(u16, Value),
-    /// What the first request with the same idempotency key was answered with. The front marks it with
+    /// What the first request with the same idempotency key was answered with. Over HTTP it is marked with
     /// `idempotent-replayed: true`.
     Repeated(u16, Value),
     /// The content of an artifact.

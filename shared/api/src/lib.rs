@@ -1,9 +1,9 @@
-//! Serves the Harn Agents Protocol: requests in, answers and event streams out, over the harness and its store.
+//! Serves the Harn Agents Protocol: calls in, answers and event streams out, over the harness and its store.
 //!
 //! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
 //! change that it tells of: by [`Api`] where a client changes something, by [`Chronicle`] where a turn does. The crate
-//! knows no transport: who serves HTTP gives the [`Front`] a [`Request`] and sends its [`Response`]; the front makes a
-//! [`Call`] of it, which an [`Api`] answers.
+//! knows no HTTP: who serves it makes a [`Call`] of a request, once that is found to be in order, and gives it to
+//! [`Operations`] or [`Streams`].
 //!
 //! # Invariants
 //! - What belongs to a session is written together with the session's document, on the condition that nobody else has
@@ -25,14 +25,12 @@ mod documents;
 mod ending;
 mod events;
 mod feed;
-mod front;
-mod http;
 mod idempotency;
 mod ids;
 pub mod keys;
 mod ledger;
-mod manners;
 mod messages;
+mod operations;
 mod outcomes;
 mod page;
 mod personas;
@@ -48,9 +46,7 @@ pub use answers::answer_payload;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
 pub use chronicle::Chronicle;
-pub use front::{About, Beside, Front, FrontParts, Operations, Origins};
-pub use http::{Content, Request, Response};
 pub use keys::Keys;
-pub use manners::Manners;
+pub use operations::Operations;
 pub use personas::PersonaSpec;
-pub use stream::{Bell, Ring, StreamLimits, Streams};
+pub use stream::{Bell, Resume, Ring, StreamLimits, Streams};

@@ -108,7 +108,7 @@ impl Streams {
     ///
     /// # Errors
     /// What `operations` say of the session or task; `rate_limited` when too many streams run.
-    pub(crate) async fn open(
+    pub async fn open(
         &self,
         operations: &Arc<dyn Operations>,
         call: Call,
@@ -138,11 +138,11 @@ impl Streams {
 
 /// What a request for a stream brings beside the call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Resume<'a> {
+pub struct Resume<'a> {
     /// The header of a client that lost its stream.
-    pub(crate) last_event_id: Option<&'a str>,
+    pub last_event_id: Option<&'a str>,
     /// By which id the request goes in the log.
-    pub(crate) request_id: &'a str,
+    pub request_id: &'a str,
     /// How long the worker lives.
-    pub(crate) time_left: Option<Duration>,
+    pub time_left: Option<Duration>,
 }

@@ -3,24 +3,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::{CompiledAgents, Keys, PersonaSpec};
-use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, Phases, cut_off, in_trace};
+use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{
     GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TraceExporter,
     TurnError,
 };
-use dormouse_ports::{Category, EventBus, SignalSubscriptions, limits};
+use dormouse_ports::{EventBus, SignalSubscriptions, limits};
 use futures::future::{Either, select};
 use serde_json::Value;
-use tracing::Instrument;
 
+use crate::deadline::in_time;
 use crate::principal::Doorkeeper;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
 use crate::routes::Route;
-use crate::{Authorization, BearerKey, CallbackSigner, HttpRequest, HttpResponse, TriggerError, body, log, trigger};
-
-/// By how much a turn that keeps its own time may overrun it.
-const MOMENT: Duration = Duration::from_millis(100);
-/// By how much more what has written something may overrun its time. Less than the functions keep back of theirs.
-const GRACE: Duration = Duration::from_millis(900);
+use crate::surface::late;
+use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, trigger};
 
 /// What an [`App`] is made of.
 #[derive(Clone)]
@@ -164,38 +162,18 @@ impl App {
         }))
     }
 
-    /// Serves one HTTP request of any route.
-    pub async fn http(&self, request: HttpRequest) -> HttpResponse {
-        let ports = self.engine().ports();
-        let given = request.header("x-request-id").filter(|id| body::is_id(id)).map(str::to_owned);
-        let request_id = given.unwrap_or_else(|| ports.ids.fresh());
-        let request_trace = request.header("traceparent").map(Arc::from);
-        let (method, began) = (request.method.clone(), ports.clock.monotonic());
-        let span = tracing::info_span!("request", request_id, method, route = tracing::field::Empty);
-        let answer = async {
-            if request.method == "OPTIONS" {
-                let allowed = Route::allowed(&request.path)?;
-                return Ok(HttpResponse::new(204, Value::Null).header("allow", allowed));
-            }
-            let route = Route::of(&request)?;
-            tracing::Span::current().record("route", route.template());
-            self.within(request.time_left, self.serve(route, request)).await?
-        };
-        let answer = async {
-            let answer = answer.await.unwrap_or_else(HttpResponse::from).fit();
-            let took = ports.clock.monotonic().saturating_sub(began);
-            log::answered(answer.status, took);
-            answer
-        };
-        let answer = Box::pin(answer.instrument(span));
-        let answer = match request_trace {
-            Some(traceparent) => in_trace(traceparent, answer).await,
-            None => answer.await,
-        };
-        let answer = answer.header("content-type", "application/json").header("cache-control", "no-store");
-        // Addresses hold tokens: nobody is told from where one came.
-        let answer = answer.header("referrer-policy", "no-referrer").header("x-content-type-options", "nosniff");
-        answer.header("x-request-id", request_id)
+    /// Answers one HTTP request of any route.
+    ///
+    /// # Errors
+    /// What the caller is refused with.
+    pub(crate) async fn answer(&self, request: &Request) -> Result<Reply, Refusal> {
+        if request.method == "OPTIONS" {
+            let allowed = Route::allowed(&request.path)?;
+            return Ok(Reply::new(204, Value::Null).header("allow", allowed));
+        }
+        let route = Route::of(request)?;
+        tracing::Span::current().record("route", route.template());
+        self.serve(route, request).await
     }
 
     /// Serves an event that carries a signal: what a rule made of a foreign event, or an event of our own.
@@ -223,27 +201,13 @@ impl App {
         self.within(time_left, self.harness().sweep(order)).await?
     }
 
-    /// Runs `work` for at most `time_left`, and a moment for a turn to say itself that its time is over: whoever waits
-    /// shall hear something before the process is stopped. What has written something gets a little longer, to say so.
+    /// Runs `work` for at most `time_left`, and a moment.
     pub(crate) async fn within<T>(
         &self,
         time_left: Option<Duration>,
         work: impl Future<Output = T> + Send,
     ) -> Result<T, TurnError> {
-        let Some(time_left) = time_left else { return Ok(work.await) };
-        let clock = &self.engine().ports().clock;
-        let expired = clock.sleep(time_left + MOMENT);
-        cut_off(Box::pin(work), expired, || clock.sleep(GRACE)).await.map_err(|cut| match cut {
-            Cut::Clean => {
-                let message = "there was no time left for it; what had begun is found by a later attempt or the sweep";
-                TurnError::new(Category::TurnDeadlineExceeded, message)
-            }
-            Cut::InDoubt => {
-                let message =
-                    "there was no time left for it, and what it wrote may stand: look before sending it again";
-                TurnError::new(Category::OutcomeUnknown, message)
-            }
-        })
+        in_time(&self.engine().ports().clock, time_left, work).await.map_err(late)
     }
 
     /// Waits until the observers of all turns have been told everything and the spans have left, within the limit and

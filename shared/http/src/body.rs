@@ -6,11 +6,11 @@ use dormouse_ports::{Category, Map};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::HttpRequest;
+use crate::Request;
 use crate::refusal::Refusal;
 
 /// The body of `request` as a JSON object of at most `limit` bytes within the [bounds](dormouse_json::ENTRY) of what comes in; an empty body is an empty object.
-pub(crate) fn object(request: &HttpRequest, limit: usize) -> Result<Map, Refusal> {
+pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, Refusal> {
     let size = request.body.len();
     if size > limit {
         let message = format!("the body has {size} bytes; the limit is {limit} bytes");
@@ -75,16 +75,16 @@ fn kind(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HttpResponse;
+    use crate::reply::Reply;
 
-    fn post(content_type: &str, body: &[u8]) -> HttpRequest {
+    fn post(content_type: &str, body: &[u8]) -> Request {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        HttpRequest { headers, body: body.to_vec(), ..HttpRequest::default() }
+        Request { headers, body: body.to_vec(), ..Request::default() }
     }
 
     fn refused(content_type: &str, body: &[u8]) -> (u16, String) {
         let refusal = object(&post(content_type, body), 20).expect_err("refused");
-        let answer = HttpResponse::from(refusal);
+        let answer = Reply::from(refusal);
         (answer.status, answer.body["error"]["message"].as_str().unwrap_or_default().to_owned())
     }
 

@@ -1,7 +1,6 @@
 //! The routes as a part of the OpenAPI document: what each takes and answers, and who may ask. Made from the list that is
 //! served, and from the types that are read and written.
 
-use dormouse_api::Beside;
 use dormouse_ports::Map;
 use dormouse_ports::limits::ID;
 use dormouse_protocol::Scope;
@@ -10,6 +9,7 @@ use dormouse_protocol::request::IDEMPOTENCY_HEADER;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use crate::protocol::Beside;
 use crate::routes::{LISTED, Listed};
 use crate::said::{FieldOmitted, TurnRefusal};
 use crate::{App, Authorization};

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use crate::principal::session_name;
 use crate::refusal::Refusal;
+use crate::reply::Reply;
 use crate::said::{
     Buffered, Completed, Errored, Links, SignalBuffered, Stale, Suspended, TurnCompleted, TurnErrored, TurnStale,
     TurnSuspended,
 };
-use crate::{App, HttpResponse, log, percent};
+use crate::{App, log, percent};
 
 /// Who is answered: it decides which addresses the answer may hold.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Holder {
 impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` says that what becomes of the invocation is kept,
     /// even if it never slept.
-    pub(crate) fn answer(&self, turn: &Turn, holder: &Holder, kept: bool) -> HttpResponse {
+    pub(crate) fn encode(&self, turn: &Turn, holder: &Holder, kept: bool) -> Reply {
         if let TurnOutcome::Completed(done) = &turn.outcome
             && let Some(overruled) = &done.overruled
         {
@@ -76,35 +77,35 @@ impl App {
         match &turn.outcome {
             TurnOutcome::Completed(done) => {
                 let kept = kept || done.repeated || done.resolution.is_some();
-                HttpResponse::new(200, self.completed(done, holder, kept))
+                Reply::new(200, self.completed(done, holder, kept))
             }
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, holder),
             TurnOutcome::Errored(error) => Refusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => {
                 let (status, signal_id, expires_at) = (Buffered::Buffered, signal_id.as_str(), expires_at.to_string());
-                HttpResponse::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
+                Reply::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
             }
             TurnOutcome::Stale { invocation_id } => {
                 let (status, invocation_id) = (Stale::Stale, invocation_id.as_str());
-                HttpResponse::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
+                Reply::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
             }
         }
     }
 
     /// Shows what an invocation has come to. That it ended with an error is a fact about it, and no failure of the
     /// request.
-    pub(crate) fn present(&self, outcome: &TurnOutcome, holder: &Holder) -> HttpResponse {
+    pub(crate) fn present(&self, outcome: &TurnOutcome, holder: &Holder) -> Reply {
         let shown = |pause: &SuspendedTurn| holder.generation().is_none_or(|of| of == pause.generation);
         match outcome {
             _ if !holder.sees_all() && !matches!(outcome, TurnOutcome::Suspended(pause) if shown(pause)) => {
                 Refusal::pause_over().into()
             }
-            TurnOutcome::Completed(done) => HttpResponse::new(200, self.completed(done, holder, true)),
-            TurnOutcome::Suspended(pause) => HttpResponse::new(200, self.acknowledge(pause, holder).body),
+            TurnOutcome::Completed(done) => Reply::new(200, self.completed(done, holder, true)),
+            TurnOutcome::Suspended(pause) => Reply::new(200, self.acknowledge(pause, holder).body),
             TurnOutcome::Errored(error) => {
                 let invocation_id = error.invocation_id.as_ref().map(InvocationId::as_str);
                 let told = TurnErrored { status: Errored::Errored, invocation_id, error: Refusal::body(error) };
-                HttpResponse::new(200, json!(told))
+                Reply::new(200, json!(told))
             }
             TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => Refusal::no_invocation().into(),
         }
@@ -142,7 +143,7 @@ impl App {
         format!("{base}/{what}/{id}?token={token}{part}")
     }
 
-    fn acknowledge(&self, pause: &SuspendedTurn, holder: &Holder) -> HttpResponse {
+    fn acknowledge(&self, pause: &SuspendedTurn, holder: &Holder) -> Reply {
         let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), holder);
         let (tally, location) = (pause.tally.as_ref(), links.status.clone());
         let told = TurnSuspended {
@@ -162,7 +163,7 @@ impl App {
             late: pause.late.as_deref(),
             links,
         };
-        HttpResponse::new(202, json!(told)).header("location", location)
+        Reply::new(202, json!(told)).header("location", location)
     }
 
     /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one

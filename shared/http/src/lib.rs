@@ -1,6 +1,6 @@
 //! The application behind HTTP: routes, bodies, answers and the tokens in addresses, as plain values in and out.
 //!
-//! [`Server`] is everything that is served over HTTP: an [`HttpRequest`] in, a response out. Its [`App`] serves turns, and
+//! [`Server`] is everything that is served over HTTP: an [`Request`] in, a response out. Its [`App`] serves turns, and
 //! takes an event or a wake-up as JSON and gives a JSON summary or a [`TriggerError`]. They know no listener, no vendor and
 //! no runtime: a function on Lambda and local mode serve the very same routes.
 //!
@@ -18,27 +18,33 @@
 
 mod app;
 mod body;
+mod deadline;
 mod describe;
 mod encode;
 mod fit;
-mod http;
 mod log;
+mod manners;
+mod message;
+mod origins;
 pub mod percent;
 mod principal;
+mod protocol;
 mod quotas;
 mod refusal;
 mod repeat;
+mod reply;
 mod routes;
 mod said;
 mod server;
 mod settings;
 mod status;
+mod surface;
 mod tokens;
 mod trigger;
 
 pub use app::{App, Limits, Parts};
-pub use dormouse_api::Request as HttpRequest;
-pub use http::{HttpResponse, query_value};
+pub use message::{Content, Request, Response};
+pub use origins::Origins;
 pub use principal::Authorization;
 pub use quotas::Quotas;
 pub use server::{Server, Wire};

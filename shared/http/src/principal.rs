@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::refusal::{BEARER, Refusal};
 use crate::repeat::check_own_id;
-use crate::{App, HttpRequest};
+use crate::{App, Request};
 
 /// What the stored ids of sessions begin with that belong to a principal.
 const OWNED: &str = "owned_";
@@ -23,7 +23,7 @@ pub enum Authorization {
     /// By an API key, as for the protocol: `KEYS`.
     #[default]
     Keys,
-    /// By a signature that the gateway has checked; it says whose it is in [`HttpRequest::caller`]: `AWS_IAM`.
+    /// By a signature that the gateway has checked; it says whose it is in [`Request::caller`]: `AWS_IAM`.
     AwsIam,
     /// Not at all. Everybody may begin turns and is the same to us: `NONE`.
     None,
@@ -111,7 +111,7 @@ impl App {
     ///
     /// # Errors
     /// 401 when nobody is proved, for whatever reason; 403 when the key is not for this.
-    pub(crate) async fn principal(&self, request: &HttpRequest, needed: &[Scope]) -> Result<Principal, Refusal> {
+    pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<Principal, Refusal> {
         let Doorkeeper { authorization, keys } = self.doorkeeper();
         match authorization {
             Authorization::None => Ok(Principal::nobody()),

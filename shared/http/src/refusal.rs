@@ -3,7 +3,7 @@ use dormouse_harness::{Overruled, TurnError};
 use dormouse_ports::{Category, InvocationId, Map};
 use serde_json::{Value, json};
 
-use crate::HttpResponse;
+use crate::reply::Reply;
 use crate::said::{TurnProblem, TurnRefusal};
 use crate::status::{retry_after, status_of};
 
@@ -101,7 +101,7 @@ impl From<EngineError> for Refusal {
     }
 }
 
-impl From<Refusal> for HttpResponse {
+impl From<Refusal> for Reply {
     fn from(refusal: Refusal) -> Self {
         let error = TurnProblem { decided: refusal.decided.map(|decided| *decided), ..Refusal::body(&refusal.error) };
         let answer = Self::new(refusal.status, json!(TurnRefusal { error }));

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::principal::Principal;
 use crate::refusal::Refusal;
-use crate::{HttpRequest, body};
+use crate::{Request, body};
 
 /// What ids of invocations begin with that an idempotency key stands for.
 const OF_KEYS: &str = "idempotent-";
@@ -31,7 +31,7 @@ impl Repeatable {
     /// # Errors
     /// For an id or a key that may not be, and for both of them.
     pub(crate) fn of(
-        request: &HttpRequest,
+        request: &Request,
         principal: &Principal,
         said: &Map,
         invocation_id: Option<&str>,

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 
 use crate::describe::{Asks, Gives, SchemaOf, schema};
 use crate::refusal::Refusal;
+use crate::reply::Reply;
 use crate::said::{
     ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, TurnCanceled,
     TurnCompleted, TurnErrored, TurnSuspended,
 };
-use crate::{App, HttpRequest, HttpResponse};
+use crate::{App, Request};
 
 use invocation::Cancel;
 use turn::TurnRequest;
@@ -178,7 +179,7 @@ impl Route {
     ///
     /// # Errors
     /// 404 for an unknown path, 405 for a method that the path does not take.
-    pub(crate) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
+    pub(crate) fn of(request: &Request) -> Result<Self, Refusal> {
         let route = Self::at(&request.method, &request.path).ok_or_else(no_such_path)?;
         if request.method == route.listed().method {
             return Ok(route);
@@ -259,15 +260,15 @@ fn is_segment(text: &str) -> bool {
 
 impl App {
     /// Serves `request` on `route`.
-    pub(crate) async fn serve(&self, route: Route, request: HttpRequest) -> Result<HttpResponse, Refusal> {
+    pub(crate) async fn serve(&self, route: Route, request: &Request) -> Result<Reply, Refusal> {
         match route {
-            Route::Index => Ok(HttpResponse::new(200, self.index())),
-            Route::Turn { graph } => self.post_turn(&graph, &request).await,
-            Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, &request).await,
-            Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, &request).await,
-            Route::Callback { invocation_id } => self.post_callback(&invocation_id, &request).await,
-            Route::Cancel { invocation_id } => self.post_cancel(&invocation_id, &request).await,
-            Route::Signal { signal_id } => self.post_signal(&signal_id, &request).await,
+            Route::Index => Ok(Reply::new(200, self.index())),
+            Route::Turn { graph } => self.post_turn(&graph, request).await,
+            Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, request).await,
+            Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, request).await,
+            Route::Callback { invocation_id } => self.post_callback(&invocation_id, request).await,
+            Route::Cancel { invocation_id } => self.post_cancel(&invocation_id, request).await,
+            Route::Signal { signal_id } => self.post_signal(&signal_id, request).await,
         }
     }
 
@@ -288,9 +289,9 @@ impl App {
 mod tests {
     use super::*;
 
-    fn route(method: &str, path: &str) -> Result<Route, HttpResponse> {
-        let request = HttpRequest { method: method.to_owned(), path: path.to_owned(), ..HttpRequest::default() };
-        Route::of(&request).map_err(HttpResponse::from)
+    fn route(method: &str, path: &str) -> Result<Route, Reply> {
+        let request = Request { method: method.to_owned(), path: path.to_owned(), ..Request::default() };
+        Route::of(&request).map_err(Reply::from)
     }
 
     #[test]

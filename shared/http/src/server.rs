@@ -1,19 +1,25 @@
 use std::fmt;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use dormouse_api::{
-    About, Answer, Api, Bell, Call, Front, FrontParts, Keys, Manners, Operations, Origins, Response, StreamLimits,
-    Streams,
-};
+use dormouse_api::{Answer, Api, Bell, Call, Keys, Operations, StreamLimits, Streams};
+use dormouse_engine::in_trace;
 use dormouse_ports::{Records, SignalSubscriptions};
-use dormouse_protocol::ProtocolError;
 use dormouse_protocol::cursor::Cursors;
+use dormouse_protocol::request::VERSION_HEADER;
+use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
+use futures::FutureExt;
+use tracing::{Instrument, field};
 
-use crate::{App, HttpRequest};
+use crate::deadline::in_time;
+use crate::manners::Manners;
+use crate::protocol::{About, Protocol};
+use crate::surface::{Refused, Surface};
+use crate::{App, Origins, Request, Response, log};
 
-/// What paths of turns, callbacks and signals begin with.
-const OF_TURNS: [&str; 5] = ["/graphs/", "/chat/", "/invocations/", "/callback/", "/signals/"];
+/// The longest id of a request that is taken over from the gateway.
+const LONGEST_REQUEST_ID: usize = 200;
 /// Where addresses begin that nobody has configured.
 const SOMEWHERE: &str = "http://localhost";
 
@@ -48,9 +54,13 @@ impl fmt::Debug for Wire {
 
 /// Everything that is served over HTTP: turns, callbacks and signals, and the Harn Agents Protocol. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     app: App,
-    front: Front,
+    protocol: Protocol,
+    origins: Origins,
     reads_only: bool,
 }
 
@@ -58,52 +68,121 @@ impl Server {
     /// Serves turns by `app`, and the protocol over `wire`. The store of the app's engine must be a
     /// [`Chronicle`](dormouse_api::Chronicle).
     pub fn new(app: App, wire: Wire) -> Self {
-        let (clock, ids) = (app.engine().ports().clock.clone(), app.engine().ports().ids.clone());
-        let base_url = wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned();
+        let api = Api::new(dormouse_api::Parts {
+            harness: app.harness().clone(),
+            records: wire.records.clone(),
+            subscriptions: wire.subscriptions.clone(),
+            cursors: wire.cursors.clone(),
+            personas: app.personas().to_vec(),
+        });
+        let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
+        Self::over(app, wire, operations)
+    }
+
+    /// The same, but `operations` serve the protocol.
+    pub fn over(app: App, wire: Wire, operations: Arc<dyn Operations>) -> Self {
+        let clock = app.engine().ports().clock.clone();
         let about = About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            base_url,
+            base_url: wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned(),
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
             personas: app.personas().to_vec(),
             beside: (!wire.reads_only).then(|| app.described()),
             since: clock.now(),
         };
-        let api = Api::new(dormouse_api::Parts {
-            harness: app.harness().clone(),
-            records: wire.records.clone(),
-            subscriptions: wire.subscriptions,
-            cursors: wire.cursors,
-            personas: app.personas().to_vec(),
-        });
-        let operations: Arc<dyn Operations> = if wire.reads_only { Arc::new(ReadsOnly(api)) } else { Arc::new(api) };
-        let front = Front::new(FrontParts {
+        let protocol = Protocol {
             operations,
             keys: Keys::new(wire.records.clone()),
             streams: Streams::new(wire.records, clock.clone(), wire.bell, wire.streams),
             about,
-            origins: wire.origins,
             clock,
-            ids,
-        });
-        Self { app, front, reads_only: wire.reads_only }
+            document: OnceLock::new(),
+        };
+        Self(Arc::new(Shared { app, protocol, origins: wire.origins, reads_only: wire.reads_only }))
     }
 
     /// What serves turns, events and wake-ups.
     pub fn app(&self) -> &App {
-        &self.app
+        &self.0.app
     }
 
-    /// Serves one HTTP request of any path. Those that nobody knows are refused as the protocol refuses.
-    pub async fn http(&self, request: HttpRequest) -> Response {
+    /// Serves one HTTP request of any path. Those that nobody knows are refused as the protocol refuses. A panic is an
+    /// answer too.
+    pub async fn http(&self, request: Request) -> Response {
         let mut request = request;
         let manners = Manners::of(&mut request);
-        let of_turns = request.path == "/" || OF_TURNS.iter().any(|start| request.path.starts_with(start));
-        let response = match of_turns && !self.reads_only {
-            true => self.app.http(request).await.into(),
-            false => self.front.serve(request).await,
+        let surface = self.surface(&request.path);
+        let ports = self.0.app.engine().ports();
+        let given = request.header("x-request-id").filter(|id| is_request_id(id)).map(str::to_owned);
+        let request_id = given.unwrap_or_else(|| surface.request_id(ports.ids.fresh()));
+        let (method, began) = (request.method.clone(), ports.clock.monotonic());
+        let span = tracing::info_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
+        let traceparent = match surface {
+            Surface::Turns => request.header("traceparent").map(Arc::from),
+            Surface::Protocol => None,
         };
-        manners.answer(response)
+        let answering = async {
+            let answered = self.guarded(surface, &request, &request_id).await;
+            let response = answered.unwrap_or_else(|refused| refused.into_response(&request_id));
+            let response =
+                manners.answer(self.dressed(surface, &request, response).header("x-request-id", &request_id));
+            log::answered(response.status, ports.clock.monotonic().saturating_sub(began));
+            response
+        };
+        let answering = Box::pin(answering.instrument(span));
+        match traceparent {
+            Some(traceparent) => in_trace(traceparent, answering).await,
+            None => answering.await,
+        }
     }
+
+    /// The API that serves `path`.
+    fn surface(&self, path: &str) -> Surface {
+        if self.0.reads_only { Surface::Protocol } else { Surface::of(path) }
+    }
+
+    /// Answers `request` within its time. Whoever waits shall hear something before the worker is stopped; of what was
+    /// written, what came of it.
+    async fn guarded(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, Refused> {
+        let work = AssertUnwindSafe(self.answer(surface, request, request_id)).catch_unwind();
+        match in_time(&self.0.app.engine().ports().clock, request.time_left, work).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_panic)) => {
+                tracing::error!("serving a request ended in a panic");
+                Err(surface.panicked())
+            }
+            Err(cut) => Err(surface.late(cut)),
+        }
+    }
+
+    async fn answer(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, Refused> {
+        match surface {
+            Surface::Turns => Ok(self.0.app.answer(request).await?.into()),
+            Surface::Protocol => match self.0.origins.preflight(request) {
+                Some(response) => Ok(response),
+                None => Ok(self.0.protocol.answer(request, request_id).await?),
+            },
+        }
+    }
+
+    /// `response` with the headers that every response of the API has. Addresses hold tokens: no other site is told
+    /// from where a visitor came. Pages of browsers may ask the protocol, and not for turns.
+    fn dressed(&self, surface: Surface, request: &Request, response: Response) -> Response {
+        let response = match surface {
+            Surface::Turns => response,
+            Surface::Protocol => {
+                self.0.origins.admit(request, response).header(&VERSION_HEADER.to_ascii_lowercase(), PROTOCOL_VERSION)
+            }
+        };
+        response
+            .header("cache-control", "no-store")
+            .header("x-content-type-options", "nosniff")
+            .header("referrer-policy", "no-referrer")
+    }
+}
+
+fn is_request_id(id: &str) -> bool {
+    (1..=LONGEST_REQUEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Offers no operation that changes something: for a function whose role may only read.

@@ -3,9 +3,8 @@ mod secrets;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_api::Origins;
 use dormouse_aws::{Access, Endpoints};
-use dormouse_http::{Authorization, ConfigError, Quotas, Variables};
+use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
 

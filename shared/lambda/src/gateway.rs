@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_api::{Content, Response};
-use dormouse_http::{HttpRequest, TriggerError, percent};
+use dormouse_http::{Content, Request, Response, TriggerError, percent};
 use dormouse_ports::limits::ANSWER;
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -48,14 +47,14 @@ pub(crate) fn is_http(event: &Value) -> bool {
 }
 
 /// Reads the request that `event` carries.
-pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<HttpRequest, TriggerError> {
+pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<Request, TriggerError> {
     let event: Event = serde_json::from_value(event).map_err(|error| {
         let expected = "expected an HTTP request, payload version 2.0";
         TriggerError::Unreadable(format!("an event that nobody here understands: {error}; {expected}"))
     })?;
     let body = payload(event.body, event.is_base64_encoded.unwrap_or(false))?;
     let Context { http, stage, request_id, authorizer } = event.request_context;
-    Ok(HttpRequest {
+    Ok(Request {
         method: http.method,
         path: percent::decode(without_stage(&event.raw_path, stage.as_deref())),
         query: event.raw_query_string.unwrap_or_default(),
@@ -168,7 +167,7 @@ fn payload(body: Option<String>, is_base64: bool) -> Result<Vec<u8>, TriggerErro
 mod tests {
     use super::*;
 
-    fn request(event: &str) -> HttpRequest {
+    fn request(event: &str) -> Request {
         let event = serde_json::from_str(event).expect("JSON");
         assert!(is_http(&event));
         decode(event, None).expect("a request")
@@ -188,7 +187,7 @@ mod tests {
     fn stage_cookies_base64_and_escapes_are_undone() {
         let request = request(include_str!("../../http/tests/events/apigw-callback-stage-base64.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/callback/order/7"));
-        assert_eq!(dormouse_http::query_value(&request, "token").as_deref(), Some("AAAAAAAAAAE-_x"));
+        assert_eq!(request.query_value("token").as_deref(), Some("AAAAAAAAAAE-_x"));
         assert_eq!(request.header("cookie"), Some("session=abc; theme=dark"));
         assert_eq!(request.header("accept"), Some("text/html,application/json"));
         assert_eq!(request.body, br#"{"decision":"approved"}"#);
@@ -218,8 +217,8 @@ mod tests {
         let request = request(include_str!("../../http/tests/events/apigw-list-jwt.json"));
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/v1/tasks"));
         assert_eq!(request.query, "state=running&state=waiting&label=a%26b%3Dc&cursor=");
-        assert_eq!(dormouse_http::query_value(&request, "label").as_deref(), Some("a&b=c"));
-        assert_eq!(dormouse_http::query_value(&request, "state"), None, "nobody can say which one counts");
+        assert_eq!(request.query_value("label").as_deref(), Some("a&b=c"));
+        assert_eq!(request.query_value("state"), None, "nobody can say which one counts");
         assert_eq!((request.body.len(), request.header("cookie")), (0, None));
     }
 
@@ -279,8 +278,7 @@ mod tests {
         let headers = [Vec::new(), vec![("accept".to_owned(), "*/*".to_owned())]];
         for (event, headers) in [least, nulls].into_iter().zip(headers) {
             let request = decode(event, None).expect("a request");
-            let expected =
-                HttpRequest { method: "GET".to_owned(), path: "/health".to_owned(), ..HttpRequest::default() };
+            let expected = Request { method: "GET".to_owned(), path: "/health".to_owned(), ..Request::default() };
             assert_eq!((request.method, request.path, request.query), (expected.method, expected.path, expected.query));
             assert_eq!((request.headers, request.body), (headers, Vec::new()));
         }

@@ -2,8 +2,8 @@ use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dormouse_api::{Agents, Content, Response};
-use dormouse_http::{App, Server, TriggerError};
+use dormouse_api::Agents;
+use dormouse_http::{App, Content, Response, Server, TriggerError};
 use dormouse_otel::Telemetry;
 use futures::StreamExt;
 use futures::future::ready;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Agents, AgentsError, Bell, Chronicle, Keys, Origins, Outside, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Bell, Chronicle, Keys, Outside, StreamLimits};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary, TraceExporter};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Parts, Quotas, Server,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, Quotas, Server,
     TriggerError, Wire,
 };
 use dormouse_otel::Telemetry;

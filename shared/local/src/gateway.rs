@@ -12,9 +12,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use dormouse_api::Content;
 use dormouse_harness::{Overloaded, TurnError, bucket_of};
-use dormouse_http::{BearerKey, HttpRequest, Server, percent};
+use dormouse_http::{BearerKey, Content, Server, percent};
 use dormouse_ports::{Category, Event};
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use futures::StreamExt;
@@ -103,12 +102,12 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
     }
 }
 
-async fn read(request: Request<Body>, limit: usize) -> Result<HttpRequest, axum::Error> {
+async fn read(request: Request<Body>, limit: usize) -> Result<dormouse_http::Request, axum::Error> {
     let (head, body) = request.into_parts();
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
-    Ok(HttpRequest {
+    Ok(dormouse_http::Request {
         method: head.method.as_str().to_owned(),
         path: percent::decode(head.uri.path()),
         query: head.uri.query().unwrap_or_default().to_owned(),
@@ -136,7 +135,7 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
 }
 
 /// The response as it is sent. A stream ends when it is time to end, so that its client comes back.
-fn encode(response: dormouse_api::Response, running: Running) -> Response {
+fn encode(response: dormouse_http::Response, running: Running) -> Response {
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = match response.content {
         Content::Whole(bytes) => Body::from(bytes),

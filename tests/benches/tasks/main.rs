@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
-use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Outside, Parts, PersonaSpec};
+use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Keys, Outside, Parts, PersonaSpec, StreamLimits};
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
+use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Server, Wire};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Append, Clock, Commit, DocumentKey, DocumentWrite, GrowingLists, IdSource, Journal, Records, StateStore,
@@ -105,6 +106,37 @@ impl Bench {
             personas: ["chat", "expense-approval"].map(spec).to_vec(),
         });
         Self { api, harness, store, bell, meter }
+    }
+
+    /// A server on the same store whose streams go by `clock` and hear `bell`.
+    fn server(&self, clock: Arc<dyn Clock>, bell: Bell) -> Server {
+        let subscriptions = Arc::new(MemorySubscriptions::default());
+        let engine = self.harness.engine().clone();
+        let app = App::new(dormouse_http::Parts {
+            engine: Engine::new(Ports { clock, ..engine.ports().clone() }),
+            agents: self.harness.graphs().clone().into(),
+            subscriptions: subscriptions.clone(),
+            bus: Arc::new(MemoryBus::default()),
+            callbacks: CallbackSigner::new(CallbackSecret::new("secret")),
+            signal_key: BearerKey::of_nobody(),
+            authorization: Authorization::Keys,
+            keys: Keys::new(self.store.clone()),
+            base_url: None,
+            limits: Limits::default(),
+            telemetry: None,
+        });
+        let wire = Wire {
+            records: self.store.clone(),
+            subscriptions,
+            cursors: Cursors::new(b"secret"),
+            base_url: None,
+            stream_url: None,
+            bell,
+            streams: StreamLimits::default(),
+            origins: Origins::default(),
+            reads_only: false,
+        };
+        Server::new(app, wire)
     }
 
     async fn measure(&self, graph: &str, input: &Value, events: u64) {

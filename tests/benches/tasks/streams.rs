@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{About, Bell, Content, Front, FrontParts, Keys, Origins, Request, StreamLimits, Streams};
+use dormouse_api::{Bell, Keys};
+use dormouse_http::{Content, Request, Server};
 use dormouse_ports::{Clock, Records};
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
-use dormouse_system::{RandomIds, SystemClock};
+use dormouse_system::SystemClock;
 use dormouse_testkit::ManualClock;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -57,7 +58,7 @@ impl Watched {
     }
 }
 
-/// Asks the front as a client does.
+/// Asks the server as a client does.
 pub(crate) struct Client<'b> {
     bench: &'b Bench,
     key: KeyToken,
@@ -77,8 +78,8 @@ impl<'b> Client<'b> {
     pub(crate) async fn watch(&self, session: &str) -> Watched {
         let idle = self.idle(session).await;
         let began = self.bench.begin();
-        let front = self.front(Arc::new(SystemClock::default()), self.bench.bell.clone());
-        let mut pieces = self.open(&front, session).await;
+        let server = self.bench.server(Arc::new(SystemClock::default()), self.bench.bell.clone());
+        let mut pieces = self.open(&server, session).await;
         let opened = self.bench.cost(began, &Cost::default());
         let (mut first, mut completed) = (Duration::MAX, Duration::MAX);
         for _ in 0..ROUNDS {
@@ -109,7 +110,7 @@ impl<'b> Client<'b> {
     /// What a minute costs in which nothing happens: not the first one, in which the stream still looks more often.
     async fn idle(&self, session: &str) -> Cost {
         let clock = Arc::new(ManualClock::default());
-        let mut pieces = self.open(&self.front(clock.clone(), Bell::default()), session).await;
+        let mut pieces = self.open(&self.bench.server(clock.clone(), Bell::default()), session).await;
         let mut silence = pieces.next();
         let mut pass = async |time: Duration| {
             let ticks = time.as_millis() / TICK.as_millis();
@@ -131,28 +132,8 @@ impl<'b> Client<'b> {
         self.bench.cost(began, &Cost::default())
     }
 
-    fn front(&self, clock: Arc<dyn Clock>, bell: Bell) -> Front {
-        let since = clock.now();
-        Front::new(FrontParts {
-            operations: Arc::new(self.bench.api.clone()),
-            keys: Keys::new(self.bench.store.clone()),
-            streams: Streams::new(self.bench.store.clone(), clock.clone(), bell, StreamLimits::default()),
-            about: About {
-                version: String::new(),
-                base_url: String::new(),
-                stream_url: None,
-                personas: Vec::new(),
-                beside: None,
-                since,
-            },
-            origins: Origins::default(),
-            clock,
-            ids: Arc::new(RandomIds),
-        })
-    }
-
     /// The stream of `session` behind its last event.
-    async fn open(&self, front: &Front, session: &str) -> BoxStream<'static, Vec<u8>> {
+    async fn open(&self, server: &Server, session: &str) -> BoxStream<'static, Vec<u8>> {
         let last = self.bench.store.last_position(session).await.expect("an answer");
         self.bench.meter.reset();
         let headers = [
@@ -160,8 +141,8 @@ impl<'b> Client<'b> {
             ("harn-agents-protocol-version", PROTOCOL_VERSION.to_owned()),
             ("last-event-id", EventId::at(session, last).to_string()),
         ];
-        let response = front
-            .serve(Request {
+        let response = server
+            .http(Request {
                 method: "GET".to_owned(),
                 path: format!("/v1/sessions/{session}/events/stream"),
                 headers: headers.map(|(name, value)| (name.to_owned(), value)).to_vec(),

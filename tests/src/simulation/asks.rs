@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_http::HttpRequest;
+use dormouse_http::Request;
 use dormouse_ports::{Journal, Map};
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, VERSION_HEADER};
@@ -97,7 +97,7 @@ impl Ask {
     }
 
     /// The request that asks for it.
-    pub(crate) fn request(&self) -> HttpRequest {
+    pub(crate) fn request(&self) -> Request {
         let (method, target, body) = self.parts();
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let mut request = request(method, &target, bytes);

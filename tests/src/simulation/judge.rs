@@ -5,7 +5,6 @@ mod asks;
 use std::time::Duration;
 
 use dormouse_harness::{Bucket, TurnError};
-use dormouse_http::HttpResponse;
 use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus, Map};
 use serde_json::Value;
 
@@ -13,6 +12,7 @@ use super::clients::{Clients, Told, text};
 use super::services::Carried;
 use super::witness::{Pause, Witness, has_ended, is_aside};
 use super::workload::Wish;
+use crate::HttpAnswer;
 
 /// What a client makes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Judge<'_> {
     ///
     /// # Errors
     /// Why the answer may not be.
-    pub(crate) fn judge(&mut self, wish: &Wish, answer: &HttpResponse) -> Result<Verdict, String> {
+    pub(crate) fn judge(&mut self, wish: &Wish, answer: &HttpAnswer) -> Result<Verdict, String> {
         if let Wish::Ask(ask) = wish {
             return self.judge_ask(ask, answer);
         }
@@ -81,7 +81,7 @@ impl Judge<'_> {
         if fitting { Ok(Verdict::Done) } else { Err(format!("{wish} was answered {answer:?}")) }
     }
 
-    fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpResponse) -> bool {
+    fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpAnswer) -> bool {
         match (self.record(invocation), answer.status) {
             (Some(record), 200) => match (&record.status, session) {
                 (InvocationStatus::Completed { .. }, Some(session)) if record.paused.generation == 0 => {
@@ -96,7 +96,7 @@ impl Judge<'_> {
         }
     }
 
-    fn message(&mut self, session: &str, said: &str, answer: &HttpResponse) -> bool {
+    fn message(&mut self, session: &str, said: &str, answer: &HttpAnswer) -> bool {
         if ![200, 202].contains(&answer.status) {
             // A chat whose message may be saved or not is not to be asked again (harness-chat §10.1).
             // What is said again by its key may have ended badly.
@@ -110,7 +110,7 @@ impl Judge<'_> {
         answer.status == 200 || self.suspended("chat", &answer.body)
     }
 
-    fn callback(&mut self, invocation: &str, generation: u64, fits: bool, answer: &HttpResponse) -> bool {
+    fn callback(&mut self, invocation: &str, generation: u64, fits: bool, answer: &HttpAnswer) -> bool {
         let over = self.witness.is_over(&invocation.into(), generation);
         let Some(record) = self.record(invocation) else { return false };
         match answer.status {
@@ -128,7 +128,7 @@ impl Judge<'_> {
     }
 
     /// The answer of a part is accepted and stands in the record, or the pause is over.
-    fn part(&mut self, invocation: &str, generation: u64, part: &str, answer: &HttpResponse) -> bool {
+    fn part(&mut self, invocation: &str, generation: u64, part: &str, answer: &HttpAnswer) -> bool {
         let Some(record) = self.record(invocation) else { return false };
         let over = self.witness.is_over(&invocation.into(), generation);
         match answer.status {
@@ -139,7 +139,7 @@ impl Judge<'_> {
         }
     }
 
-    fn signal(&mut self, signal_id: &str, payload: &Map, answer: &HttpResponse) -> bool {
+    fn signal(&mut self, signal_id: &str, payload: &Map, answer: &HttpAnswer) -> bool {
         match answer.status {
             202 if text(&answer.body, "status") == "buffered" => self.witness.parked.contains_key(&signal_id.into()),
             200 | 202 => {
@@ -173,7 +173,7 @@ impl Judge<'_> {
     }
 
     /// The invocation is canceled, or had ended before, or is past the pause that was meant.
-    fn canceled(&mut self, invocation: &str, generation: Option<u64>, answer: &HttpResponse) -> bool {
+    fn canceled(&mut self, invocation: &str, generation: Option<u64>, answer: &HttpAnswer) -> bool {
         let Some(record) = self.record(invocation) else { return false };
         let is_canceled = matches!(record.status, InvocationStatus::Canceled(_));
         match answer.status {

@@ -1,16 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, Content, Keys, Origins, Response, StreamLimits};
+use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, HttpRequest, HttpResponse, Limits, Parts, Server,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Parts, Request, Server,
     TriggerError, Wire,
 };
 use dormouse_ports::{Clock, InvocationId, Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
-use futures::StreamExt;
 use futures::future::{Either, select};
 use serde_json::{Value, json};
 
@@ -20,6 +19,7 @@ use super::observed::Observed;
 use super::workload::KEY;
 use super::world::{ProcessId, World};
 use super::{PlantedBug, RULES, Store, TURN};
+use crate::HttpAnswer;
 
 /// The most bytes of a stream that are sent in one response.
 const WHOLE_STREAM: usize = 100_000;
@@ -34,7 +34,7 @@ pub(crate) struct Process {
 /// What a function is asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    Http(Box<HttpRequest>),
+    Http(Box<Request>),
     Event(Value),
     Wakeup(Value),
     /// Somebody at the table lets an invocation be tried again.
@@ -44,7 +44,7 @@ pub(crate) enum Message {
 /// What a function says.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    Http(Box<HttpResponse>),
+    Http(Box<HttpAnswer>),
     Trigger(Result<Value, TriggerError>),
     Retried(Result<(), TurnError>),
 }
@@ -107,7 +107,7 @@ impl Process {
         async move {
             match message {
                 Message::Http(request) => {
-                    let answer = Box::pin(async { whole(server.http(*request).await).await });
+                    let answer = Box::pin(async { HttpAnswer::of(server.http(*request).await).await });
                     Reply::Http(Box::new(match desk.planted() {
                         Some(PlantedBug::CutCommit) => match select(answer, Box::pin(desk.nap(TURN))).await {
                             Either::Left((answer, _)) => answer,
@@ -135,18 +135,7 @@ impl Process {
 }
 
 /// What a request is answered that was cut off without a look at what it had sent.
-fn cut() -> HttpResponse {
+fn cut() -> HttpAnswer {
     let error = json!({ "category": "turn_deadline_exceeded", "retry_safe": true });
-    HttpResponse { status: 503, headers: Vec::new(), body: json!({ "error": error }) }
-}
-
-/// A response as its client has it in the end. What is no JSON is text.
-async fn whole(response: Response) -> HttpResponse {
-    let Response { status, headers, content } = response;
-    let bytes = match content {
-        Content::Whole(bytes) => bytes,
-        Content::Live(pieces) => pieces.concat().await,
-    };
-    let text = || String::from_utf8_lossy(&bytes).into_owned().into();
-    HttpResponse { status, headers, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()) }
+    HttpAnswer { status: 503, headers: Vec::new(), body: json!({ "error": error }) }
 }

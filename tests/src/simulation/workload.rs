@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
-use dormouse_http::HttpRequest;
+use dormouse_http::Request;
 use dormouse_ports::{Event, Map};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ impl Wish {
     }
 
     /// The request that asks for it; `None` for what does not go over HTTP.
-    fn request(&self) -> Option<HttpRequest> {
+    fn request(&self) -> Option<Request> {
         let post = |path: String, body: Value| request("POST", &path, body.to_string().into_bytes());
         let payload = |payload: &Map| Value::Object(payload.clone());
         Some(match self {
@@ -127,9 +127,9 @@ impl Wish {
 }
 
 /// A request of `target`, with a body of JSON.
-pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> HttpRequest {
+pub(crate) fn request(method: &str, target: &str, body: Vec<u8>) -> Request {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    HttpRequest {
+    Request {
         method: method.to_owned(),
         path: path.to_owned(),
         query: query.to_owned(),

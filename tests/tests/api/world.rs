@@ -15,7 +15,7 @@ use dormouse_protocol::{Operation, ProtocolError, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::{Value, json};
 
-/// Everything behind the front.
+/// Everything behind HTTP.
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) harness: Harness,
@@ -106,7 +106,7 @@ impl World {
         refusal.map(|answer| panic!("{method} {target}: {answer:?}")).unwrap_err()
     }
 
-    /// Serves a call as the front would make it.
+    /// Serves a call as HTTP would make it.
     pub(crate) async fn call(
         &self,
         actor: Actor,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_http::{Authorization, HttpRequest, HttpResponse};
+use dormouse_http::{Authorization, Request};
 use dormouse_ports::{Category, Clock, Commit, GrowingLists, Journal, StateStore};
 use dormouse_protocol::Scope;
+use dormouse_tests::HttpAnswer;
 use serde_json::{Value, json};
 
 use crate::world::{World, header, path_of, refused, request};
@@ -36,13 +37,13 @@ fn grant(actor: &str, scopes: &[Scope]) -> Grant {
     Grant { actor, tenant, workspaces: None, scopes: scopes.iter().copied().collect(), expires_at: None }
 }
 
-fn with_key(path: &str, token: &KeyToken, body: &Value) -> HttpRequest {
+fn with_key(path: &str, token: &KeyToken, body: &Value) -> Request {
     let mut request = request("POST", path, body.to_string().as_bytes());
     request.headers.push(("authorization".to_owned(), format!("Bearer {}", token.reveal())));
     request
 }
 
-async fn post(world: &World, path: &str, token: &KeyToken, body: &Value) -> HttpResponse {
+async fn post(world: &World, path: &str, token: &KeyToken, body: &Value) -> HttpAnswer {
     world.http(with_key(path, token, body)).await
 }
 
@@ -54,7 +55,7 @@ fn says(words: &str) -> Value {
     json!({ "role": "user", "content": words })
 }
 
-fn messages(answer: &HttpResponse) -> Option<usize> {
+fn messages(answer: &HttpAnswer) -> Option<usize> {
     answer.body["final_state"]["messages"].as_array().map(Vec::len)
 }
 
@@ -214,7 +215,7 @@ async fn a_signed_request_is_its_callers() {
     let world = World::asking_for(Authorization::AwsIam);
     let post = async |caller: Option<&str>, path: &str, body: &Value| {
         let request = request("POST", path, body.to_string().as_bytes());
-        world.http(HttpRequest { caller: caller.map(str::to_owned), ..request }).await
+        world.http(Request { caller: caller.map(str::to_owned), ..request }).await
     };
     let (ada, grace) = (Some("arn:aws:iam::123456789012:user/ada"), Some("arn:aws:iam::123456789012:user/grace"));
     let unsigned = post(None, TURNS, &order("o1")).await;

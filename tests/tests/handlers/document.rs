@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use dormouse_api::Content;
-use dormouse_http::{Authorization, HttpResponse, Server};
+use dormouse_http::{Authorization, Content, Server};
+use dormouse_tests::HttpAnswer;
 use futures::FutureExt;
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ impl Described {
     }
 
     /// Checks that `answer` is documented for the operation that was asked for, and names that; `None` if there is none.
-    pub(crate) fn judge(&self, (method, path): (&str, &str), answer: &HttpResponse) -> Option<String> {
+    pub(crate) fn judge(&self, (method, path): (&str, &str), answer: &HttpAnswer) -> Option<String> {
         let of_path = self.operations().filter(|(template, _, _)| fits(template, path));
         let of_method = of_path.filter(|(_, of, _)| of.eq_ignore_ascii_case(method));
         // An invocation may be called what ends like a cancellation.
@@ -198,7 +198,7 @@ async fn every_answer_of_the_routes_is_documented() {
     let (status, cancel) = (path_of(&begun["status_url"]), path_of(&begun["cancel_url"]));
     let large = vec![b' '; crate::world::BODY + 1];
     let plain =
-        |target: &str, body: &[u8]| dormouse_http::HttpRequest { headers: Vec::new(), ..request("POST", target, body) };
+        |target: &str, body: &[u8]| dormouse_http::Request { headers: Vec::new(), ..request("POST", target, body) };
     let keyed = |target: &str| {
         let mut request = request("POST", target, b"{}");
         request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
@@ -212,7 +212,7 @@ async fn every_answer_of_the_routes_is_documented() {
         world.http(plain(target, b"{}")).await;
     }
     for body in [&b"["[..], &large] {
-        world.http(dormouse_http::HttpRequest { body: body.to_vec(), ..keyed("/signals/x") }).await;
+        world.http(dormouse_http::Request { body: body.to_vec(), ..keyed("/signals/x") }).await;
     }
     let mut bare = keyed("/signals/x");
     bare.headers.retain(|(name, _)| name == "authorization");

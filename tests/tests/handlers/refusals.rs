@@ -31,7 +31,7 @@ async fn a_turn_that_cannot_be_read_is_refused_and_nothing_is_written() {
     let untyped = world.post(TURNS, &json!({ "state": { "amount": "a lot" } })).await;
     assert!(refused(&untyped, 422, &Category::StateValidationError).contains("amount"));
     assert_eq!(untyped.body["error"]["user_action_required"], true);
-    let plain = world.http(dormouse_http::HttpRequest { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
+    let plain = world.http(dormouse_http::Request { headers: Vec::new(), ..request("POST", TURNS, b"{}") });
     refused(&plain.await, 415, &Category::RequestInvalid);
     assert_eq!(world.written(), before);
 }
@@ -77,7 +77,7 @@ async fn what_is_nested_too_deeply_is_refused_at_every_entry() {
 #[tokio::test]
 async fn paths_and_methods_are_checked() {
     let world = World::new();
-    refused(&world.get("/nothing").await, 404, &Category::NotFound);
+    refused(&world.get("/graphs/nothing").await, 404, &Category::NotFound);
     let answer = world.get(TURNS).await;
     refused(&answer, 405, &Category::RequestInvalid);
     assert_eq!(header(&answer, "allow"), Some("POST, OPTIONS"));

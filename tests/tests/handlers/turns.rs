@@ -93,7 +93,7 @@ async fn the_request_is_known_by_the_id_of_its_gateway() {
 }
 
 /// A request with an idempotency key.
-fn keyed(path: &str, key: &str, body: &serde_json::Value) -> dormouse_http::HttpRequest {
+fn keyed(path: &str, key: &str, body: &serde_json::Value) -> dormouse_http::Request {
     let mut request = crate::world::request("POST", path, body.to_string().as_bytes());
     request.headers.push(("idempotency-key".to_owned(), key.to_owned()));
     request
@@ -131,7 +131,7 @@ async fn a_turn_that_never_slept_is_answered_again_by_its_id_or_its_key() {
     {
         let by_key = request.header("idempotency-key").is_some();
         let body = if by_key { json!({ "state": small }) } else { named.clone() };
-        let request = dormouse_http::HttpRequest { body: body.to_string().into_bytes(), ..request };
+        let request = dormouse_http::Request { body: body.to_string().into_bytes(), ..request };
         let first = world.http(request.clone()).await;
         assert_eq!((first.status, &first.body["repeated"]), (200, &json!(false)), "{}", first.body);
         let again = world.http(request).await;

@@ -5,17 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse_api::{Bell, Keys, Origins, Outside, StreamLimits};
+use dormouse_api::{Bell, Keys, Outside, StreamLimits};
 use dormouse_engine::{Answer, CompiledGraph, Delay, END, Engine, Graph, NodeError, Ports, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, HttpRequest, HttpResponse, Limits, Parts, Server,
-    Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Parts, Request, Server, Wire,
 };
 use dormouse_ports::{Category, InvocationRecord, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
-use dormouse_tests::while_time_passes;
+use dormouse_tests::{HttpAnswer, while_time_passes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -40,6 +39,7 @@ state! {
 /// Everything outside of the application, and the application.
 pub(crate) struct World {
     pub(crate) app: App,
+    server: Server,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) subscriptions: Arc<MemorySubscriptions>,
@@ -101,14 +101,15 @@ impl World {
             origins: Origins::default(),
             reads_only: false,
         };
-        let (document, seen) = (Described::by(&Server::new(app.clone(), wire), authorization), Mutex::default());
-        Self { app, store, clock, subscriptions, bus, continuations, broken, document, seen }
+        let server = Server::new(app.clone(), wire);
+        let (document, seen) = (Described::by(&server, authorization), Mutex::default());
+        Self { app, server, store, clock, subscriptions, bus, continuations, broken, document, seen }
     }
 
     /// Serves `request`. The answer is one that the server's own document has.
-    pub(crate) async fn http(&self, request: HttpRequest) -> HttpResponse {
+    pub(crate) async fn http(&self, request: Request) -> HttpAnswer {
         let (method, path) = (request.method.clone(), request.path.clone());
-        let answer = self.app.http(request).await;
+        let answer = HttpAnswer::of(self.server.http(request).await).await;
         if let Some(operation) = self.document.judge((&method, &path), &answer) {
             self.seen.lock().expect("a lock").insert((operation, answer.status));
         }
@@ -138,15 +139,15 @@ impl World {
         self.continuations.load(Ordering::SeqCst)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
+    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         self.http(request("GET", path, b"")).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpAnswer {
         self.http(request("POST", path, body.to_string().as_bytes())).await
     }
 
-    pub(crate) async fn signal(&self, id: &str, payload: &Value) -> HttpResponse {
+    pub(crate) async fn signal(&self, id: &str, payload: &Value) -> HttpAnswer {
         let mut request = request("POST", &format!("/signals/{id}"), payload.to_string().as_bytes());
         request.headers.push(("authorization".to_owned(), format!("Bearer {KEY}")));
         self.http(request).await
@@ -173,9 +174,9 @@ impl World {
 }
 
 /// A request as a gateway hands it over; `target` may have a query.
-pub(crate) fn request(method: &str, target: &str, body: &[u8]) -> HttpRequest {
+pub(crate) fn request(method: &str, target: &str, body: &[u8]) -> Request {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    HttpRequest {
+    Request {
         method: method.to_owned(),
         path: path.to_owned(),
         query: query.to_owned(),
@@ -192,12 +193,12 @@ pub(crate) fn path_of(url: &Value) -> String {
     url.strip_prefix("https://agents.example.com").expect("our own address").to_owned()
 }
 
-pub(crate) fn header<'a>(answer: &'a HttpResponse, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(answer: &'a HttpAnswer, name: &str) -> Option<&'a str> {
     answer.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
 }
 
 /// Checks that `answer` is a short error of `category`, and gives its message.
-pub(crate) fn refused(answer: &HttpResponse, status: u16, category: &Category) -> String {
+pub(crate) fn refused(answer: &HttpAnswer, status: u16, category: &Category) -> String {
     let error = &answer.body["error"];
     assert_eq!((answer.status, error["category"].as_str()), (status, Some(category.as_str())), "{}", answer.body);
     assert!(error["bucket"].is_string() && answer.body.to_string().len() < 1000, "{}", answer.body);

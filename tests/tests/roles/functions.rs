@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use dormouse_api::Content;
 use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state};
-use dormouse_http::{App, HttpRequest, HttpResponse, Server};
+use dormouse_http::{App, Content, Request, Server};
 use dormouse_lambda::{Config, Function as Trigger, compose};
 use dormouse_ports::{Event, EventBus, EventWait, Map};
 use dormouse_protocol::PROTOCOL_VERSION;
+use dormouse_tests::HttpAnswer;
 use dormouse_tests::lambda::SIGNAL_KEY;
 use dormouse_tests::map;
 use futures::StreamExt;
@@ -62,8 +62,7 @@ impl Function {
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let (method, path, query) = (method.to_owned(), path.to_owned(), query.to_owned());
         let body = if method == "GET" { Vec::new() } else { body.to_string().into_bytes() };
-        let response =
-            self.server.http(HttpRequest { method, path, query, headers, body, ..HttpRequest::default() }).await;
+        let response = self.server.http(Request { method, path, query, headers, body, ..Request::default() }).await;
         match response.content {
             Content::Whole(bytes) => (response.status, serde_json::from_slice(&bytes).expect("JSON")),
             Content::Live(mut pieces) => {
@@ -74,24 +73,26 @@ impl Function {
     }
 
     /// What is answered to whoever holds the signal key, or the token in the path.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpAnswer {
         self.post_as(SIGNAL_KEY, path, body).await
     }
 
     /// What is answered to whoever holds `key`.
-    pub(crate) async fn post_as(&self, key: &str, path: &str, body: &Value) -> HttpResponse {
+    pub(crate) async fn post_as(&self, key: &str, path: &str, body: &Value) -> HttpAnswer {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let headers = [("content-type", "application/json".to_owned()), ("authorization", format!("Bearer {key}"))];
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let (path, query) = (path.to_owned(), query.to_owned());
         let (method, body) = ("POST".to_owned(), body.to_string().into_bytes());
-        self.app.http(HttpRequest { method, path, query, headers, body, ..HttpRequest::default() }).await
+        let request = Request { method, path, query, headers, body, ..Request::default() };
+        HttpAnswer::of(self.server.http(request).await).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
+    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         let (path, query) = path.split_once('?').expect("a token");
         let (path, query) = (path.to_owned(), query.to_owned());
-        self.app.http(HttpRequest { method: "GET".to_owned(), path, query, ..HttpRequest::default() }).await
+        let request = Request { method: "GET".to_owned(), path, query, ..Request::default() };
+        HttpAnswer::of(self.server.http(request).await).await
     }
 }
 

@@ -16,11 +16,11 @@ use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::Transmission;
-use dormouse_http::{Authorization, HttpResponse};
+use dormouse_http::Authorization;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
 use dormouse_protocol::Scope;
-use dormouse_tests::open_door;
+use dormouse_tests::{HttpAnswer, open_door};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ impl Scene {
     }
 
     /// What inbound answers to whoever has the API key.
-    async fn ask(&self, path: &str, body: &Value) -> HttpResponse {
+    async fn ask(&self, path: &str, body: &Value) -> HttpAnswer {
         self.inbound.post_as(&self.key, path, body).await
     }
 

@@ -8,18 +8,19 @@ use serde_json::{Value, json};
 use crate::encode::Holder;
 use crate::refusal::Refusal;
 use crate::repeat::Repeatable;
+use crate::reply::Reply;
 use crate::routes::OF_MESSAGES;
 use crate::said::{ChatCompleted, ChatErrored, ChatSuspended, Completed, Errored, Suspended};
 use crate::status::{retry_after, status_of};
-use crate::{App, HttpRequest, HttpResponse, body, log};
+use crate::{App, Request, body, log};
 
 impl App {
     pub(super) async fn post_message(
         &self,
         graph: &str,
         session_id: &str,
-        request: &HttpRequest,
-    ) -> Result<HttpResponse, Refusal> {
+        request: &Request,
+    ) -> Result<Reply, Refusal> {
         let principal = self.principal(request, &OF_MESSAGES).await?;
         let chat = ChatHarness::new(self.harness().clone(), graph)?;
         let stored_as = principal.session(session_id)?;
@@ -37,7 +38,7 @@ impl App {
     }
 
     /// Answers for a message. What became of it is kept under the id `kept`, where it was sent with an idempotency key.
-    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> HttpResponse {
+    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> Reply {
         match outcome {
             ChatTurnOutcome::Completed { replies, final_state } => {
                 let told = ChatCompleted {
@@ -47,7 +48,7 @@ impl App {
                     final_state: &final_state,
                     status_url: kept.map(|id| self.status_url(id)),
                 };
-                HttpResponse::new(200, json!(told))
+                Reply::new(200, json!(told))
             }
             ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
                 let links = self.links(&invocation_id, generation, tally.as_ref(), &Holder::Operator);
@@ -60,7 +61,7 @@ impl App {
                     pending_messages: values(pending_messages),
                     links,
                 };
-                HttpResponse::new(202, json!(told)).header("location", location)
+                Reply::new(202, json!(told)).header("location", location)
             }
             ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after: wait } => {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
@@ -68,7 +69,7 @@ impl App {
                 let error = TurnError { bucket: error_bucket, in_doubt, retry_after: wait, ..error };
                 let (status, reply, problem) = (Errored::Errored, reply.into_value(), Refusal::body(&error));
                 let told = ChatErrored { status, session_id, reply, error: problem };
-                let answer = HttpResponse::new(status_of(&error), json!(told));
+                let answer = Reply::new(status_of(&error), json!(told));
                 match retry_after(&error) {
                     Some(seconds) => answer.header("retry-after", seconds.to_string()),
                     None => answer,

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::encode::{CANCEL, Holder, STATUS};
-use crate::http::query_value;
 use crate::refusal::Refusal;
+use crate::reply::Reply;
 use crate::said::{Canceled, TurnCanceled};
-use crate::{App, HttpRequest, HttpResponse, Token, body};
+use crate::{App, Request, Token, body};
 
 /// The body of a cancellation; may be missing.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,11 +24,11 @@ pub(super) struct Cancel {
 }
 
 impl App {
-    pub(super) async fn get_invocation(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+    pub(super) async fn get_invocation(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
         let (id, holder) = self.holder(id, request)?;
         match self.harness().look_up(&id).await {
             Ok(mut outcome) => {
-                if let Some(fields) = query_value(request, "fields") {
+                if let Some(fields) = request.query_value("fields") {
                     narrow(&mut outcome, &fields.split(',').collect::<Vec<_>>());
                 }
                 Ok(self.present(&outcome, &holder))
@@ -37,7 +37,7 @@ impl App {
         }
     }
 
-    pub(super) async fn post_callback(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+    pub(super) async fn post_callback(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
         let (id, holder) = self.holder(id, request)?;
         let Some(generation) = holder.generation() else { return Err(Refusal::no_invocation()) };
         let payload = body::object(request, self.limits().signal_payload)?;
@@ -56,13 +56,13 @@ impl App {
             | TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)
             | TurnOutcome::Buffered { .. }
-            | TurnOutcome::Stale { .. } => Ok(self.answer(&turn, &holder, true)),
+            | TurnOutcome::Stale { .. } => Ok(self.encode(&turn, &holder, true)),
         }
     }
 
     /// Ends an invocation. The holder of a token ends the pause that it is for; the holder of the signal key ends
     /// whatever the id names, also one that never slept or is not known.
-    pub(super) async fn post_cancel(&self, id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+    pub(super) async fn post_cancel(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
         let (id, generation) = if self.is_operator(request) {
             body::check_id("invocation_id", id)?;
             (InvocationId::from(id), None)
@@ -81,14 +81,14 @@ impl App {
             reason: canceled.cancellation.reason.as_deref(),
             repeated: canceled.repeated,
         };
-        Ok(HttpResponse::new(200, json!(told)))
+        Ok(Reply::new(200, json!(told)))
     }
 
     /// Who asks. Nothing is loaded before the token is known to be right.
-    fn holder(&self, id: &str, request: &HttpRequest) -> Result<(InvocationId, Holder), Refusal> {
+    fn holder(&self, id: &str, request: &Request) -> Result<(InvocationId, Holder), Refusal> {
         let token = presented(request).ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
-        let part = query_value(request, "part");
+        let part = request.query_value("part");
         if part.as_deref().is_some_and(|part| !body::is_id(part)) {
             return Err(Refusal::no_invocation());
         }
@@ -109,12 +109,12 @@ impl App {
 }
 
 /// The token of an address: in its query, or as `authorization: Bearer`, where it stands in no log.
-fn presented(request: &HttpRequest) -> Option<String> {
+fn presented(request: &Request) -> Option<String> {
     let bearer = || {
         let (scheme, token) = request.header("authorization")?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
     };
-    query_value(request, "token").or_else(bearer)
+    request.query_value("token").or_else(bearer)
 }
 
 /// Leaves of the state only the `fields` that are asked for.

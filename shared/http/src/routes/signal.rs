@@ -5,10 +5,11 @@ use dormouse_ports::Category;
 
 use crate::encode::Holder;
 use crate::refusal::{BEARER, Refusal};
-use crate::{App, HttpRequest, HttpResponse, body};
+use crate::reply::Reply;
+use crate::{App, Request, body};
 
 impl App {
-    pub(super) async fn post_signal(&self, signal_id: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+    pub(super) async fn post_signal(&self, signal_id: &str, request: &Request) -> Result<Reply, Refusal> {
         if !self.is_operator(request) {
             let message = "send the key as authorization: Bearer <key>";
             let refusal = Refusal::new(Category::Unauthorized, message);
@@ -18,10 +19,10 @@ impl App {
         let payload = body::object(request, self.limits().signal_payload)?;
         let signal = Transmission::signal(signal_id, payload);
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
-        Ok(self.answer(&turn, &Holder::Operator, true))
+        Ok(self.encode(&turn, &Holder::Operator, true))
     }
 
-    pub(super) fn is_operator(&self, request: &HttpRequest) -> bool {
+    pub(super) fn is_operator(&self, request: &Request) -> bool {
         let presented = request.header("authorization").and_then(|value| value.split_once(' '));
         presented
             .is_some_and(|(scheme, key)| scheme.eq_ignore_ascii_case("bearer") && self.signal_key().matches(key.trim()))

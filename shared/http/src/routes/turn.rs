@@ -8,8 +8,9 @@ use serde::Deserialize;
 use crate::encode::Holder;
 use crate::refusal::Refusal;
 use crate::repeat::{Repeatable, check_own_id};
+use crate::reply::Reply;
 use crate::routes::OF_TURNS;
-use crate::{App, HttpRequest, HttpResponse, body};
+use crate::{App, Request, body};
 
 /// What begins a turn.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -38,7 +39,7 @@ enum TurnIntent {
 }
 
 impl App {
-    pub(super) async fn post_turn(&self, graph: &str, request: &HttpRequest) -> Result<HttpResponse, Refusal> {
+    pub(super) async fn post_turn(&self, graph: &str, request: &Request) -> Result<Reply, Refusal> {
         let principal = self.principal(request, &OF_TURNS).await?;
         let compiled = self.graphs().get(graph)?;
         let said = body::object(request, self.limits().body)?;
@@ -57,7 +58,7 @@ impl App {
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
         }
-        Ok(self.answer(&turn, &Holder::Operator, repeatable.invocation_id.is_some()))
+        Ok(self.encode(&turn, &Holder::Operator, repeatable.invocation_id.is_some()))
     }
 
     /// Names the session that `turn` begins without a name, so that it can be its principal's from the beginning.
@@ -76,7 +77,7 @@ impl App {
 fn transmission(
     graph: &str,
     turn: TurnRequest,
-    (request, repeatable): (&HttpRequest, &Repeatable),
+    (request, repeatable): (&Request, &Repeatable),
 ) -> Result<Transmission, Refusal> {
     let checked = |name: &str, id: Option<String>| id.map(|id| check_own_id(name, &id).map(|()| id)).transpose();
     Ok(Transmission {

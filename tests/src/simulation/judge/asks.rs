@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_http::HttpResponse;
 use dormouse_ports::InvocationStatus;
 use dormouse_protocol::id::{EventId, MessageId};
 use dormouse_protocol::resource::{SessionState, Task, TaskStatus};
@@ -10,6 +9,7 @@ use dormouse_protocol::{Event, sse};
 use serde_json::{Value, json};
 
 use super::{Judge, Verdict};
+use crate::HttpAnswer;
 use crate::simulation::asks::Ask;
 use crate::simulation::clients::text;
 use crate::simulation::invariants::published::parts;
@@ -23,7 +23,7 @@ impl Judge<'_> {
     ///
     /// # Errors
     /// Why that may not be.
-    pub(crate) fn judge_ask(&mut self, ask: &Ask, answer: &HttpResponse) -> Result<Verdict, String> {
+    pub(crate) fn judge_ask(&mut self, ask: &Ask, answer: &HttpAnswer) -> Result<Verdict, String> {
         let code = text(&answer.body["error"], "code");
         let busy = code == "resource_locked" && !matches!(ask, Ask::Truncate { .. });
         if LATER.contains(&answer.status) || busy {

@@ -3,22 +3,26 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
-use dormouse_api::{
-    About, Answer, Bell, Call, Content, Front, FrontParts, Keys, Operations, Origins, PersonaSpec, Request, Response,
-    StreamLimits, Streams,
+use dormouse_api::{Answer, Bell, Call, Keys, Operations, StreamLimits};
+use dormouse_engine::{END, Engine, Graph, Ports, Update, state};
+use dormouse_harness::{DescriptorWakes, GraphRegistry};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Response,
+    Server, Wire,
 };
 use dormouse_ports::{
     Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
 };
+use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::event::Place;
 use dormouse_protocol::id::{Identifier, SessionId, TaskId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
-use dormouse_protocol::resource::AutonomyTier;
 use dormouse_protocol::{Draft, Event, EventKind, List, Map, PROTOCOL_VERSION, ProtocolError, Scope};
-use dormouse_testkit::{CountingIds, ManualClock};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use futures::StreamExt;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) const SESSION: &str = "session_1";
@@ -26,12 +30,14 @@ pub(crate) const TASK: &str = "task_1";
 /// A task that has ended.
 pub(crate) const OVER: &str = "task_2";
 
-/// Documents and streams in memory, only as far as the front reads them.
+/// Documents and streams in memory, only as far as the protocol's way in reads them.
 #[derive(Default)]
 pub(crate) struct Shelf {
     documents: Mutex<BTreeMap<DocumentKey, Document>>,
     streams: Mutex<BTreeMap<String, Vec<Map>>>,
     pub(crate) is_down: Mutex<bool>,
+    /// Whether looking a document up ends in a panic.
+    pub(crate) is_broken: Mutex<bool>,
 }
 
 impl Shelf {
@@ -63,6 +69,8 @@ impl Shelf {
 impl Records for Shelf {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         self.up()?;
+        let is_broken = *self.is_broken.lock().unwrap();
+        assert!(!is_broken, "the shelf has broken");
         let found = self.documents.lock().unwrap().get(key).cloned();
         Ok(found.filter(|document| document.expires_at.is_none_or(|end| now < end)))
     }
@@ -146,8 +154,63 @@ impl Operations for Desk {
     }
 }
 
+/// What a world's server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    Protocol,
+    Everything,
+}
+
+state! {
+    /// What `chat` works on.
+    #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+    struct Nothing {
+        nothing: String,
+    }
+}
+
+/// One graph called `chat`, that ends at once.
+fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
+    let chat = Graph::<Nothing>::new("chat").entry("end");
+    let chat = chat.node("end", async |()| Ok(Update::none())).edge("end", END).compile().unwrap();
+    let ports = Ports {
+        store: Arc::new(MemoryStore::default()),
+        clock: clock.clone(),
+        ids: Arc::new(CountingIds::default()),
+        spawner: Arc::new(TokioSpawner),
+        planner: Arc::new(DescriptorWakes),
+    };
+    App::new(Parts {
+        engine: Engine::new(ports),
+        agents: GraphRegistry::new([Arc::new(chat)]).into(),
+        subscriptions: Arc::new(MemorySubscriptions::default()),
+        bus: Arc::new(MemoryBus::default()),
+        callbacks: CallbackSigner::new(CallbackSecret::new("secret")),
+        signal_key: BearerKey::of_nobody(),
+        authorization: Authorization::Keys,
+        keys: Keys::new(shelf.clone()),
+        base_url: None,
+        limits: Limits::default(),
+        telemetry: None,
+    })
+}
+
+fn wire(shelf: &Arc<Shelf>, bell: &Bell, streams: StreamLimits, serves: Serves) -> Wire {
+    Wire {
+        records: shelf.clone(),
+        subscriptions: Arc::new(MemorySubscriptions::default()),
+        cursors: Cursors::new(b"secret"),
+        base_url: Some("https://agents.example.com".to_owned()),
+        stream_url: None,
+        bell: bell.clone(),
+        streams,
+        origins: Origins::parse("https://app.example.com").unwrap(),
+        reads_only: serves == Serves::Protocol,
+    }
+}
+
 pub(crate) struct World {
-    pub(crate) front: Front,
+    pub(crate) server: Server,
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) clock: Arc<ManualClock>,
@@ -161,27 +224,16 @@ impl World {
     }
 
     pub(crate) fn with(limits: StreamLimits) -> Self {
+        Self::serving(Serves::Protocol, limits)
+    }
+
+    pub(crate) fn serving(serves: Serves, limits: StreamLimits) -> Self {
         let (shelf, clock, bell) = (Arc::new(Shelf::default()), Arc::new(ManualClock::default()), Bell::default());
         let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default() });
         let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
         shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
-        let front = Front::new(FrontParts {
-            operations: desk.clone(),
-            keys: Keys::new(shelf.clone()),
-            streams: Streams::new(shelf.clone(), clock.clone(), bell.clone(), limits),
-            about: About {
-                version: "1.2.3".to_owned(),
-                base_url: "https://agents.example.com".to_owned(),
-                stream_url: None,
-                personas: vec![PersonaSpec::new("chat", "Talks.", AutonomyTier::ActAuto)],
-                beside: None,
-                since: clock.now(),
-            },
-            origins: Origins::parse("https://app.example.com").unwrap(),
-            clock: clock.clone(),
-            ids: Arc::new(CountingIds::default()),
-        });
-        Self { front, shelf, desk, clock, bell, key }
+        let server = Server::over(app(&clock, &shelf), wire(&shelf, &bell, limits, serves), desk.clone());
+        Self { server, shelf, desk, clock, bell, key }
     }
 
     /// A request with everything that it needs.
@@ -204,7 +256,7 @@ impl World {
     }
 
     pub(crate) async fn get(&self, target: &str) -> Response {
-        self.front.serve(self.request("GET", target, "")).await
+        self.server.http(self.request("GET", target, "")).await
     }
 
     /// Appends an event about `task` to the session, and rings.

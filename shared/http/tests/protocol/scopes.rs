@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
+use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Content, Keys};
+use dormouse_http::Content;
 use dormouse_ports::Clock;
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope::{self, *};
@@ -80,7 +81,7 @@ fn refusal(world: &World, operation: Operation, key: &KeyToken) -> Option<(u16, 
     request.headers.retain(|(name, _)| name != "authorization");
     request.headers.push(("authorization".to_owned(), format!("Bearer {}", key.reveal())));
     let before = world.desk.calls.lock().unwrap().len();
-    let response = pin!(world.front.serve(request)).now_or_never();
+    let response = pin!(world.server.http(request)).now_or_never();
     let streams = response.as_ref().is_some_and(|response| matches!(response.content, Content::Live(_)));
     let served = streams || world.desk.calls.lock().unwrap().len() > before;
     let refused = response.filter(|response| response.status == 403).map(|response| json_of(&response));
@@ -123,9 +124,9 @@ async fn a_key_without_scopes_may_do_what_any_key_may() {
         let path = operation.spec().path.replace("{tool_id}", "tool_1");
         let mut request = world.request("GET", &path, "");
         request.headers.retain(|(name, _)| name != "authorization");
-        let status = world.front.serve(request.clone()).await.status;
+        let status = world.server.http(request.clone()).await.status;
         assert_eq!((status, world.desk.calls.lock().unwrap().len()), (401, before), "{operation:?} without a key");
         request.headers.push(("authorization".to_owned(), format!("Bearer {}", bare.reveal())));
-        assert_ne!(world.front.serve(request).await.status, 403, "{operation:?}");
+        assert_ne!(world.server.http(request).await.status, 403, "{operation:?}");
     }
 }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use dormouse_api::{Content, Response, StreamLimits};
+use dormouse_api::StreamLimits;
+use dormouse_http::{Content, Response};
 use dormouse_protocol::EventKind;
 use dormouse_protocol::id::EventId;
 use dormouse_protocol::sse::{HEARTBEAT, Reader};
@@ -29,7 +30,7 @@ fn positions(bytes: &[u8]) -> Vec<u64> {
 async fn resumed(world: &World, target: &str, after: u64) -> Response {
     let mut request = world.request("GET", target, "");
     request.headers.push(("last-event-id".to_owned(), EventId::at(SESSION, after).to_string()));
-    world.front.serve(request).await
+    world.server.http(request).await
 }
 
 fn short() -> World {
@@ -50,7 +51,7 @@ async fn wherever_a_stream_is_cut_it_goes_on_without_gap_or_repeat() {
         let mut told: Vec<String> = reader.push(&whole.as_bytes()[..cut]).into_iter().map(|block| block.id).collect();
         let mut request = world.request("GET", SESSION_STREAM, "");
         request.headers.push(("last-event-id".to_owned(), reader.last_event_id().to_owned()));
-        let rest = if told.len() < 7 { to_end(world.front.serve(request).await).await } else { String::new() };
+        let rest = if told.len() < 7 { to_end(world.server.http(request).await).await } else { String::new() };
         told.extend(Reader::new().push(rest.as_bytes()).into_iter().map(|block| block.id));
         let expected: Vec<String> = (1..=7).map(|position| EventId::at(SESSION, position).to_string()).collect();
         assert_eq!(told, expected, "cut behind {cut} bytes");
@@ -179,7 +180,7 @@ async fn a_stream_ends_before_its_worker_does_and_with_its_task() {
     {
         let mut request = world.request("GET", target, "");
         request.time_left = time_left.map(Duration::from_secs);
-        let mut pieces = pieces(world.front.serve(request).await);
+        let mut pieces = pieces(world.server.http(request).await);
         assert_eq!(positions(&pieces.next().await.unwrap()), [1]);
         let (mut lived, mut next) = (Duration::ZERO, pieces.next());
         loop {

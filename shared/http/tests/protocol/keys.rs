@@ -13,7 +13,7 @@ async fn asks(world: &World, authorization: &str) -> (u16, Value) {
     let mut request = world.request("GET", "/v1/sessions/session_1", "");
     request.headers.retain(|(name, _)| name != "authorization");
     request.headers.push(("authorization".to_owned(), authorization.to_owned()));
-    let response = world.front.serve(request).await;
+    let response = world.server.http(request).await;
     let challenge = header(&response, "www-authenticate").is_some();
     let (status, mut body) = json_of(&response);
     assert_eq!(challenge, status == 401);
@@ -86,7 +86,7 @@ async fn nothing_that_is_stored_or_listed_shows_a_key() {
     let listed = Keys::new(world.shelf.clone()).list(None, 10, now).await.unwrap();
     assert_eq!((listed.items.len(), listed.items[0].id.as_str()), (1, world.key.id()));
     assert_eq!(listed.items[0].grant, grant("ada"));
-    let shown = format!("{stored:?} {listed:?} {:?}", world.front);
+    let shown = format!("{stored:?} {listed:?} {:?}", world.server);
     let secret = world.key.reveal().rsplit('_').next().unwrap().to_owned();
     assert!(!shown.contains(&secret) && !shown.contains(&secret[..16]), "{shown}");
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use dormouse_api::Request;
+use dormouse_http::Request;
 use dormouse_protocol::request::{IDEMPOTENCY_HEADER, MAX_BODY_BYTES, VERSION_HEADER};
 use dormouse_protocol::{Operation, PROTOCOL_VERSION};
 
@@ -48,7 +48,7 @@ async fn each_objection_has_its_status_its_code_and_the_id_of_the_request() {
     ];
     for (request, status, code) in cases {
         let shown = format!("{} {}", request.method, request.path);
-        let response = world.front.serve(request).await;
+        let response = world.server.http(request).await;
         let (given, body) = json_of(&response);
         assert_eq!((given, body["error"]["code"].as_str()), (status, Some(code)), "{shown}: {body}");
         assert_eq!(body["error"]["request_id"].as_str(), header(&response, "x-request-id"), "{shown}");
@@ -60,7 +60,7 @@ async fn each_objection_has_its_status_its_code_and_the_id_of_the_request() {
 async fn what_passes_arrives_as_it_was_asked() {
     let world = World::new();
     let request = world.request("POST", "/v1/sessions?a=b", r#"{"workspace_id": "w"}"#);
-    let response = world.front.serve(with(request, IDEMPOTENCY_HEADER, "again")).await;
+    let response = world.server.http(with(request, IDEMPOTENCY_HEADER, "again")).await;
     assert_eq!(json_of(&response).0, 201);
     assert_eq!(header(&response, "harn-agents-protocol-version"), Some(PROTOCOL_VERSION));
     assert_eq!(header(&response, "content-type"), Some("application/json"));
@@ -76,7 +76,7 @@ async fn bytes_and_nothing_are_answers_too() {
     let world = World::new();
     let response = world.get("/v1/artifacts/artifact_1/content").await;
     assert_eq!((response.status, header(&response, "content-type")), (200, Some("image/png")));
-    let response = world.front.serve(world.request("DELETE", "/v1/memories/memory_1", "")).await;
+    let response = world.server.http(world.request("DELETE", "/v1/memories/memory_1", "")).await;
     assert_eq!((response.status, header(&response, "content-type")), (204, None));
 }
 
@@ -84,7 +84,7 @@ async fn bytes_and_nothing_are_answers_too() {
 async fn a_panic_is_an_answer_with_the_id_of_the_request() {
     let world = World::new();
     let request = with(world.request("GET", "/v1/quotas", ""), "x-request-id", "given-by-the-gateway");
-    let (status, body) = json_of(&world.front.serve(request).await);
+    let (status, body) = json_of(&world.server.http(request).await);
     assert_eq!((status, body["error"]["code"].as_str()), (500, Some("internal_error")));
     assert_eq!(body["error"]["request_id"], "given-by-the-gateway");
     assert!(!body.to_string().contains("quotas"), "{body}");
@@ -94,7 +94,7 @@ async fn a_panic_is_an_answer_with_the_id_of_the_request() {
 async fn an_id_of_a_request_that_is_no_word_is_not_taken_over() {
     let world = World::new();
     for odd in ["", "a b", &"x".repeat(201)] {
-        let response = world.front.serve(with(world.request("GET", "/v1", ""), "x-request-id", odd)).await;
+        let response = world.server.http(with(world.request("GET", "/v1", ""), "x-request-id", odd)).await;
         assert!(header(&response, "x-request-id").is_some_and(|id| id.starts_with("req_")), "{odd:?}");
     }
 }
@@ -103,9 +103,9 @@ async fn an_id_of_a_request_that_is_no_word_is_not_taken_over() {
 async fn who_waits_hears_something_before_the_worker_is_stopped() {
     let world = World::new();
     let request = Request { time_left: Some(Duration::from_secs(3)), ..world.request("GET", "/v1/connectors", "") };
-    let mut answer = pin!(world.front.serve(request));
+    let mut answer = pin!(world.server.http(request));
     assert!(futures::poll!(&mut answer).is_pending());
-    world.clock.advance(Duration::from_secs(3));
+    world.clock.advance(Duration::from_secs(4));
     let (status, body) = json_of(&answer.await);
     assert_eq!((status, body["error"]["code"].as_str()), (504, Some("deadline_exceeded")));
 }

@@ -5,15 +5,14 @@ use dormouse_ports::limits::ANSWER;
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use sha2::{Digest, Sha256};
 
-use crate::http::Content;
-use crate::{Request, Response};
+use crate::{Content, Request, Response};
 
 /// How a request wants to be answered. A `HEAD` is served as the `GET` that it stands for; a stream has none (405).
 ///
 /// A whole answer to a read carries an `ETag`, the SHA-256 of its bytes, so that of an artifact's content is its `sha256`.
 /// Content of artifacts is also given in ranges, of at most [`ANSWER`] bytes; whole only if it has no more.
 #[derive(Debug)]
-pub struct Manners {
+pub(crate) struct Manners {
     is_head: bool,
     is_read: bool,
     is_content: bool,
@@ -23,7 +22,7 @@ pub struct Manners {
 
 impl Manners {
     /// Those of `request`, which becomes a `GET` where it is a `HEAD`.
-    pub fn of(request: &mut Request) -> Self {
+    pub(crate) fn of(request: &mut Request) -> Self {
         let is_head = request.method == "HEAD";
         if is_head {
             "GET".clone_into(&mut request.method);
@@ -36,7 +35,7 @@ impl Manners {
 
     /// `response`, as they want it.
     #[must_use]
-    pub fn answer(&self, response: Response) -> Response {
+    pub(crate) fn answer(&self, response: Response) -> Response {
         let response = match &response.content {
             Content::Whole(bytes) if self.is_read && response.status == 200 => {
                 let tag = tag_of(bytes);

@@ -4,6 +4,8 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
+use crate::percent;
+
 /// An HTTP request, free of who delivered it.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -24,6 +26,13 @@ pub struct Request {
 }
 
 impl Request {
+    /// The value of the query parameter `name`, decoded. Two of them are none: nobody can say which one counts.
+    pub fn query_value(&self, name: &str) -> Option<String> {
+        let mut values = self.query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(key, _)| *key == name);
+        let value = values.next().map(|(_, value)| percent::decode(&value.replace('+', " ")))?;
+        values.next().is_none().then_some(value)
+    }
+
     /// The first value of the header `name`, which is given in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())

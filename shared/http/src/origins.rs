@@ -1,7 +1,6 @@
 //! Pages of browsers that may ask (Fetch Standard, CORS). Who asks still needs a key: there are no cookies here.
 
-use crate::http::Content;
-use crate::{Request, Response};
+use crate::{Content, Request, Response};
 
 /// What pages may do.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
@@ -44,7 +43,7 @@ impl Origins {
     }
 
     /// The answer to a browser that asks whether a page may ask; `None` for anything else, and for pages that may not.
-    pub(super) fn preflight(&self, request: &Request) -> Option<Response> {
+    pub(crate) fn preflight(&self, request: &Request) -> Option<Response> {
         let asks = request.method == "OPTIONS" && request.header("access-control-request-method").is_some();
         asks.then_some(())?;
         self.origin_of(request)?;
@@ -54,7 +53,7 @@ impl Origins {
     }
 
     /// `response`, readable by the page that asked, if that may.
-    pub(super) fn admit(&self, request: &Request, response: Response) -> Response {
+    pub(crate) fn admit(&self, request: &Request, response: Response) -> Response {
         let Some(origin) = self.origin_of(request) else { return response };
         let response = response.header("access-control-allow-origin", origin).header("vary", "origin");
         response.header("access-control-expose-headers", READ)

@@ -11,7 +11,7 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
 use super::About;
-use crate::PersonaSpec;
+use dormouse_api::PersonaSpec;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";

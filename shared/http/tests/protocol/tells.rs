@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_api::{Content, Request};
+use dormouse_http::{Content, Request};
 use dormouse_protocol::operation::Access;
 use dormouse_protocol::resource::{A2aAgentCard, HarnAgentCard};
 use dormouse_protocol::{Operation, openapi};
@@ -17,7 +17,7 @@ fn open(path: &str) -> Request {
 async fn every_public_operation_answers_without_key_and_version() {
     let world = World::new();
     for operation in Operation::ALL.iter().filter(|operation| operation.spec().access == Access::Public) {
-        let response = world.front.serve(open(operation.spec().path)).await;
+        let response = world.server.http(open(operation.spec().path)).await;
         let (status, body) = json_of(&response);
         assert_eq!((status, body.is_object()), (200, true), "{}", operation.spec().path);
     }
@@ -27,9 +27,9 @@ async fn every_public_operation_answers_without_key_and_version() {
 #[tokio::test]
 async fn the_cards_are_read_by_clients() {
     let world = World::new();
-    let (_, card) = json_of(&world.front.serve(open("/v1/agent-card")).await);
+    let (_, card) = json_of(&world.server.http(open("/v1/agent-card")).await);
     let card: HarnAgentCard = serde_json::from_value(card).unwrap();
-    let (_, a2a) = json_of(&world.front.serve(open("/.well-known/agent-card.json")).await);
+    let (_, a2a) = json_of(&world.server.http(open("/.well-known/agent-card.json")).await);
     let a2a: A2aAgentCard = serde_json::from_value(a2a).unwrap();
     assert_eq!(card.a2a_card, a2a);
     assert_eq!(card.harn_interfaces, card.interfaces);
@@ -39,7 +39,7 @@ async fn the_cards_are_read_by_clients() {
 #[tokio::test]
 async fn the_document_is_that_of_the_protocol() {
     let world = World::new();
-    let (_, mut served) = json_of(&world.front.serve(open("/openapi.json")).await);
+    let (_, mut served) = json_of(&world.server.http(open("/openapi.json")).await);
     let made = openapi::document(openapi::About { title: "", description: "" });
     let mut marked = Vec::new();
     for spec in Operation::ALL.iter().map(|operation| operation.spec()) {
@@ -57,7 +57,7 @@ async fn the_document_is_that_of_the_protocol() {
 #[tokio::test]
 async fn the_page_tells_of_every_operation_and_loads_nothing() {
     let world = World::new();
-    let response = world.front.serve(open("/docs")).await;
+    let response = world.server.http(open("/docs")).await;
     assert_eq!(header(&response, "content-type"), Some("text/html; charset=utf-8"));
     let Content::Whole(bytes) = response.content else { panic!("it streams") };
     let page = String::from_utf8(bytes).unwrap();

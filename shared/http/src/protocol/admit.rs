@@ -3,17 +3,19 @@ use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Query
 use dormouse_protocol::{ErrorCode, ProtocolError, Scope};
 use jiff::Timestamp;
 
-use super::Front;
-use crate::{Actor, Call, Request};
+use super::Protocol;
+use dormouse_api::{Actor, Call};
 
-impl Front {
+use crate::Request;
+
+impl Protocol {
     /// What `request` asks, once nothing speaks against it any more.
     ///
     /// # Errors
     /// The first objection, in the order that the module names.
     pub(super) async fn admit(&self, request: &Request) -> Result<Call, ProtocolError> {
         let found = Operation::find(&request.method, &request.path)?;
-        let (operation, now) = (found.operation, self.0.clock.now());
+        let (operation, now) = (found.operation, self.clock.now());
         tracing::Span::current().record("operation", operation.spec().id);
         check_version(header(request, VERSION_HEADER))?;
         let actor = self.authenticate(request, now).await?;
@@ -28,7 +30,7 @@ impl Front {
     }
 
     async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
-        let holder = self.0.keys.holder(request.header("authorization"), now).await.map_err(|error| {
+        let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
             tracing::warn!(%error, "a key cannot be looked up");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
         })?;

@@ -1,6 +1,6 @@
 //! Pages of browsers: whose may ask, and what they are told.
 
-use dormouse_api::Content;
+use dormouse_http::Content;
 
 use crate::world::{World, header};
 
@@ -14,7 +14,7 @@ async fn a_page_that_may_ask_is_told_how() {
     asks.headers = [("origin", PAGE), ("access-control-request-method", "POST")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec();
-    let response = world.front.serve(asks).await;
+    let response = world.server.http(asks).await;
     assert_eq!((response.status, header(&response, "access-control-allow-origin")), (204, Some(PAGE)));
     assert!(header(&response, "access-control-allow-methods").unwrap().contains("PATCH"));
     let sent = header(&response, "access-control-allow-headers").unwrap();
@@ -31,7 +31,7 @@ async fn only_pages_that_may_ask_can_read_the_answer() {
         for target in ["/v1/sessions/session_1", "/v1/nothing", "/v1/sessions/session_1/events/stream", "/health"] {
             let mut request = world.request("GET", target, "");
             request.headers.push(("origin".to_owned(), origin.to_owned()));
-            let response = world.front.serve(request).await;
+            let response = world.server.http(request).await;
             let told = header(&response, "access-control-allow-origin");
             assert_eq!(told, reads.then_some(PAGE), "{origin} {target}");
             assert_eq!(header(&response, "access-control-expose-headers").is_some(), reads);
@@ -40,7 +40,7 @@ async fn only_pages_that_may_ask_can_read_the_answer() {
         let mut asks = world.request("OPTIONS", "/v1/tasks", "");
         asks.headers.push(("origin".to_owned(), origin.to_owned()));
         asks.headers.push(("access-control-request-method".to_owned(), "POST".to_owned()));
-        let told = world.front.serve(asks).await;
+        let told = world.server.http(asks).await;
         assert_eq!(told.status, 204, "{origin}");
         let allows = header(&told, "access-control-allow-methods").is_some();
         assert_eq!((allows, header(&told, "allow").is_some()), (reads, !reads), "{origin}");

@@ -6,9 +6,10 @@ use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Front, card, page};
-use crate::http::Content;
-use crate::{PersonaSpec, Request, Response};
+use dormouse_api::PersonaSpec;
+
+use super::{Protocol, card, page};
+use crate::{Content, Request, Response};
 
 /// Where a person reads about the API.
 const DOCS: &str = "/docs";
@@ -64,41 +65,41 @@ fn is_offered(spec: &Spec) -> bool {
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub(crate) struct About {
     /// The version of the server.
-    pub version: String,
+    pub(crate) version: String,
     /// What its addresses begin with, without a slash at the end.
-    pub base_url: String,
+    pub(crate) base_url: String,
     /// Where its streams are served, if elsewhere.
-    pub stream_url: Option<String>,
+    pub(crate) stream_url: Option<String>,
     /// Who can be asked to do something.
-    pub personas: Vec<PersonaSpec>,
+    pub(crate) personas: Vec<PersonaSpec>,
     /// What it serves beside the protocol.
-    pub beside: Option<Beside>,
+    pub(crate) beside: Option<Beside>,
     /// Since when it is as it is.
-    pub since: Timestamp,
+    pub(crate) since: Timestamp,
 }
 
 /// Routes beside those of the protocol, as a part of an OpenAPI document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub(crate) struct Beside {
     /// The tag of all of them, and of nothing else.
-    pub tag: String,
+    pub(crate) tag: String,
     /// What they are for.
-    pub description: String,
+    pub(crate) description: String,
     /// Their paths, none of which the protocol knows.
-    pub paths: Map,
+    pub(crate) paths: Map,
     /// Sections of components, none of which the protocol names.
-    pub components: Map,
+    pub(crate) components: Map,
 }
 
-impl Front {
+impl Protocol {
     /// The answer to a request that everybody may make; `None` if it needs a key.
     ///
     /// # Errors
     /// For a method that a public path does not take.
     pub(super) fn public(&self, request: &Request) -> Result<Option<Response>, ProtocolError> {
-        let about = &self.0.about;
+        let about = &self.about;
         match (request.path.as_str(), request.method.as_str()) {
             (DOCS, "GET") => return Ok(Some(html(page::of(self.document(), about.beside.as_ref())))),
             (A2A_CARD, "GET") => return Ok(Some(Response::json(200, &json!(card::a2a(about))))),
@@ -117,12 +118,12 @@ impl Front {
 
     /// The OpenAPI document, made once.
     fn document(&self) -> &Value {
-        self.1.get_or_init(|| document(&self.0.about))
+        self.document.get_or_init(|| document(&self.about))
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
     fn tell(&self, operation: Operation) -> Result<Value, ProtocolError> {
-        let about = &self.0.about;
+        let about = &self.about;
         let version = || about.version.clone();
         match operation {
             Operation::GetHealth => Ok(json!(Health { ok: true, status: "ok".to_owned(), version: version() })),

@@ -1,0 +1,21 @@
+use async_trait::async_trait;
+use dormouse_protocol::ProtocolError;
+
+use crate::{Answer, Api, Call};
+
+/// Serves calls: requests that were found to be in order.
+#[async_trait]
+pub trait Operations: Send + Sync {
+    /// Serves `call`. Of streams only that of all events comes here: a look at what there is behind its cursor.
+    ///
+    /// # Errors
+    /// What the caller is told instead of an answer.
+    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError>;
+}
+
+#[async_trait]
+impl Operations for Api {
+    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+        Self::serve(self, call).await
+    }
+}

@@ -1,0 +1,24 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{Cut, cut_off};
+use dormouse_ports::Clock;
+
+/// By how much a turn that keeps its own time may overrun it.
+const MOMENT: Duration = Duration::from_millis(100);
+/// By how much more what has written something may overrun its time. Less than the functions keep back of theirs.
+const GRACE: Duration = Duration::from_millis(900);
+
+/// Does `work` for at most `time_left`, and a moment for a turn to say itself that its time is over: whoever waits shall
+/// hear something before the process is stopped. What has written something gets a little longer, to say so.
+///
+/// # Errors
+/// [`Cut`] when it was not done by then.
+pub(crate) async fn in_time<T>(
+    clock: &Arc<dyn Clock>,
+    time_left: Option<Duration>,
+    work: impl Future<Output = T> + Send,
+) -> Result<T, Cut> {
+    let Some(time_left) = time_left else { return Ok(work.await) };
+    cut_off(Box::pin(work), clock.sleep(time_left + MOMENT), || clock.sleep(GRACE)).await
+}

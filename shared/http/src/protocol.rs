@@ -1,0 +1,77 @@
+//! The Harn Agents Protocol over HTTP, and the pages about the API: from a request to a call, and from its answer to a
+//! response.
+//!
+//! A browser that asks whether a page may ask is answered first. A request is looked at in this order, and the first
+//! objection is the answer: path and method (404, 405), version (426), key (401), scope (403), query (400), body (413,
+//! 415, 400), idempotency key (400). Nothing is written before all of it is in order.
+
+mod admit;
+mod card;
+mod page;
+mod public;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use dormouse_api::{Answer, Keys, Operations, Resume, Streams};
+use dormouse_ports::Clock;
+use dormouse_protocol::operation::Paging;
+use dormouse_protocol::{ProtocolError, request, sse};
+use serde_json::Value;
+
+use crate::{Content, Request, Response};
+
+pub(crate) use public::{About, Beside};
+
+/// What serves the protocol.
+pub(crate) struct Protocol {
+    /// Serves what is in order.
+    pub(crate) operations: Arc<dyn Operations>,
+    /// Knows who may ask.
+    pub(crate) keys: Keys,
+    /// Serves streams.
+    pub(crate) streams: Streams,
+    /// What the server says of itself.
+    pub(crate) about: About,
+    /// Tells the time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The OpenAPI document, made when it is first asked for.
+    pub(crate) document: OnceLock<Value>,
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Protocol").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+impl Protocol {
+    /// Answers `request`, which is known as `request_id`.
+    ///
+    /// # Errors
+    /// The first objection, and what the operation objects to.
+    pub(crate) async fn answer(&self, request: &Request, request_id: &str) -> Result<Response, ProtocolError> {
+        if let Some(response) = self.public(request)? {
+            return Ok(response);
+        }
+        let call = self.admit(request).await?;
+        match call.operation.spec().paging {
+            Paging::Stream => {
+                let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
+                let resume = Resume { last_event_id, request_id, time_left: request.time_left };
+                let events = self.streams.open(&self.operations, call, resume).await?;
+                Ok(Response::new(200, sse::CONTENT_TYPE, Content::Live(events)))
+            }
+            Paging::Whole | Paging::Page | Paging::Range => self.operations.serve(call).await.map(respond),
+        }
+    }
+}
+
+fn respond(answer: Answer) -> Response {
+    match answer {
+        Answer::Json(status, value) => Response::json(status, &value),
+        Answer::Repeated(status, value) => Response::json(status, &value).header("idempotent-replayed", "true"),
+        Answer::Bytes { content_type, bytes } => Response::new(200, &content_type, Content::Whole(bytes)),
+        Answer::Empty => Response::empty(),
+    }
+}

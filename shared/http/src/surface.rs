@@ -1,0 +1,117 @@
+//! The APIs that are served side by side, and in which words each of them refuses.
+
+use dormouse_engine::Cut;
+use dormouse_harness::{Bucket, TurnError};
+use dormouse_ports::Category;
+use dormouse_protocol::{ErrorCode, ProtocolError};
+use serde_json::json;
+
+use crate::Response;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
+
+/// What paths of turns, callbacks and signals begin with.
+const OF_TURNS: [&str; 5] = ["/graphs/", "/chat/", "/invocations/", "/callback/", "/signals/"];
+
+/// Which API a request asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Surface {
+    /// Turns, chats, callbacks and signals.
+    Turns,
+    /// The protocol, the pages about it, and every path that nobody knows.
+    Protocol,
+}
+
+impl Surface {
+    /// The one that `path` belongs to.
+    pub(crate) fn of(path: &str) -> Self {
+        let of_turns = path == "/" || OF_TURNS.iter().any(|start| path.starts_with(start));
+        if of_turns { Self::Turns } else { Self::Protocol }
+    }
+
+    /// What a request is called that its gateway gave no id.
+    pub(crate) fn request_id(self, fresh: String) -> String {
+        match self {
+            Self::Turns => fresh,
+            Self::Protocol => format!("req_{fresh}"),
+        }
+    }
+
+    /// The refusal of a request that was cut off when its time was over.
+    pub(crate) fn late(self, cut: Cut) -> Refused {
+        match (self, cut) {
+            (Self::Turns, cut) => Refused::Turns(late(cut).into()),
+            (Self::Protocol, Cut::Clean) => deadline_exceeded("there was no time left"),
+            (Self::Protocol, Cut::InDoubt) => {
+                deadline_exceeded("there was no time left, and what was written may stand; repeat it only by its key")
+            }
+        }
+    }
+
+    /// The refusal of a request that ended in a panic.
+    pub(crate) fn panicked(self) -> Refused {
+        let message = "the request could not be served";
+        match self {
+            Self::Turns => {
+                let error = TurnError::new(Category::NodeException, format!("{message}; the log says why"));
+                // What it wrote may stand: nobody is told to send the same again.
+                Refused::Turns(TurnError { bucket: Bucket::SessionTerminating, ..error }.into())
+            }
+            Self::Protocol => Refused::Protocol(ProtocolError::new(ErrorCode::InternalError, message)),
+        }
+    }
+}
+
+fn deadline_exceeded(message: &str) -> Refused {
+    Refused::Protocol(ProtocolError::new(ErrorCode::DeadlineExceeded, message))
+}
+
+/// The error of a turn that was cut off when its time was over.
+pub(crate) fn late(cut: Cut) -> TurnError {
+    match cut {
+        Cut::Clean => {
+            let message = "there was no time left for it; what had begun is found by a later attempt or the sweep";
+            TurnError::new(Category::TurnDeadlineExceeded, message)
+        }
+        Cut::InDoubt => {
+            let message = "there was no time left for it, and what it wrote may stand: look before sending it again";
+            TurnError::new(Category::OutcomeUnknown, message)
+        }
+    }
+}
+
+/// Why a request is not served, in the words of the API that it asked.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// `{"error": {"category", "bucket", "message", …}}`
+    Turns(Refusal),
+    /// `{"error": {"code", "message", "type", "param", "request_id", "details"}}`
+    Protocol(ProtocolError),
+}
+
+impl Refused {
+    /// The response to the request `request_id`.
+    pub(crate) fn into_response(self, request_id: &str) -> Response {
+        match self {
+            Self::Turns(refusal) => Reply::from(refusal).into(),
+            Self::Protocol(error) => {
+                tracing::info!(code = error.code().as_str(), param = error.param(), "refused");
+                let header = error.header().map(|(name, value)| (name, value.to_owned()));
+                let response = Response::json(error.status(), &json!(error.into_response(request_id)));
+                header.into_iter().fold(response, |response, (name, value)| response.header(name, value))
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self::Turns(refusal)
+    }
+}
+
+impl From<ProtocolError> for Refused {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error)
+    }
+}
