@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state};
+use dormouse_engine::{
+    Answer, CompiledGraph, Deadline, Delay, END, Graph, Reducer, SessionPolicy, Update, Wait, current, state,
+};
 use dormouse_http::{App, Content, Request, Server};
 use dormouse_lambda::{Config, Function as Trigger, compose};
 use dormouse_ports::{Event, EventBus, EventWait, Map};
@@ -12,6 +14,7 @@ use dormouse_tests::HttpAnswer;
 use dormouse_tests::lambda::SIGNAL_KEY;
 use dormouse_tests::map;
 use futures::StreamExt;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::gate::Gate;
@@ -155,8 +158,10 @@ fn id(what: &str) -> String {
     format!("{what}-{}", current().expect("inside of an invocation").invocation_id)
 }
 
-fn within(errand: &Errand) -> Delay {
-    errand.within.parse().expect("a duration")
+/// When a wait of `errand` ends: a delay of nothing is over already.
+fn within(errand: &Errand) -> Deadline {
+    let delay: Delay = errand.within.parse().expect("a duration");
+    if delay == Delay::seconds(0) { Timestamp::UNIX_EPOCH.into() } else { delay.into() }
 }
 
 fn parcel() -> EventWait {

@@ -340,7 +340,7 @@ macro_rules! record {
 ///
 /// A field that the state does not have, or that has another type there, does not compile:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0599
 /// # dormouse_engine::state! {
 /// #     #[derive(Clone, Debug, Default)]
 /// #     struct Report {
