@@ -134,6 +134,7 @@ impl Simulation {
     /// Runs `seed`, up to the first violation.
     pub fn run(&self, seed: u64, options: &Options) -> Report {
         self.world.restart(seed);
+        self.world.lock().planted = options.planted;
         Simulator::new(self.world.clone(), self.graphs.clone(), options).run(seed)
     }
 }

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Keys, Outside, StreamLimits};
-use dormouse_engine::{Engine, Ports};
+use dormouse_api::{Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Server,
@@ -104,16 +103,12 @@ impl Walk {
         let (id, now, growing) = ("key".to_owned(), clock.now(), GrowingLists::default());
         let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
         store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
-        let ports = Ports {
-            store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
-            clock: clock.clone(),
-            ids: Arc::new(CountingIds::default()),
-            spawner: Arc::new(TokioSpawner),
-            planner: Arc::new(DescriptorWakes),
-        };
+        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+        let (ids, spawner, planner) =
+            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
         let base_url = Some("https://agents.example.com".to_owned());
         let app = App::new(Parts {
-            engine: Engine::new(ports),
+            engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).unwrap(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),

@@ -1,5 +1,8 @@
 //! The contracts of the state store and of the checkpointer, on memory and on DynamoDB.
 
+#[path = "store_contract/tasks.rs"]
+mod tasks;
+
 use std::sync::Arc;
 
 use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
@@ -7,6 +10,7 @@ use dormouse_engine::BatchedSaves;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_testkit::{MemoryCheckpointer, MemoryStore, contract};
 use libtest_mimic::{Arguments, Failed, Trial};
+use tasks::Tasks;
 
 /// So small that every listing of the contract takes several pages.
 const PAGE: usize = 3;
@@ -24,6 +28,17 @@ fn main() {
         trials.push(trial(&format!("dynamodb::{name}"), move || journals_on_dynamodb(check, StoreConfig::default())));
         let apart = StoreConfig { inline_limit: 0, ..StoreConfig::default() };
         trials.push(trial(&format!("dynamodb_blobs::{name}"), move || journals_on_dynamodb(check, apart)));
+    }
+    for &(name, check) in contract::RECORDINGS {
+        trials.push(trial(&format!("memory::{name}"), move || {
+            block_on(async { check(Tasks::on(Arc::new(MemoryStore::default()))).await });
+        }));
+        trials.push(trial(&format!("dynamodb::{name}"), move || {
+            block_on(async {
+                let (_embedded, client, config) = table(StoreConfig::default()).await;
+                check(Tasks::on(Arc::new(DynamoDbStateStore::new(&client, "dormouse", config)))).await;
+            });
+        }));
     }
     for &(name, check) in contract::CHECKPOINTS {
         trials.push(trial(&format!("memory::{name}"), move || {

@@ -274,7 +274,7 @@ fn append(first: u64) -> Append {
 }
 
 fn journal(id: &str, documents: Vec<DocumentWrite>, appends: Vec<Append>) -> Commit {
-    let journal = Journal { documents, appends };
+    let journal = Journal::new(documents, appends);
     Commit { id: id.to_owned(), session: None, journal, ..save(SessionExpectation::Any) }
 }
 
@@ -356,7 +356,7 @@ async fn an_append_stands_in_its_feed_at_the_time_at_which_it_was_sent() {
     let append =
         |first| Append { stream: "stream".to_owned(), first, entries: vec![Map::new()], fed: vec!["feed".to_owned()] };
     let tell = |first| {
-        let journal = Journal { documents: Vec::new(), appends: vec![append(first)] };
+        let journal = Journal::new(Vec::new(), vec![append(first)]);
         Commit { id: format!("tell-{first}"), invocation: None, journal, ..suspend("i") }
     };
     let sent = async || {

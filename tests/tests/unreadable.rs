@@ -95,7 +95,7 @@ async fn lists_and_streams_pass_over_what_cannot_be_read() {
         let write = DocumentWrite { key, expect: 0, body: Some(map(json!({ "n": n }))), listed, expires_at: None };
         let entries = vec![map(json!({ "n": n })); 2];
         let append = Append { stream: "s".to_owned(), first: 2 * n - 1, entries, fed: vec!["feed".to_owned()] };
-        store.commit(&tell(&n.to_string(), Journal { documents: vec![write], appends: vec![append] })).await.unwrap();
+        store.commit(&tell(&n.to_string(), Journal::new(vec![write], vec![append]))).await.unwrap();
     }
     damage(&embedded, "DOCUMENT#note#2", "DOCUMENT", "body").await;
     damage(&embedded, "STREAM#s", "00000000000000000004", "entries").await;

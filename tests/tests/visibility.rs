@@ -14,8 +14,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Chronicle, Keys, Outside, StreamLimits};
-use dormouse_engine::{Answer, CompiledGraph, END, Engine, Graph, Ports, Update, Wait, state};
+use dormouse_api::{Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_engine::{Answer, CompiledGraph, END, Graph, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Response, Server,
@@ -308,16 +308,12 @@ impl World {
     fn new() -> Self {
         let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
-        let ports = Ports {
-            store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
-            clock: clock.clone(),
-            ids: Arc::new(CountingIds::default()),
-            spawner: Arc::new(TokioSpawner),
-            planner: Arc::new(DescriptorWakes),
-        };
+        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+        let (ids, spawner, planner) =
+            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
         let agents = dormouse_app::agents().graph(|_| Ok(quiet()));
         let app = App::new(Parts {
-            engine: Engine::new(ports),
+            engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),

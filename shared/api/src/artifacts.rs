@@ -153,7 +153,7 @@ fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journ
         draft.by(by.actor, by.key.as_deref()).at(Place { stream: id.as_str(), position: 1, sequence: 1, at: call.now });
     let fed = feed::names(&call.actor.tenant, artifact.kept.workspace.as_ref());
     let append = Append { stream: id.to_string(), first: 1, entries: vec![entry(&event)?], fed };
-    Ok(Journal { documents: vec![artifact.write()?], appends: vec![append] })
+    Ok(Journal::new(vec![artifact.write()?], vec![append]))
 }
 
 /// The content of a `data:` address (RFC 2397).

@@ -136,7 +136,7 @@ impl Keys {
     fn write(id: &str, expect: u64, body: Option<Map>, expires_at: Option<Timestamp>) -> Journal {
         let listed = vec![Listed { list: LIST.to_owned(), order: id.to_owned() }];
         let write = DocumentWrite { key: DocumentKey::new(KIND, id), expect, body, listed, expires_at };
-        Journal { documents: vec![write], appends: Vec::new() }
+        Journal::new(vec![write], Vec::new())
     }
 
     /// Who asks, by the `authorization` header; `None` for everything that is not the bearer of a good key.

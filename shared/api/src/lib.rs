@@ -1,7 +1,7 @@
 //! Serves the Harn Agents Protocol: calls in, answers and event streams out, over the harness and its store.
 //!
 //! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
-//! change that it tells of: by [`Api`] where a client changes something, by [`Chronicle`] where a turn does. The crate
+//! change that it tells of: by [`Api`] where a client changes something, by [`RecordingStore`] where a turn does. The crate
 //! knows no HTTP: who serves it makes a [`Call`] of a request, once that is found to be in order, and gives it to
 //! [`Operations`] or [`Streams`].
 //!
@@ -19,7 +19,6 @@ mod api;
 mod artifacts;
 mod branches;
 mod call;
-mod chronicle;
 mod conversation;
 mod documents;
 mod ending;
@@ -34,6 +33,8 @@ mod operations;
 mod outcomes;
 mod page;
 mod personas;
+mod recording;
+mod recording_engine;
 mod refusal;
 mod sessions;
 mod stream;
@@ -45,8 +46,9 @@ pub use agents::{Agent, Agents, AgentsError, CompiledAgents, Outside};
 pub use answers::answer_payload;
 pub use api::{Api, Parts};
 pub use call::{Actor, Answer, Call};
-pub use chronicle::Chronicle;
 pub use keys::Keys;
 pub use operations::Operations;
 pub use personas::PersonaSpec;
+pub use recording::RecordingStore;
+pub use recording_engine::RecordingEngine;
 pub use stream::{Bell, Resume, Ring, StreamLimits, Streams};

@@ -72,6 +72,6 @@ impl Api {
 }
 
 fn write(workspace: &Stored<Workspace>, status: u16) -> Result<Change, ProtocolError> {
-    let journal = Journal { documents: vec![workspace.write()?], appends: Vec::new() };
+    let journal = Journal::new(vec![workspace.write()?], Vec::new());
     Change::new(journal, status, &workspace.kept.resource)
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll};
 use std::thread::LocalKey;
 
-use dormouse_ports::{InvocationId, Map, SessionId};
+use dormouse_ports::{InvocationId, JournalEntry, Map, SessionId};
 use futures::future::BoxFuture;
 use tracing::Instrument;
 
@@ -130,17 +130,21 @@ pub(crate) struct Scope {
     pub(crate) attempt_index: u32,
     /// Set around the innermost call only: the node's own body.
     pub(crate) body: Option<Body>,
+    /// What was recorded in here, as far as it counts: by the body itself, or by the latest attempt further in that
+    /// succeeded. It goes with the scope where that fails or is dropped.
+    pub(crate) recorded: Vec<JournalEntry>,
 }
 
 impl Scope {
     /// The scope of everything in an invocation that is no part of a node.
     pub(crate) fn outside_nodes(view: View) -> Self {
-        Self { view, attempts: None, attempt_index: 0, body: None }
+        Self { view, attempts: None, attempt_index: 0, body: None, recorded: Vec::new() }
     }
 
     /// The scope of what wraps a node, in attempt `attempt_index`.
     pub(crate) fn around_node(attempts: &Arc<Attempts>, attempt_index: u32) -> Self {
-        Self { view: attempts.view.clone(), attempts: Some(attempts.clone()), attempt_index, body: None }
+        let (view, attempts) = (attempts.view.clone(), Some(attempts.clone()));
+        Self { view, attempts, attempt_index, body: None, recorded: Vec::new() }
     }
 }
 
@@ -154,6 +158,17 @@ pub(crate) fn look<T>(at: impl FnOnce(&Scope) -> T) -> Option<T> {
     CURRENT.with_borrow(|scope| scope.as_ref().map(at))
 }
 
+/// Changes what is in scope here; `None` outside of an invocation.
+pub(crate) fn change<T>(how: impl FnOnce(&mut Scope) -> T) -> Option<T> {
+    CURRENT.with_borrow_mut(|scope| scope.as_mut().map(how))
+}
+
+/// What an attempt further in has recorded counts here, in the place of what one before it had.
+pub(crate) fn adopt(recorded: Vec<JournalEntry>) {
+    // Outside of an invocation nothing is recorded.
+    let _ = change(|scope| scope.recorded = recorded);
+}
+
 /// A future inside a scope.
 pub(crate) struct Scoped<F> {
     scope: Option<Scope>,
@@ -163,6 +178,14 @@ pub(crate) struct Scoped<F> {
 impl<F> Scoped<F> {
     pub(crate) fn new(scope: Scope, future: F) -> Self {
         Self { scope: Some(scope), future }
+    }
+}
+
+impl<F: Future + Unpin> Scoped<F> {
+    /// Runs to its end; also gives what was recorded inside.
+    pub(crate) async fn recording(mut self) -> (F::Output, Vec<JournalEntry>) {
+        let output = (&mut self).await;
+        (output, self.scope.map(|scope| scope.recorded).unwrap_or_default())
     }
 }
 

@@ -71,7 +71,7 @@ pub use observe::{
 };
 pub use run::{
     AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
-    Resume, Suspended, Upgrade, admit_answer, cancellation, save_session, suspend, suspend_and_rerun,
+    Resume, Suspended, Upgrade, admit_answer, cancellation, record, save_session, suspend, suspend_and_rerun,
 };
 pub use sending::{Cut, Sending, cut_off};
 pub use state::{

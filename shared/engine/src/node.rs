@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
-use crate::ambient::{Scope, Scoped};
+use crate::ambient::{self, Scope, Scoped};
 use crate::observe::{FailureIsolated, Origin};
 use crate::run::Attempts;
 use crate::{NodeError, State, Update};
@@ -64,10 +64,13 @@ impl Next<'_> {
         attempts.enter(index);
         let before = attempts.view.identity();
         let scope = Scope::around_node(attempts, index);
-        let result = Scoped::new(scope, self.chain.layer(self.depth, state)).await;
-        if let Err(error) = &result {
-            attempts.failed(error);
-            attempts.view.show(before);
+        let (result, recorded) = Scoped::new(scope, self.chain.layer(self.depth, state)).recording().await;
+        match &result {
+            Ok(_) => ambient::adopt(recorded),
+            Err(error) => {
+                attempts.failed(error);
+                attempts.view.show(before);
+            }
         }
         result
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse_engine::middleware::jitter_from;
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
 use dormouse_ports::{
-    Category, CommitError, EventBus, GrowingLists, InvocationId, InvocationWrite, Journal, PausedInvocation, SessionId,
+    Category, Commit, CommitError, EventBus, InvocationId, InvocationWrite, PausedInvocation, SessionId,
     SignalSubscriptions, Subscription, SubscriptionError,
 };
 use jiff::Timestamp;
@@ -271,11 +271,9 @@ impl Harness {
     }
 
     /// A commit of `write` alone.
-    pub(crate) fn write_of(&self, write: InvocationWrite) -> dormouse_ports::Commit {
+    pub(crate) fn write_of(&self, write: InvocationWrite) -> Commit {
         let ports = self.engine().ports();
-        let (id, now, growing) = (ports.ids.fresh(), ports.clock.now(), GrowingLists::default());
-        let journal = Journal::default();
-        dormouse_ports::Commit { id, now, session: None, invocation: Some(write), journal, growing }
+        Commit { invocation: Some(write), ..Commit::new(ports.ids.fresh(), ports.clock.now()) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

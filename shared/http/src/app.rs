@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{CompiledAgents, Keys, PersonaSpec};
+use dormouse_api::{CompiledAgents, Keys, PersonaSpec, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{
     GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TraceExporter,
@@ -23,8 +23,8 @@ use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, tri
 /// What an [`App`] is made of.
 #[derive(Clone)]
 pub struct Parts {
-    /// Runs the graphs, on the ports of this process.
-    pub engine: Engine,
+    /// Runs the graphs, on the ports of this process, and tells the clients of tasks of it.
+    pub engine: RecordingEngine,
     /// The agents that it serves.
     pub agents: CompiledAgents,
     /// Registers wake-ups.
@@ -144,7 +144,7 @@ impl App {
                 turn_tracer: turn_tracer(),
                 ..HarnessConfig::new(mode)
             };
-            Harness::new(engine.clone(), graphs.clone(), subscriptions.clone(), bus.clone(), config)
+            Harness::new(engine.engine().clone(), graphs.clone(), subscriptions.clone(), bus.clone(), config)
         };
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
         let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));

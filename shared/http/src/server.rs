@@ -65,8 +65,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves turns by `app`, and the protocol over `wire`. The store of the app's engine must be a
-    /// [`Chronicle`](dormouse_api::Chronicle).
+    /// Serves turns by `app`, and the protocol over `wire`.
     pub fn new(app: App, wire: Wire) -> Self {
         let api = Api::new(dormouse_api::Parts {
             harness: app.harness().clone(),

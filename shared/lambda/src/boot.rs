@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Agents, AgentsError, Bell, Chronicle, Keys, Outside, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
-use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, Server, Wire};
 use dormouse_otel::Telemetry;
@@ -63,13 +62,8 @@ pub async fn compose(
     let (secrets, agents) = futures::join!(config.secrets.load(&clients.parameters), making);
     let (secrets, agents) = (secrets?, agents?);
     let store = Arc::new(DynamoDbStateStore::new(&clients.dynamodb, config.table, StoreConfig::default()));
-    let ports = Ports {
-        store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone())),
-        clock: clock.clone(),
-        ids: Arc::new(RandomIds),
-        spawner: Arc::new(TokioSpawner),
-        planner: Arc::new(DescriptorWakes),
-    };
+    let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+    let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
     let schedules = SchedulerConfig {
         group_name: config.scheduler_group,
         role_arn: config.scheduler_role_arn,
@@ -96,7 +90,7 @@ pub async fn compose(
     };
     let limits = config.quotas.limits;
     let app = App::new(Parts {
-        engine: Engine::new(ports).limited(config.quotas.invocation),
+        engine: RecordingEngine::new(recording, ids, spawner, planner).limited(config.quotas.invocation),
         agents,
         subscriptions,
         bus,

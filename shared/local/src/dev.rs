@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Agents, AgentsError, Bell, Chronicle, Keys, Outside, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, Quotas, Server,
@@ -133,11 +132,11 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
     let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, config)), Bell::default());
     let api_key = development_key(&folder, &*table, table.clone()).await?;
-    let chronicle = Chronicle::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
+    let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let timed: Arc<dyn StateStore> = table.clone();
     let app = App::new(Parts {
-        engine: engine(Arc::new(chronicle), clock.clone()).limited(quotas.invocation),
+        engine: engine(recording).limited(quotas.invocation),
         agents: agents.compile(&Outside::new(Arc::new(bus.clone()), clock.clone()))?,
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),
@@ -218,9 +217,8 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
     )
 }
 
-pub(crate) fn engine(store: Arc<dyn StateStore>, clock: Arc<dyn Clock>) -> Engine {
-    let (ids, spawner) = (Arc::new(RandomIds), Arc::new(TokioSpawner));
-    Engine::new(Ports { store, clock, ids, spawner, planner: Arc::new(DescriptorWakes) })
+pub(crate) fn engine(store: RecordingStore) -> RecordingEngine {
+    RecordingEngine::new(store, Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes))
 }
 
 /// Starts everything that calls functions by itself.

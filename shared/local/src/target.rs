@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_api::{Agents, AgentsError, Chronicle, Outside};
+use dormouse_api::{Agents, AgentsError, Outside, RecordingStore};
 use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
 use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
@@ -257,8 +257,9 @@ fn opened(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
     let store = Arc::new(store);
-    let told = Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone()));
-    let harness = Harness::new(engine(told, clock), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
+    let engine = engine(RecordingStore::new(store.clone(), store.clone(), clock));
+    let harness =
+        Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
     Ok(Opened { harness, records: store, rules, held })
 }
 

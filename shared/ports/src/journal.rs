@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Map, Page, StoreError};
+use crate::{Map, Page, RecordedEntries, StoreError};
 
 /// Names a document: its kind and its id. Two kinds never share an id space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,21 +85,53 @@ pub struct Journal {
     pub documents: Vec<DocumentWrite>,
     /// Each stream at most once.
     pub appends: Vec<Append>,
+    /// What nodes have recorded, which has no place in a stream yet. Only a layer that tells of tasks takes it; a store
+    /// by itself refuses it.
+    pub recorded: Option<RecordedEntries>,
 }
 
 impl Journal {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.documents.is_empty() && self.appends.is_empty()
+        self.documents.is_empty() && self.appends.is_empty() && self.recorded.is_none()
     }
 
-    /// Whether it can be written at all: no document, stream or place of a list stands in it twice, every append has
+    /// A journal of `documents` and `appends`.
+    pub fn new(documents: Vec<DocumentWrite>, appends: Vec<Append>) -> Self {
+        Self { documents, appends, recorded: None }
+    }
+
+    /// Everything that this one writes, and behind it everything that `other` does.
+    #[must_use]
+    pub fn merged_with(self, other: Self) -> Self {
+        let Self { mut documents, mut appends, recorded } = self;
+        documents.extend(other.documents);
+        appends.extend(other.appends);
+        Self { documents, appends, recorded: recorded.or(other.recorded) }
+    }
+
+    /// Whether `conflict` is about something that this journal writes.
+    pub fn is_refused_by(&self, conflict: &JournalConflict) -> bool {
+        match conflict {
+            JournalConflict::Document(key) => self.documents.iter().any(|write| write.key == *key),
+            JournalConflict::Stream(stream) => self.appends.iter().any(|append| append.stream == *stream),
+        }
+    }
+
+    /// Whether it can be written at all: no entry is without a place, no document, stream or place of a list stands in it twice, every append has
     /// entries and a first position.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] with the first thing that is wrong.
     pub fn check(&self) -> Result<(), StoreError> {
         let invalid = |what: String| Err(StoreError::Invalid(what));
+        if let Some(RecordedEntries { invocation_id, entries }) = &self.recorded {
+            let count = entries.len();
+            return invalid(format!(
+                "{count} entries that nodes of {invocation_id} recorded have no place in a stream: the engine runs on a \
+                 store that tells nobody of tasks"
+            ));
+        }
         let (mut keys, mut streams, mut places) = (HashSet::new(), HashSet::new(), HashSet::new());
         for write in &self.documents {
             if !keys.insert(&write.key) {

@@ -36,6 +36,7 @@ mod answer;
 mod bus;
 mod category;
 mod checkpoint;
+mod entry;
 mod fan_in;
 mod growing;
 mod identity;
@@ -57,6 +58,7 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
+pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};

@@ -25,6 +25,8 @@
 //! | answer to an HTTP request | [`ANSWER`] bytes | of a turn: its largest fields are left out, and named with their sizes; content of an artifact: 413, ask for it in ranges; a stream: it ends early, to be taken up again | fixed: Lambda refuses a larger one when the work is done |
 //! | page of a list, range of events | [`PAGE`] bytes of JSON, but one element at least | it ends early, with a cursor | fixed |
 //! | message of a graph's conversation, as clients of the protocol are told of it | [`MESSAGE`] bytes of JSON | it is told shortened; the agent keeps it whole | fixed |
+//! | entries that nodes record, in one commit | [`ENTRIES`], [`ENTRIES_BYTES`] bytes of JSON together | `limit_exceeded` (500) at the node that recorded too much: record less, or save the session in between | fixed: they are written in one transaction |
+//! | payload of one such entry; its kind | [`ENTRY`] bytes of JSON; [`ENTRY_KIND`] bytes | the same: record a reference to the data | fixed |
 //! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RulePolicy::most` of `dormouse-harness`; rules that nobody has needed for an hour go |
 
 use std::time::Duration;
@@ -69,6 +71,14 @@ pub const ANSWER: usize = 4 * 1024 * 1024;
 pub const PAGE: usize = 1024 * 1024;
 /// The most bytes of JSON that one message has of what an agent says. Clients may send as much in one request.
 pub const MESSAGE: usize = 256 * 1024;
+/// The most entries that the nodes of a run record between two commits.
+pub const ENTRIES: usize = 100;
+/// The most bytes of JSON that these have together.
+pub const ENTRIES_BYTES: usize = 256 * 1024;
+/// The largest payload of one entry, in bytes of JSON.
+pub const ENTRY: usize = 64 * 1024;
+/// The longest kind of an entry, in bytes.
+pub const ENTRY_KIND: usize = 128;
 /// A pause that wakes by itself sooner than this wakes at once.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
 

@@ -416,6 +416,15 @@ pub struct Commit {
     pub growing: GrowingLists,
 }
 
+impl Commit {
+    /// A commit that changes nothing yet.
+    pub fn new(id: impl Into<String>, now: Timestamp) -> Self {
+        let (session, invocation) = (None, None);
+        let (journal, growing) = (Journal::default(), GrowingLists::default());
+        Self { id: id.into(), now, session, invocation, journal, growing }
+    }
+}
+
 /// A change of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionWrite {

@@ -1,6 +1,6 @@
 //! What every [`StateStore`] and every [`Checkpointer`] promises, as one check per behaviour.
 //!
-//! Run each entry of [`ALL`], [`JOURNALS`] and [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
+//! Run each entry of [`ALL`], [`JOURNALS`], [`RECORDINGS`] and [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
 //! Give the store small pages, or the checks of paging prove nothing.
 
 mod accept;
@@ -15,6 +15,7 @@ mod growing;
 mod journal;
 mod large;
 mod pending;
+mod recording;
 mod rules;
 mod scene;
 mod session;
@@ -26,6 +27,8 @@ use std::sync::Arc;
 
 use dormouse_ports::{Checkpointer, Records, StateStore};
 use futures::future::BoxFuture;
+
+pub use recording::{TellsOfTasks, ToldOfTask};
 
 /// One check; panics when the store breaks the promise.
 pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
@@ -63,6 +66,24 @@ journal_checks! {
     of_many_at_once_one_appends,
     a_journal_that_makes_no_sense_is_refused,
     large_documents_and_entries_survive,
+}
+
+/// One check; panics when the store breaks the promise.
+pub type RecordingCheck = fn(Arc<dyn TellsOfTasks>) -> BoxFuture<'static, ()>;
+
+macro_rules! recording_checks {
+    ($($name:ident),+ $(,)?) => {
+        /// Every check of stores that tell of tasks, with its name.
+        pub const RECORDINGS: &[(&str, RecordingCheck)] = &[
+            $((concat!("recording::", stringify!($name)), |scene| Box::pin(recording::$name(scene))),)+
+        ];
+    };
+}
+
+recording_checks! {
+    a_commit_with_a_journal_of_its_own_still_tells_its_task,
+    a_commit_whose_own_journal_is_refused_tells_nothing,
+    what_nodes_recorded_is_told_once_and_under_their_claim_only,
 }
 
 /// One check; panics when the backend breaks the promise.

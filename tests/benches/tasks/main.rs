@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
-use dormouse_api::{Actor, Answer, Api, Bell, Call, Chronicle, Keys, Outside, Parts, PersonaSpec, StreamLimits};
+use dormouse_api::{
+    Actor, Answer, Api, Bell, Call, Keys, Outside, Parts, PersonaSpec, RecordingEngine, RecordingStore, StreamLimits,
+};
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
@@ -87,7 +89,7 @@ impl Bench {
         let (clock, bell): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), Bell::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
         let ports = Ports {
-            store: Arc::new(Chronicle::new(store.clone(), store.clone(), clock.clone()).ringing(bell.clone())),
+            store: Arc::new(RecordingStore::new(store.clone(), store.clone(), clock.clone()).ringing(bell.clone())),
             clock: clock.clone(),
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
@@ -111,9 +113,10 @@ impl Bench {
     /// A server on the same store whose streams go by `clock` and hear `bell`.
     fn server(&self, clock: Arc<dyn Clock>, bell: Bell) -> Server {
         let subscriptions = Arc::new(MemorySubscriptions::default());
-        let engine = self.harness.engine().clone();
+        let recording = RecordingStore::new(self.store.clone(), self.store.clone(), clock);
+        let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
         let app = App::new(dormouse_http::Parts {
-            engine: Engine::new(Ports { clock, ..engine.ports().clone() }),
+            engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: self.harness.graphs().clone().into(),
             subscriptions: subscriptions.clone(),
             bus: Arc::new(MemoryBus::default()),
@@ -172,7 +175,7 @@ impl Bench {
             let count = usize::try_from((events - last).min(BATCH)).expect("a small number");
             let append =
                 Append { stream: id.clone(), first: last + 1, entries: vec![event.clone(); count], fed: Vec::new() };
-            self.commit(Journal { documents: Vec::new(), appends: vec![append] }).await;
+            self.commit(Journal::new(Vec::new(), vec![append])).await;
             last += count as u64;
         }
         // The document of the session knows where its stream ends.
@@ -183,7 +186,7 @@ impl Bench {
         body["own"]["position"] = last.into();
         let write =
             DocumentWrite { key, expect: document.version, body: Some(body), listed: Vec::new(), expires_at: None };
-        self.commit(Journal { documents: vec![write], appends: Vec::new() }).await;
+        self.commit(Journal::new(vec![write], Vec::new())).await;
         id
     }
 

@@ -64,6 +64,16 @@ impl Desk {
         }
     }
 
+    /// The bug that the nodes of all processes have.
+    pub(crate) fn planted_in_nodes(&self) -> Option<PlantedBug> {
+        self.world.lock().planted
+    }
+
+    /// The number of the next entry that a node records.
+    pub(crate) fn next_entry(&self) -> u64 {
+        self.world.lock().next_entry()
+    }
+
     /// A stretch of time that a node takes.
     pub(crate) fn dawdling(&self) -> Duration {
         let mut world = self.world.lock();

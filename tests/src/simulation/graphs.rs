@@ -5,23 +5,26 @@ use std::sync::Arc;
 use dormouse_api::{AgentsError, Outside};
 use dormouse_engine::{
     CompiledGraph, END, EngineError, FanOut, Field, FieldType, Graph, GraphBuilder, NodeError, Reducer,
-    SessionConcurrency, SessionPolicy, State, StateSchema, Update, state, suspend,
+    SessionConcurrency, SessionPolicy, State, StateSchema, Update, record, state, suspend,
 };
 use dormouse_harness::GraphRegistry;
-use dormouse_ports::{Category, Clock, SignalDescriptor};
+use dormouse_ports::{Category, Clock, EntryKind, JournalEntry, SignalDescriptor};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
+use super::planted::PlantedBug;
 use super::poison::Place;
 
 state! {
-    /// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`.
+    /// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`. What nodes
+    /// record is also in `noted`.
     #[derive(Clone, Debug, Default)]
     struct Work {
         answer: String,
         answers: Vec<String>,
         entries: Vec<String>,
         votes: Value,
+        noted: Vec<String>,
     }
 }
 
@@ -126,7 +129,33 @@ fn settle(work: &Work) -> Update<Work> {
 }
 
 fn graph(name: &str) -> Graph<Work> {
-    Graph::new(name).version("1").reducer(Work::answers, Reducer::Append).reducer(Work::entries, Reducer::Append)
+    Graph::new(name)
+        .version("1")
+        .reducer(Work::answers, Reducer::Append)
+        .reducer(Work::entries, Reducer::Append)
+        .reducer(Work::noted, Reducer::Append)
+}
+
+/// The kind of what nodes record.
+pub(crate) const NOTED: &str = "simulation.noted";
+/// Of how many entries a planted bug spoils one.
+const SPOILT: u64 = 3;
+
+/// Records something that nobody has recorded before, and returns the same for the state.
+fn note(desk: &Desk) -> Result<String, NodeError> {
+    let number = desk.next_entry();
+    let noted = format!("{}/{number}", name());
+    let kind = EntryKind::vendor(NOTED).map_err(|invalid| NodeError::new(invalid.to_string()))?;
+    let spoilt = number.is_multiple_of(SPOILT);
+    let times = match desk.planted_in_nodes() {
+        Some(PlantedBug::DropEntries) if spoilt => 0,
+        Some(PlantedBug::DoubleEntries) if spoilt => 2,
+        _ => 1,
+    };
+    for _ in 0..times {
+        record(JournalEntry::new(kind.clone()).with("noted", noted.clone()))?;
+    }
+    Ok(noted)
 }
 
 /// One pause, and a node behind it that takes its time.
@@ -146,8 +175,9 @@ fn pausing(
         .node("settle", move |work: Work| {
             let desk = desk.clone();
             async move {
+                let noted = note(&desk)?;
                 desk.sleep(desk.dawdling()).await;
-                if desk.node_fails() { Err(away()) } else { Ok(settle(&work)) }
+                if desk.node_fails() { Err(away()) } else { Ok(settle(&work).append(Work::noted, [noted])) }
             }
         })
         .edge("ask", "settle")
@@ -172,8 +202,9 @@ fn twice(
         .node("between", move |work: Work| {
             let desk = desk.clone();
             async move {
+                let noted = note(&desk)?;
                 desk.sleep(desk.dawdling()).await;
-                Ok(settle(&work))
+                Ok(settle(&work).append(Work::noted, [noted]))
             }
         })
         .node("ask-again", move |()| {
@@ -193,10 +224,20 @@ fn shaky(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
     let (before, behind) = (desk.clone(), desk.clone());
     graph("shaky")
         .entry("try")
-        .node("try", move |()| std::future::ready(if before.node_fails() { Err(away()) } else { Ok(Update::none()) }))
+        .node("try", move |()| {
+            let desk = before.clone();
+            async move {
+                let noted = note(&desk)?;
+                if desk.node_fails() { Err(away()) } else { Ok(Work::noted.append([noted])) }
+            }
+        })
         .node("ask", async |()| Err(suspend(wait(&name())).await))
         .node("settle", move |work: Work| {
-            std::future::ready(if behind.node_fails() { Err(away()) } else { Ok(settle(&work)) })
+            let desk = behind.clone();
+            async move {
+                let noted = note(&desk)?;
+                if desk.node_fails() { Err(away()) } else { Ok(settle(&work).append(Work::noted, [noted])) }
+            }
         })
         .edge("try", "ask")
         .edge("ask", "settle")
@@ -283,11 +324,13 @@ fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
         .node("settle", move |work: Work| {
             let desk = desk.clone();
             async move {
+                let noted = note(&desk)?;
                 desk.sleep(desk.dawdling()).await;
                 if desk.node_fails() {
                     return Err(away());
                 }
-                Ok(settle(&work).append(Work::entries, [format!("{}/{}", name(), work.answer)]))
+                let kept = format!("{}/{}", name(), work.answer);
+                Ok(settle(&work).append(Work::entries, [kept]).append(Work::noted, [noted]))
             }
         })
         .edge("begin", "ask")

@@ -19,7 +19,7 @@ use super::witness::{Call, Changed, Sight, has_ended, is_aside};
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
 
 /// All of them, by name.
-pub(crate) const EVERY_STEP: [(&str, Holds); 31] = [
+pub(crate) const EVERY_STEP: [(&str, Holds); 32] = [
     ("a refused call changes nothing", refusals_change_nothing),
     ("a pause is one fact", pauses_are_whole),
     ("what a session tells of a pause, the store knows", sessions_tell_of_pauses),
@@ -48,6 +48,7 @@ pub(crate) const EVERY_STEP: [(&str, Holds); 31] = [
     ("an end has one outcome", published::ends_have_one_outcome),
     ("a task tells what its invocation does", published::tasks_tell_what_is),
     ("what has a key is done once", published::keys_count_once),
+    ("what nodes record is told once", published::entries_are_told_once),
     ("an accepted answer stands", answers_stand),
     ("enough answers wake, and fewer do not", enough_answers_wake),
     ("a delivered signal is not parked", delivered_signals_stay),

@@ -135,11 +135,15 @@ pub enum PlantedBug {
     CutCommit,
     /// A commit that was not answered counts as one that did not happen.
     DoubtIsNo,
+    /// What a node records gets lost before it is committed.
+    DropEntries,
+    /// What a node records is committed twice.
+    DoubleEntries,
 }
 
 impl PlantedBug {
     /// Every bug that can be put in.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 62] = [
         Self::DropVersion,
         Self::DropFence,
         Self::IgnoreLease,
@@ -200,6 +204,8 @@ impl PlantedBug {
         Self::SweepItself,
         Self::CutCommit,
         Self::DoubtIsNo,
+        Self::DropEntries,
+        Self::DoubleEntries,
     ];
 
     /// Where it can be put in.
@@ -255,8 +261,8 @@ pub(crate) fn torn(bug: Option<PlantedBug>, commit: &Commit) -> Option<(Commit, 
         }
         Some(PlantedBug::KeyApart) if journal.documents.iter().any(|write| write.key.kind == KEYS) => {
             let (kept, late): (Vec<_>, Vec<_>) = documents(|write| write.key.kind != KEYS);
-            let kept = Journal { documents: kept, appends: journal.appends.clone() };
-            Some((first(kept), told(Journal { documents: late, appends: Vec::new() })))
+            let kept = Journal::new(kept, journal.appends.clone());
+            Some((first(kept), told(Journal::new(late, Vec::new()))))
         }
         _ => None,
     }

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Chronicle, Keys, StreamLimits};
-use dormouse_engine::{Engine, Ports};
+use dormouse_api::{Bell, Keys, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Parts, Request, Server,
@@ -64,17 +63,11 @@ impl Process {
                 (Arc::new(Observed { store: store.clone(), desk: desk.clone() }), Arc::new(store))
             }
         };
-        let ports = Ports {
-            store: Arc::new(Chronicle::new(store, records.clone(), desk.clone())),
-            clock: desk.clone(),
-            ids: desk.clone(),
-            spawner: desk.clone(),
-            planner: Arc::new(DescriptorWakes),
-        };
+        let recording = RecordingStore::new(store, records.clone(), desk.clone());
         let attempts = world.lock().attempts;
         let limits = Limits { turn: TURN, rules: RULES, attempts, ..Limits::default() };
         let app = App::new(Parts {
-            engine: Engine::new(ports),
+            engine: RecordingEngine::new(recording, desk.clone(), desk.clone(), Arc::new(DescriptorWakes)),
             agents: graphs.into(),
             subscriptions: desk.clone(),
             bus: desk.clone(),

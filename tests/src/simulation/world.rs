@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::intent::Intent;
+use super::planted::PlantedBug;
 use super::poison::{Death, Poison};
 use super::ticket::Ticket;
 use super::weather::Weather;
@@ -42,6 +43,10 @@ pub(crate) struct Inner {
     pub(crate) death: Option<Death>,
     sleepers: Vec<(Duration, oneshot::Sender<()>)>,
     ids: u64,
+    /// How many entries nodes have recorded.
+    recorded: u64,
+    /// The bug that nodes have, if they have one.
+    pub(crate) planted: Option<PlantedBug>,
 }
 
 impl World {
@@ -83,12 +88,20 @@ impl Inner {
             death: None,
             sleepers: Vec::new(),
             ids: 0,
+            recorded: 0,
+            planted: None,
         }
     }
 
     pub(crate) fn fresh_id(&mut self) -> String {
         self.ids += 1;
         format!("id-{}", self.ids)
+    }
+
+    /// The number of the next entry that a node records.
+    pub(crate) fn next_entry(&mut self) -> u64 {
+        self.recorded += 1;
+        self.recorded
     }
 
     pub(crate) fn sleep(&mut self, duration: Duration) -> oneshot::Receiver<()> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_api::Chronicle;
+use dormouse_api::RecordingStore;
 use dormouse_ports::{
     Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Document, DocumentKey, FeedRow, GrowingLists,
     InvocationId, InvocationWrite, Journal, JournalConflict, ListRequest, Map, Page, Records, StateStore, StoreError,
@@ -47,7 +47,7 @@ impl Stalls {
     }
 
     async fn heir(&self) {
-        let heir = Chronicle::new(self.store.clone(), self.store.clone(), self.clock.clone());
+        let heir = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
         let taken = StoreLayer::claim(&heir, &self.claim("heir")).await.unwrap();
         assert!(matches!(taken, ClaimOutcome::Granted(_)), "{taken:?}");
         let (invocation_id, owner) = (self.id.clone(), "heir".into());
@@ -88,7 +88,7 @@ async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_
     let (store, clock) = (world.memory.clone().unwrap(), world.clock.clone());
     let id = InvocationId::from(text(&task["id"]));
     let stalls = Arc::new(Stalls { store: store.clone(), clock: clock.clone(), id, stalled: AtomicBool::new(false) });
-    let slow = Chronicle::new(stalls.clone(), store, clock);
+    let slow = RecordingStore::new(stalls.clone(), store, clock);
     let granted = StoreLayer::claim(&slow, &stalls.claim("slow")).await.unwrap();
     assert!(matches!(granted, ClaimOutcome::Granted(_)), "{granted:?}");
     assert!(stalls.stalled.load(Ordering::Relaxed), "it came to telling");
@@ -134,7 +134,7 @@ async fn what_is_told_again_is_another_commit() {
     world.work().await.unwrap();
     let store = world.memory.clone().unwrap();
     let overtaken = Arc::new(Overtaken { store: store.clone(), sent: Mutex::default() });
-    let chronicle = Chronicle::new(overtaken.clone(), store.clone(), world.clock.clone());
+    let recording = RecordingStore::new(overtaken.clone(), store.clone(), world.clock.clone());
     let record = store.load_invocation(&InvocationId::from(text(&task["id"]))).await.unwrap().unwrap();
     let cancellation = Cancellation { reason: None, at: world.clock.now() };
     let commit = Commit {
@@ -145,7 +145,7 @@ async fn what_is_told_again_is_another_commit() {
         journal: Journal::default(),
         growing: GrowingLists::default(),
     };
-    StoreLayer::commit(&chronicle, &commit).await.unwrap();
+    StoreLayer::commit(&recording, &commit).await.unwrap();
     let sent = overtaken.sent.lock().unwrap();
     assert!(sent.len() == 2 && sent[0] != sent[1], "a store may answer a known id with what it said before: {sent:?}");
 }

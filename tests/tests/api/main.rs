@@ -8,6 +8,7 @@ mod events;
 mod idempotency;
 mod late;
 mod parts;
+mod recorded;
 mod refusals;
 mod resources;
 mod sessions;

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use dormouse_api::{Actor, Answer, Api, Call, Chronicle, Outside, Parts, PersonaSpec};
+use dormouse_api::{Actor, Answer, Api, Call, Outside, Parts, PersonaSpec, RecordingStore};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, Records, StateStore};
@@ -39,17 +39,18 @@ impl World {
     pub(crate) fn on<S: StateStore + Records + 'static>(store: Arc<S>, memory: Option<Arc<MemoryStore>>) -> Arc<Self> {
         let clock = Arc::new(ManualClock::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
-        let chronicle = Chronicle::new(store.clone(), store.clone(), clock.clone());
+        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
         let ports = Ports {
-            store: Arc::new(chronicle),
+            store: Arc::new(recording),
             clock: clock.clone(),
             ids: Arc::new(CountingIds::default()),
             spawner: Arc::new(TokioSpawner),
             planner: Arc::new(DescriptorWakes),
         };
-        let graphs = dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
+        let agents = dormouse_app::agents().graph(|_| Ok(crate::recorded::searching()));
+        let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
-        let personas = ["chat", "expense-approval", "export-job", "reminder", "purchase"].map(spec).to_vec();
+        let personas = ["chat", "expense-approval", "export-job", "reminder", "purchase", "search"].map(spec).to_vec();
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(Parts {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse_api::{Bell, Keys, Outside, StreamLimits};
-use dormouse_engine::{Answer, CompiledGraph, Delay, END, Engine, Graph, NodeError, Ports, Update, Wait, state};
+use dormouse_api::{Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, NodeError, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Parts, Request, Server, Wire,
@@ -70,15 +70,11 @@ impl World {
             .graph(move |_| Ok(approval(continued.clone(), breaks.clone())))
             .graph(|_| Ok(two_questions()))
             .graph(|_| Ok(swell()));
-        let ports = Ports {
-            store: store.clone(),
-            clock: clock.clone(),
-            ids: Arc::new(CountingIds::default()),
-            spawner: Arc::new(TokioSpawner),
-            planner: Arc::new(DescriptorWakes),
-        };
+        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+        let (ids, spawner, planner) =
+            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
         let app = App::new(Parts {
-            engine: Engine::new(ports),
+            engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("graphs"),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dormouse_ports::{Category, Claim, InvocationRecord, InvocationStatus, Map, PausedInvocation, SessionId};
 
 use super::engine::{Carry, Engine, LeaseTerms, Outcome, Resume, initial_state, opened, registered};
+use super::journal::HeldClaim;
 use super::pause::{self, Before};
 use super::record::Run;
 use super::resume::{complete, end_badly};
@@ -65,7 +66,8 @@ impl Engine {
         let lease = LeaseTerms { owner: claim.owner.clone(), duration: call.claim.duration };
         let work = async {
             let (session, refused) = opened(self, graph, paused.session_id.as_ref(), Some(&lease)).await?;
-            let run = Run::begin(self, graph, start, session, observers);
+            let held = HeldClaim { generation: paused.generation, owner: claim.owner.clone() };
+            let run = Run::begin(self, graph, start, session, observers).under(held);
             let ended = match refused {
                 Some(error) => Err(error),
                 None => walk(self, graph, &run, &mut paused, (&claim, lease), carry).await,

@@ -19,7 +19,7 @@ use crate::observe::{
     Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
     Origin, ParallelBranchesConfig, Phase, Registrations,
 };
-use crate::{NodeError, State, Update};
+use crate::{NodeError, State};
 
 /// The attempts of one dispatch, and what everything in it shares.
 pub(crate) struct Attempts {
@@ -106,12 +106,12 @@ impl Attempts {
     }
 
     /// Runs attempt `index` at a node's own work on `pre_state`. A panic is a failure like any other.
-    pub(super) async fn attempt(
+    pub(super) async fn attempt<T>(
         &self,
         index: u32,
         pre_state: &State,
-        work: impl Future<Output = Result<Update, NodeError>> + Send,
-    ) -> Result<Update, NodeError> {
+        work: impl Future<Output = Result<T, NodeError>> + Send,
+    ) -> Result<T, NodeError> {
         self.start(index, pre_state);
         let result = flatten_panic(AssertUnwindSafe(work).catch_unwind().await);
         if let (Err(error), Some(told)) = (&result, &self.told)

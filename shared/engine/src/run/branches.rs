@@ -14,6 +14,7 @@ use super::pausing::Contained;
 use super::record::Boundary;
 use super::slot::Wish;
 use super::walk::Around;
+use crate::ambient;
 use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
 use crate::observe::ParallelBranchesConfig;
 use crate::{NodeError, State, Update};
@@ -59,10 +60,14 @@ impl Dispatch<'_> {
         let mut running: FuturesUnordered<_> = started.collect();
         let mut contributions: Vec<Option<Contribution<'b>>> = Vec::new();
         contributions.resize_with(chosen.len(), || None);
+        let mut recorded = vec![Vec::new(); chosen.len()];
         while let Some((index, end)) = running.next().await {
             let name = &chosen[index].0;
             match end {
-                PartEnd::Done(update) => contributions[index] = Some((name, Ok(update))),
+                PartEnd::Done { update, recorded: own } => {
+                    contributions[index] = Some((name, Ok(update)));
+                    recorded[index] = own;
+                }
                 PartEnd::Failed(error) if node.error_policy == ErrorPolicy::FailFast => {
                     return Err(error.of_branch(name));
                 }
@@ -70,11 +75,13 @@ impl Dispatch<'_> {
                 PartEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
                 PartEnd::Paused(pause) => {
                     let partial = merged(node, contributions.into_iter().flatten().collect());
-                    let contained = Contained { pause, partial, part: ("branch_name", Value::from(&**name)) };
+                    let (part, recorded) = (("branch_name", Value::from(&**name)), recorded.concat());
+                    let contained = Contained { pause, partial, recorded, part };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
                 }
             }
         }
+        ambient::adopt(recorded.concat());
         Ok(contributions.into_iter().flatten().collect())
     }
 
@@ -103,7 +110,9 @@ impl Dispatch<'_> {
         };
         // What wraps the branch deals in the subgraph's fields; they are projected when it is done (§11.7).
         match (child.run(state).await, &branch.graph) {
-            (PartEnd::Done(update), Some(graph)) => PartEnd::Done(branch.projection.outwards(schema, graph, &update)),
+            (PartEnd::Done { update, recorded }, Some(graph)) => {
+                PartEnd::Done { update: branch.projection.outwards(schema, graph, &update), recorded }
+            }
             (end, _) => end,
         }
     }

@@ -4,6 +4,7 @@
 //! nobody cancels pays nothing. A node that wants to know earlier waits for [`CancellationWatch::canceled`].
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,12 +23,25 @@ pub(crate) struct Watch {
     clock: Arc<dyn Clock>,
     invocation_id: InvocationId,
     known: OnceLock<Cancellation>,
+    /// Whether it is not known what a commit in the midst of the run has told.
+    doubt: AtomicBool,
 }
 
 impl Watch {
     pub(super) fn new(engine: &Engine, invocation_id: InvocationId) -> Self {
         let ports = engine.ports();
-        Self { store: ports.store.clone(), clock: ports.clock.clone(), invocation_id, known: OnceLock::new() }
+        Self {
+            store: ports.store.clone(),
+            clock: ports.clock.clone(),
+            invocation_id,
+            known: OnceLock::new(),
+            doubt: AtomicBool::new(false),
+        }
+    }
+
+    /// Nobody knows whether what a node saved was written, and told: whatever goes on from here may tell it again.
+    pub(super) fn note_doubt(&self) {
+        self.doubt.store(true, Ordering::Relaxed);
     }
 
     async fn look(&self) -> Result<Option<&Cancellation>, StoreError> {
@@ -39,11 +53,16 @@ impl Watch {
         Ok(self.known.get())
     }
 
-    /// The refusal to go on, once it is known that the invocation was canceled. Nothing on its way out catches it
-    /// (pipeline-utilities §6.1).
+    /// The refusal to go on, once it is known that the invocation was canceled, or not known what it has told. Nothing on
+    /// its way out catches it (pipeline-utilities §6.1).
     pub(super) fn refusal(&self) -> Option<Arc<Refusal>> {
-        let cancellation = self.known.get()?;
-        Some(Arc::new(Refusal::new(Category::InvocationCanceled, cancellation.message())))
+        if let Some(cancellation) = self.known.get() {
+            return Some(Arc::new(Refusal::new(Category::InvocationCanceled, cancellation.message())));
+        }
+        let reason =
+            "the store did not answer a save in the midst of the turn, and what nodes had recorded may be told";
+        let doubt = self.doubt.load(Ordering::Relaxed);
+        doubt.then(|| Arc::new(Refusal::new(Category::OutcomeUnknown, reason).transient_if(true)))
     }
 
     /// The error of a commit that was refused: a cancellation where that is why, else what `otherwise` makes of it.

@@ -1,14 +1,16 @@
 //! One concurrent part of a node: an instance of a fan-out, or a parallel branch.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
+use dormouse_ports::JournalEntry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::attempts::Told;
-use super::dispatch::{Dispatch, flatten_panic};
-use super::pausing::{Pause, Refusal};
+use super::dispatch::{Dispatch, flatten_panic, kept};
+use super::pausing::{Pause, PauseEntries, Refusal};
 use super::progress::Ticket;
 use super::record::Boundary;
 use super::slot::{Ended, Saver, UntilSuspended, Wish};
@@ -42,7 +44,7 @@ pub(super) struct Child<'c> {
 
 /// How a part ended.
 pub(super) enum PartEnd {
-    Done(Update),
+    Done { update: Update, recorded: Vec<JournalEntry> },
     Failed(NodeError),
     Paused(Arc<Pause>),
     Refused(Arc<Refusal>),
@@ -80,10 +82,11 @@ impl Child<'_> {
         let attempts = Arc::new(Attempts::new(self.told(step), view, 0, attempt_index));
         let running = Running { child: self, step, attempts };
         let scope = Scope::around_node(&running.attempts, attempt_index);
-        let guarded = AssertUnwindSafe(Scoped::new(scope, running.layer(0, state))).catch_unwind().map(flatten_panic);
+        let chain = kept(Scoped::new(scope, running.layer(0, state)).recording());
+        let guarded = pin!(AssertUnwindSafe(chain).catch_unwind().map(flatten_panic));
         let ended = UntilSuspended { future: guarded, slot: &running.attempts.slot }.await;
         let end = match ended {
-            Ended::Returned(Ok(update)) => PartEnd::Done(update),
+            Ended::Returned(Ok((update, recorded))) => PartEnd::Done { update, recorded },
             Ended::Returned(Err(error)) => PartEnd::Failed(error),
             Ended::Suspended(Wish::Nested(pause)) => PartEnd::Paused(pause),
             Ended::Suspended(Wish::Refused(refusal)) => PartEnd::Refused(refusal),
@@ -127,7 +130,7 @@ impl Child<'_> {
 impl Running<'_> {
     /// A call asked for the suspension itself: the branch is its node.
     fn of_call(&self, wish: Wish) -> PartEnd {
-        let Wish::Suspend { descriptor, node_completed } = wish else {
+        let Wish::Suspend { descriptor, node_completed, recorded } = wish else {
             return PartEnd::Failed(NodeError::new("a call contains no parts"));
         };
         let Boundary::Branch(name) = &self.child.boundary else {
@@ -145,6 +148,7 @@ impl Running<'_> {
             states,
             namespace,
             asked_by,
+            recorded: PauseEntries { completed: Vec::new(), asking: recorded },
         }))
     }
 
@@ -152,7 +156,7 @@ impl Running<'_> {
     fn settle(&self, end: &PartEnd) {
         let Child { dispatch, work: PartWork::Call(_), around, .. } = self.child else { return };
         match end {
-            PartEnd::Done(update) => {
+            PartEnd::Done { update, recorded: _ } => {
                 let mut state = around.state.clone();
                 let merged = dispatch.walk.merge(dispatch.name, &mut state, update.clone());
                 self.attempts.end(merged.as_ref().map(|()| &state));
@@ -175,10 +179,17 @@ impl Running<'_> {
         let position = Position { namespace: self.path(), step: self.step, attempt_index: index };
         let (unsupported, position) = (self.child.no_suspension, Some(Arc::new(position)));
         let watch = self.child.dispatch.walk.run.watch.clone();
-        let body = Body { saver: Saver::Subgraph, unsupported, watch: watch.clone(), position };
+        let journal = self.child.dispatch.walk.run.journal.clone();
+        let body = Body { saver: Saver::Subgraph, unsupported, watch: watch.clone(), journal, position };
         let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
-        let result = self.attempts.attempt(index, &state.clone(), Scoped::new(scope, node.run(state))).await;
-        let Some(refusal) = watch.refusal() else { return result };
+        let before = state.clone();
+        let work = kept(Scoped::new(scope, node.run(state)).recording());
+        let result = self.attempts.attempt(index, &before, work).await;
+        let Some(refusal) = watch.refusal() else {
+            let (update, recorded) = result?;
+            ambient::adopt(recorded);
+            return Ok(update);
+        };
         self.attempts.slot.put(Wish::Refused(refusal));
         futures::future::pending().await
     }
@@ -194,8 +205,11 @@ impl Running<'_> {
         let (boundary, entered_at, no_suspension) = (boundary.clone(), self.child.entered_at(), *no_suspension);
         let inner = dispatch.walk.inside(Inside { graph, around, boundary, entered_at, no_suspension });
         let wish = match inner.walk_inside(state, From::Entry).await.map_err(NodeError::passing)? {
-            Ok(End::Completed(end)) => return Ok(contribution(&end)),
-            Ok(End::Paused(pause)) => Wish::Nested(pause),
+            Ok(End::Completed(end)) => {
+                ambient::adopt(inner.entries.take());
+                return Ok(contribution(&end));
+            }
+            Ok(End::Paused(pause)) => Wish::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => Wish::Refused(refusal),
         };
         self.attempts.slot.put(wish);

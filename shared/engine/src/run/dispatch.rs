@@ -1,8 +1,9 @@
 //! The middleware chain around a node, and the node at its innermost point (pipeline-utilities §2, §3).
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dormouse_ports::JournalEntry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -26,6 +27,8 @@ pub(super) struct Dispatch<'d> {
     attempt_index: u32,
     /// Taken by the first attempt: a later one starts afresh.
     resume: Mutex<Option<ResumePoint>>,
+    /// What was recorded in it, once it has succeeded.
+    recorded: Mutex<Vec<JournalEntry>>,
 }
 
 impl<'d> Dispatch<'d> {
@@ -43,26 +46,40 @@ impl<'d> Dispatch<'d> {
         let attempt_index = own.max(inherited);
         let attempts = Attempts::new(walk.told(name, step), view, execution.attempt_index, attempt_index);
         let resume = Mutex::new(execution.resume);
-        Self { walk, name, node, step, attempts: Arc::new(attempts), attempt_index, resume }
+        let (attempts, recorded) = (Arc::new(attempts), Mutex::default());
+        Self { walk, name, node, step, attempts, attempt_index, resume, recorded }
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
     pub(super) async fn run(&self, state: State) -> Result<Update, NodeError> {
-        match &self.node.work {
+        let (update, recorded) = match &self.node.work {
             // By far the most steps are of this kind; they need no chain.
-            Work::Node(node) if self.node.middleware.is_empty() => self.body(&**node, self.attempt_index, state).await,
+            Work::Node(node) if self.node.middleware.is_empty() => {
+                self.body(&**node, self.attempt_index, state).await?
+            }
             Work::Node(_) | Work::Subgraph { .. } | Work::FanOut(_) | Work::Branches(_) => {
                 let scope = Scope::around_node(&self.attempts, self.attempt_index);
-                let chain = Scoped::new(scope, self.layer(0, state));
-                flatten_panic(AssertUnwindSafe(chain).catch_unwind().await)
+                let chain = kept(Scoped::new(scope, self.layer(0, state)).recording());
+                flatten_panic(AssertUnwindSafe(chain).catch_unwind().await)?
             }
-        }
+        };
+        *self.recorded() = recorded;
+        Ok(update)
+    }
+
+    /// What was recorded in it, once it has succeeded.
+    pub(super) fn recorded(&self) -> MutexGuard<'_, Vec<JournalEntry>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn innermost(&self, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         self.attempts.arrive();
         match &self.node.work {
-            Work::Node(node) => Box::pin(async move { self.body(&**node, self.inner_index(), state).await }),
+            Work::Node(node) => Box::pin(async move {
+                let (update, recorded) = self.body(&**node, self.inner_index(), state).await?;
+                ambient::adopt(recorded);
+                Ok(update)
+            }),
             Work::Subgraph { graph, projection } => Box::pin(self.subgraph(graph, projection, state)),
             Work::FanOut(fan_out) => Box::pin(self.fan_out(fan_out, state)),
             Work::Branches(branches) => Box::pin(self.branches(branches, state)),
@@ -74,16 +91,17 @@ impl<'d> Dispatch<'d> {
         ambient::look(|scope| scope.attempt_index).unwrap_or(self.attempt_index)
     }
 
-    /// One attempt at a node's body.
-    async fn body(&self, node: &dyn Node, index: u32, state: State) -> Result<Update, NodeError> {
+    /// One attempt at a node's body, and what that recorded.
+    async fn body(&self, node: &dyn Node, index: u32, state: State) -> Result<Recorded, NodeError> {
         let position = self.walk.run.events.is_some().then(|| {
             let namespace = self.walk.path_to(self.name);
             Arc::new(Position { namespace, step: self.step, attempt_index: index })
         });
         let (saver, watch) = (self.saver(&state), self.walk.run.watch.clone());
-        let body = Body { saver, unsupported: self.walk.no_suspension, watch, position };
+        let journal = self.walk.run.journal.clone();
+        let body = Body { saver, unsupported: self.walk.no_suspension, watch, journal, position };
         let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
-        let work = Scoped::new(scope, node.run(state.clone()));
+        let work = kept(Scoped::new(scope, node.run(state.clone())).recording());
         let result = self.attempt_as(index, state, work).await;
         match self.walk.run.watch.refusal() {
             None => result,
@@ -100,12 +118,12 @@ impl<'d> Dispatch<'d> {
         self.attempt_as(self.inner_index(), state, work).await
     }
 
-    async fn attempt_as(
+    async fn attempt_as<T>(
         &self,
         index: u32,
         state: State,
-        work: impl Future<Output = Result<Update, NodeError>> + Send,
-    ) -> Result<Update, NodeError> {
+        work: impl Future<Output = Result<T, NodeError>> + Send,
+    ) -> Result<T, NodeError> {
         let result = self.attempts.attempt(index, &state, work).await;
         if result.is_err() {
             self.walk.save_failure(self.name, self.node, &state).await;
@@ -127,9 +145,13 @@ impl<'d> Dispatch<'d> {
         let around = &self.walk.around(self.name, state);
         let (boundary, entered_at) = (Boundary::Plain, (self.step, 0));
         let inside = Inside { graph, around, boundary, entered_at, no_suspension: None };
-        let wish = match self.walk.inside(inside).walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
-            Ok(End::Completed(end)) => return Ok(projection.leave(self.walk.graph.schema(), graph, &end)),
-            Ok(End::Paused(pause)) => Wish::Nested(pause),
+        let inner = self.walk.inside(inside);
+        let wish = match inner.walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
+            Ok(End::Completed(end)) => {
+                ambient::adopt(inner.entries.take());
+                return Ok(projection.leave(self.walk.graph.schema(), graph, &end));
+            }
+            Ok(End::Paused(pause)) => Wish::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => Wish::Refused(refusal),
         };
         self.stop_by(wish).await
@@ -174,6 +196,17 @@ impl ResumePoint {
         let state = self.inner_states.remove(0);
         Some((state, From::Pause(self)))
     }
+}
+
+/// What succeeded, with what it recorded.
+type Recorded = (Update, Vec<JournalEntry>);
+
+/// What a failure recorded goes with it.
+pub(super) async fn kept(
+    work: impl Future<Output = (Result<Update, NodeError>, Vec<JournalEntry>)>,
+) -> Result<Recorded, NodeError> {
+    let (result, recorded) = work.await;
+    result.map(|update| (update, recorded))
 }
 
 pub(super) fn flatten_panic<T>(

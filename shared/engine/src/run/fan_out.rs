@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Category, InstanceProgress, InstanceState, Map};
+use dormouse_ports::{Category, InstanceProgress, InstanceState, JournalEntry, Map};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
@@ -15,13 +15,17 @@ use super::progress::{Contribution, FanOutKey, Ticket};
 use super::record::Boundary;
 use super::slot::Wish;
 use super::walk::Around;
+use crate::ambient;
 use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
 use crate::{NodeError, Reducer, State, StateSchema, Update};
 
 /// How an instance ended.
 enum InstanceEnd {
-    Contributed(Contribution),
+    Contributed {
+        contribution: Contribution,
+        recorded: Vec<JournalEntry>,
+    },
     /// It failed, and the fan-out fails with it.
     Failed(NodeError),
     Paused(Arc<Pause>),
@@ -76,21 +80,27 @@ impl Dispatch<'_> {
             resolved.states.into_iter().enumerate().filter(|(index, _)| contributions[*index].is_none()).collect();
         let mut waiting = waiting.into_iter();
         let mut running: FuturesUnordered<_> = waiting.by_ref().take(most).map(start).collect();
+        let mut recorded = vec![Vec::new(); contributions.len()];
         // Nothing may be awaited in this loop: an instance that is just being saved would wait for ever.
         while let Some((index, end)) = running.next().await {
             match end {
-                InstanceEnd::Contributed(contribution) => contributions[index] = Some(contribution),
+                InstanceEnd::Contributed { contribution, recorded: own } => {
+                    contributions[index] = Some(contribution);
+                    recorded[index] = own;
+                }
                 InstanceEnd::Failed(error) => return Err(error.wrapped()),
                 InstanceEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
                 InstanceEnd::Paused(pause) => {
                     let done = contributions.into_iter().flatten().collect();
                     let partial = fan_in(fan_out, self.walk.graph.schema(), done);
-                    let contained = Contained { pause, partial, part: ("fan_out_index", index.into()) };
+                    let (part, recorded) = (("fan_out_index", index.into()), recorded.concat());
+                    let contained = Contained { pause, partial, recorded, part };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
                 }
             }
             running.extend(waiting.next().map(start));
         }
+        ambient::adopt(recorded.concat());
         Ok(contributions.into_iter().flatten().collect())
     }
 
@@ -113,17 +123,17 @@ impl Dispatch<'_> {
             no_suspension: no_suspension(fan_out.error_policy),
             ticket,
         };
-        let contribution = match child.run(state).await {
-            PartEnd::Done(update) => Ok(update),
+        let (contribution, recorded) = match child.run(state).await {
+            PartEnd::Done { update, recorded } => (Ok(update), recorded),
             PartEnd::Failed(error) if fan_out.error_policy == ErrorPolicy::FailFast => {
                 return (index, InstanceEnd::Failed(error));
             }
-            PartEnd::Failed(error) => Err(error_record("fan_out_index", index.to_string(), &error)),
+            PartEnd::Failed(error) => (Err(error_record("fan_out_index", index.to_string(), &error)), Vec::new()),
             PartEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
             PartEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
         };
         match self.end_instance(fan_out, ticket, number(index), &contribution, &around.state).await {
-            Ok(()) => (index, InstanceEnd::Contributed(contribution)),
+            Ok(()) => (index, InstanceEnd::Contributed { contribution, recorded }),
             Err(refusal) => (index, InstanceEnd::Refused(refusal)),
         }
     }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{
-    Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, Resolution,
-    SessionWrite, StoreError,
-};
+use dormouse_ports::{Category, Commit, CommitError, InvocationWrite, Map, PausedInvocation, Resolution, StoreError};
 
 use super::engine::{Completed, Engine, Outcome};
 use super::pause::{self, Before};
@@ -16,14 +13,9 @@ use crate::sending::Sending;
 use crate::{CompiledGraph, EngineError, State};
 
 impl Engine {
-    pub(super) fn commit(
-        &self,
-        session: Option<SessionWrite>,
-        invocation: Option<InvocationWrite>,
-        growing: GrowingLists,
-    ) -> Commit {
-        let (id, now) = (self.ports().ids.fresh(), self.ports().clock.now());
-        Commit { id, now, session, invocation, journal: Journal::default(), growing }
+    /// A commit of now that changes nothing yet.
+    pub(super) fn blank_commit(&self) -> Commit {
+        Commit::new(self.ports().ids.fresh(), self.ports().clock.now())
     }
 
     /// Writes `commit`, unless a state in it is larger, or nested more deeply, than any may be, whatever the store would make of it.
@@ -118,10 +110,16 @@ async fn save_at_end(
         let paused = Box::new(concluded.clone()?);
         Some(InvocationWrite::Conclude { paused, state: state.to_map() })
     };
+    let journal = run.journal.at_end();
     let written = match &run.session {
-        Some(session) if session.auto_saves() => session.commit(Some(state), true, |_| conclude()).await.map(|_| ()),
-        Some(session) if session.holds_lease() => session.commit(None, true, |_| conclude()).await.map(|_| ()),
-        Some(_) | None if concluded.is_some() => engine.write(&engine.commit(None, conclude(), run.growing())).await,
+        Some(session) if session.auto_saves() || session.holds_lease() => {
+            let saved = session.auto_saves().then_some(state);
+            session.commit(saved, true, &journal, |_| conclude()).await.map(|_| ())
+        }
+        Some(_) | None if concluded.is_some() || !journal.is_empty() => {
+            let growing = run.growing();
+            engine.write(&Commit { invocation: conclude(), journal, growing, ..engine.blank_commit() }).await
+        }
         Some(_) | None => Ok(()),
     };
     match written {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    AnswerRule, Category, Claim, CommitError, Due, DueAction, EarlySignal, FanIn, InvocationLimits, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor, SuspendFrom, limits,
+    AnswerRule, Category, Claim, Commit, CommitError, Due, DueAction, EarlySignal, FanIn, InvocationLimits,
+    InvocationRecord, InvocationStatus, InvocationWrite, Journal, Map, PausedInvocation, SignalDescriptor, SuspendFrom,
+    limits,
 };
 use jiff::Timestamp;
 
@@ -38,6 +39,7 @@ pub(super) async fn persist(
     before: Before,
 ) -> Result<Suspended, EngineError> {
     let mut paused = describe(engine, graph, run, pause, &before)?;
+    let journal = run.journal.at_pause(&pause.recorded)?;
     if let Some(checkpoints) = &run.checkpoints {
         paused.suspended_at = checkpoints.now().await;
     }
@@ -53,7 +55,8 @@ pub(super) async fn persist(
     let (mut claim, mut early, mut tries) = (None, Vec::new(), paused.waits().count() + 1);
     let session_version = loop {
         tries -= 1;
-        match write(engine, run, pause, &paused, &from, claim.as_ref(), &early).await {
+        let sleep = Sleep { paused: &paused, from: &from, claim: claim.as_ref(), early: &early, journal: &journal };
+        match write(engine, run, pause, &sleep).await {
             Ok(version) => break version,
             // Each of its signals may come while what came before is being taken up.
             Err(CommitError::SignalBuffered(_)) if tries > 0 => {
@@ -164,16 +167,18 @@ fn within_limits(limits: InvocationLimits, generation: u64, self_wakes: u32) -> 
     Ok(())
 }
 
+/// What is written of a pause beside the session.
+struct Sleep<'a> {
+    paused: &'a PausedInvocation,
+    from: &'a SuspendFrom,
+    claim: Option<&'a Claim>,
+    early: &'a [EarlySignal],
+    journal: &'a Journal,
+}
+
 /// Writes the pause; returns the version of the session that it was given.
-async fn write(
-    engine: &Engine,
-    run: &Run,
-    pause: &Pause,
-    paused: &PausedInvocation,
-    from: &SuspendFrom,
-    claim: Option<&Claim>,
-    early: &[EarlySignal],
-) -> Result<Option<u64>, CommitError> {
+async fn write(engine: &Engine, run: &Run, pause: &Pause, sleep: &Sleep<'_>) -> Result<Option<u64>, CommitError> {
+    let Sleep { paused, from, claim, early, journal } = *sleep;
     let suspend = |session_version: Option<u64>| InvocationWrite::Suspend {
         paused: Box::new(PausedInvocation { session_version, ..paused.clone() }),
         from: from.clone(),
@@ -182,10 +187,12 @@ async fn write(
     };
     match &run.session {
         Some(session) => {
-            session.commit(pause.states.first(), true, |version| Some(suspend(Some(version)))).await.map(Some)
+            let suspend = |version| Some(suspend(Some(version)));
+            session.commit(pause.states.first(), true, journal, suspend).await.map(Some)
         }
         None => {
-            let commit = engine.commit(None, Some(suspend(None)), run.growing());
+            let (invocation, journal) = (Some(suspend(None)), journal.clone());
+            let commit = Commit { invocation, journal, growing: run.growing(), ..engine.blank_commit() };
             engine.write(&commit).await.map(|()| None)
         }
     }

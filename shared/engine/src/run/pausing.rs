@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_ports::{Category, SignalDescriptor};
+use dormouse_ports::{Category, JournalEntry, SignalDescriptor};
 use serde_json::Value;
 
 use super::attempts::Attempts;
@@ -26,6 +26,28 @@ pub(crate) struct Pause {
     pub(super) namespace: Vec<Arc<str>>,
     /// Path to the node that asked; longer where that ran in a fan-out or a branch.
     pub(super) asked_by: Vec<Arc<str>>,
+    pub(super) recorded: PauseEntries,
+}
+
+/// What was recorded inside of the outermost node that pauses.
+#[derive(Clone, Default)]
+pub(super) struct PauseEntries {
+    /// By nodes that completed and do not run again.
+    pub(super) completed: Vec<JournalEntry>,
+    /// By the node that asked, before it did.
+    pub(super) asking: Vec<JournalEntry>,
+}
+
+impl Pause {
+    /// The same pause as the node around a graph sees it whose completed nodes have recorded `before`.
+    pub(super) fn behind(self: Arc<Self>, before: Vec<JournalEntry>) -> Arc<Self> {
+        if before.is_empty() {
+            return self;
+        }
+        let mut pause = Arc::unwrap_or_clone(self);
+        pause.recorded.completed.splice(0..0, before);
+        Arc::new(pause)
+    }
 }
 
 /// Why the invocation cannot go on, whoever would like to catch it: a suspension where none may be (suspension §9), or
@@ -77,6 +99,8 @@ pub(crate) struct Contained {
     pub(super) pause: Arc<Pause>,
     /// What finished parts have contributed so far.
     pub(super) partial: Update,
+    /// What was recorded in them.
+    pub(super) recorded: Vec<JournalEntry>,
     /// What the descriptor is annotated with: `fan_out_index` or `branch_name`, and its value.
     pub(super) part: (&'static str, Value),
 }
@@ -98,8 +122,9 @@ impl Walk<'_> {
                 Ok(Stop::Pause(Arc::new(pause)))
             }
             Wish::Refused(refusal) => Ok(Stop::Refusal(refuse(name, attempts, &refusal, state))),
-            Wish::Suspend { descriptor, node_completed } => {
-                let asked = Asked { descriptor, node_completed, asked_by: self.path_to(name) };
+            Wish::Suspend { descriptor, node_completed, recorded } => {
+                let recorded = PauseEntries { completed: Vec::new(), asking: recorded };
+                let asked = Asked { descriptor, node_completed, asked_by: self.path_to(name), recorded };
                 Ok(Stop::Pause(self.sleep(name, step, attempts, state, asked)))
             }
             Wish::Contained(contained) => {
@@ -107,12 +132,16 @@ impl Walk<'_> {
                 // (suspension §8.2).
                 let mut state = state.clone();
                 let pause = &contained.pause;
+                let mut recorded = pause.recorded.clone();
                 if pause.node_completed {
                     self.merge(name, &mut state, contained.partial).inspect_err(|error| attempts.end(Err(error)))?;
+                    recorded.completed.splice(0..0, contained.recorded);
+                } else {
+                    recorded.completed.clear();
                 }
                 let descriptor = annotate(pause.descriptor.clone(), contained.part);
                 let (node_completed, asked_by) = (pause.node_completed, pause.asked_by.clone());
-                let asked = Asked { descriptor, node_completed, asked_by };
+                let asked = Asked { descriptor, node_completed, asked_by, recorded };
                 Ok(Stop::Pause(self.sleep(name, step, attempts, &state, asked)))
             }
         }
@@ -133,6 +162,7 @@ impl Walk<'_> {
             states: self.parents.iter().chain([state]).cloned().collect(),
             namespace: self.path_to(name),
             asked_by: asked.asked_by,
+            recorded: asked.recorded,
         })
     }
 }
@@ -142,6 +172,7 @@ struct Asked {
     descriptor: SignalDescriptor,
     node_completed: bool,
     asked_by: Vec<Arc<str>>,
+    recorded: PauseEntries,
 }
 
 /// Names the part that asked. Where parts are nested, the innermost keeps the plain key, and the chain lists all of

@@ -8,6 +8,7 @@ use dormouse_ports::{Clock, FanOutInstance, GrowingLists, NodePosition, StoredLi
 use super::cancellation::Watch;
 use super::checkpoint::Checkpoints;
 use super::engine::{Engine, Outcome};
+use super::journal::{HeldClaim, RunJournal};
 use super::session::SessionRun;
 use crate::ambient::{Identity, View};
 use crate::observe::{Attached, Entry, EventQueue, InvocationResult, InvocationStart, ObservedError, Registered};
@@ -19,6 +20,7 @@ pub(crate) struct Run {
     /// The invocation as its outermost line of execution sees it.
     pub(super) view: View,
     pub(super) watch: Arc<Watch>,
+    pub(super) journal: Arc<RunJournal>,
     pub(super) session: Option<Arc<SessionRun>>,
     pub(super) checkpoints: Option<Checkpoints>,
     pub(super) attached: Attached,
@@ -176,9 +178,29 @@ impl Run {
         let checkpoints = Checkpoints::of(engine, graph);
         let view = View::new(identity.clone());
         let watch = Arc::new(Watch::new(engine, identity.invocation_id.clone()));
-        let (step, positions) = (AtomicU64::new(0), Mutex::default());
+        let journal = Arc::new(RunJournal::new(identity.invocation_id.clone(), None));
         let growing = GrowingLists { fields: graph.schema().growing(), stored: Vec::new() };
-        Self { identity, view, watch, session, checkpoints, attached, scoped, events, clock, step, positions, growing }
+        Self {
+            identity,
+            view,
+            watch,
+            journal,
+            session,
+            checkpoints,
+            attached,
+            scoped,
+            events,
+            clock,
+            step: AtomicU64::new(0),
+            positions: Mutex::default(),
+            growing,
+        }
+    }
+
+    /// Others may take the invocation over once `claim` has ended.
+    pub(super) fn under(self, claim: HeldClaim) -> Self {
+        let journal = Arc::new(RunJournal::new(self.identity.invocation_id.clone(), Some(claim)));
+        Self { journal, ..self }
     }
 
     /// Tells the observers how the call ended.

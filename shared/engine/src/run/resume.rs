@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    Answered, Category, Claim, CommitError, FailureRecord, GrowingLists, InvocationWrite, Map, PausedInvocation,
-    Resolution, StoredList,
+    Answered, Category, Claim, Commit, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation, Resolution,
+    StoredList,
 };
 
 use super::answer;
 use super::engine::{AfterError, Engine, LeaseTerms, Outcome, Resume, registered};
 use super::finish::completed;
+use super::journal::HeldClaim;
 use super::pause::{self, Before};
 use super::record::Run;
 use super::restore;
@@ -37,12 +38,12 @@ pub(super) async fn claimed(
             if *error.category() == Category::SuspensionPinned
                 && (call.after_error)(&error) == AfterError::KeepClaim =>
         {
-            let _ = end_claim(engine, &paused, keep(&paused, &claim)).await;
+            let _ = end_claim(engine, &paused, alone(engine, keep(&paused, &claim))).await;
             return Err(error);
         }
         Err(error) => {
             // Refused or not, the claim ends: what it was refused for is in the log.
-            let _ = end_claim(engine, &paused, release(&paused, &claim)).await;
+            let _ = end_claim(engine, &paused, alone(engine, release(&paused, &claim))).await;
             return Err(error);
         }
     };
@@ -59,7 +60,8 @@ pub(super) async fn claimed(
     let session = SessionRun::of_pause(engine, graph, &paused, &stored);
     let mut run = Run::begin(engine, graph, start, session, observers)
         .continuing(paused.step, &paused.completed_positions)
-        .grown_from(stored);
+        .grown_from(stored)
+        .under(HeldClaim { generation: paused.generation, owner: claim.owner.clone() });
     if let Some(checkpoints) = &mut run.checkpoints {
         checkpoints.not_before(paused.suspended_at);
     }
@@ -206,12 +208,16 @@ pub(super) async fn complete(
         owner: claim.owner.clone(),
         state: state.to_map(),
     };
+    let journal = run.journal.at_end();
     let written = match &run.session {
         Some(session) if session.auto_saves() || session.holds_lease() => {
             let saved = session.auto_saves().then_some(&state);
-            session.commit(saved, true, |_| Some(write())).await.map(|_| ())
+            session.commit(saved, true, &journal, |_| Some(write())).await.map(|_| ())
         }
-        Some(_) | None => engine.write(&engine.commit(None, Some(write()), run.growing())).await,
+        Some(_) | None => {
+            let (invocation, growing) = (Some(write()), run.growing());
+            engine.write(&Commit { invocation, journal, growing, ..engine.blank_commit() }).await
+        }
     };
     if let Err(error) = written {
         return Err(run.watch.explain(error, |error| not_finished(run, error)).await);
@@ -237,17 +243,19 @@ pub(super) async fn end_badly(
     error: EngineError,
     after: AfterError,
 ) -> EngineError {
-    let (write, lasting) = match after {
-        AfterError::KeepClaim => (keep(paused, claim), false),
-        AfterError::GiveBack => (release(paused, claim), false),
+    let (commit, lasting) = match after {
+        AfterError::KeepClaim => (alone(engine, keep(paused, claim)), false),
+        AfterError::GiveBack => (alone(engine, release(paused, claim)), false),
         AfterError::End => {
             let (category, message) = (error.derived_category().clone(), error.message().to_owned());
             let failure = FailureRecord { category, message };
             let (paused, owner) = (Box::new(paused.clone()), Some(claim.owner.clone()));
-            (InvocationWrite::Fail { paused, owner, failure }, true)
+            let fail = alone(engine, InvocationWrite::Fail { paused, owner, failure });
+            // What nodes did that completed before the one that failed, has happened.
+            (Commit { journal: run.journal.at_end(), ..fail }, true)
         }
     };
-    match end_claim(engine, paused, write).await {
+    match end_claim(engine, paused, commit).await {
         Ok(()) => error,
         Err(refused) => run.watch.explain(refused, |_| if lasting { error.transient_if(true) } else { error }).await,
     }
@@ -270,8 +278,12 @@ fn release(paused: &PausedInvocation, claim: &Claim) -> InvocationWrite {
     }
 }
 
-async fn end_claim(engine: &Engine, paused: &PausedInvocation, write: InvocationWrite) -> Result<(), CommitError> {
-    let commit = engine.commit(None, Some(write), GrowingLists::default());
+/// A commit of `write` and nothing else.
+fn alone(engine: &Engine, write: InvocationWrite) -> Commit {
+    Commit { invocation: Some(write), ..engine.blank_commit() }
+}
+
+async fn end_claim(engine: &Engine, paused: &PausedInvocation, commit: Commit) -> Result<(), CommitError> {
     let written = engine.write(&commit).await;
     if let Err(error) = &written {
         tracing::warn!(%error, invocation_id = %paused.invocation_id, "a claim was not ended; it ends by itself");

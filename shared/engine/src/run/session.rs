@@ -2,12 +2,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    Category, CommitError, GrowingLists, InvocationWrite, Lease, LeaseRequest, LoadedSession, Map, SessionExpectation,
-    SessionId, SessionRecord, SessionWrite, StoreError, StoredList, limits,
+    Category, Commit, CommitError, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, LoadedSession, Map,
+    SessionExpectation, SessionId, SessionRecord, SessionWrite, StoreError, StoredList, limits,
 };
 use serde_json::Value;
 
 use super::engine::{Engine, LeaseTerms, is_transient};
+use super::journal::SavedEntries;
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, Reducer, SessionConcurrency, State, StateSchema, Update, ambient};
 
@@ -124,7 +125,7 @@ impl SessionRun {
         if self.lease.is_none() {
             return false;
         }
-        let commit = self.engine.commit(Some(self.write(None, true)), None, GrowingLists::default());
+        let commit = Commit { session: Some(self.write(None, true)), ..self.engine.blank_commit() };
         match self.engine.ports().store.commit(&commit).await {
             Ok(()) => true,
             Err(error) => {
@@ -134,7 +135,7 @@ impl SessionRun {
         }
     }
 
-    /// Commits `invocation` together with a save of `state`. When the session was changed meanwhile and the policy
+    /// Commits `invocation` and `journal` together with a save of `state`. When the session was changed meanwhile and the policy
     /// says so, the save is carried over onto the newer record and tried again. Returns the version that `invocation`
     /// was given: the one whose record is `state`. Of a save that was carried over it is the one before, so that
     /// whoever goes on from `state` finds a newer record and is carried over in turn.
@@ -142,6 +143,7 @@ impl SessionRun {
         &self,
         state: Option<&State>,
         release: bool,
+        journal: &Journal,
         invocation: impl Fn(u64) -> Option<InvocationWrite>,
     ) -> Result<u64, CommitError> {
         let mine = state.map(|state| self.project(state));
@@ -149,7 +151,13 @@ impl SessionRun {
             let saved = mine.as_ref().map(|mine| self.rebased(mine));
             let write = self.write(saved.clone(), release);
             let version = if saved == mine { self.next_version() } else { self.lock().version };
-            let commit = self.engine.commit(Some(write), invocation(version), self.growing());
+            let commit = Commit {
+                session: Some(write),
+                invocation: invocation(version),
+                journal: journal.clone(),
+                growing: self.growing(),
+                ..self.engine.blank_commit()
+            };
             match self.engine.write(&commit).await {
                 Ok(()) => {
                     if let Some(state) = saved {
@@ -348,8 +356,25 @@ impl SaveSession for SessionRun {
         {
             return Err(NodeError::new(reason).with_category(Category::SessionSaveFailed));
         }
-        let saved = self.commit(Some(&state), false, |_| None).await.map(|_| ()).map_err(save_failed);
-        saved.map_err(|error| NodeError::new(error.message()).with_category(error.category().clone()))
+        let Some(mut entries) = SavedEntries::take() else { return Err(outside_of_nodes()) };
+        let (journal, hold) = entries.write();
+        let saved = self.commit(Some(&state), false, &journal, |_| hold.clone()).await;
+        match &saved {
+            Ok(_) => entries.written(),
+            // Where entries may have been written, the run does not go on.
+            Err(CommitError::Unknown(_)) => drop(entries),
+            Err(
+                CommitError::SessionConflict
+                | CommitError::LeaseLost
+                | CommitError::InvocationConflict
+                | CommitError::SignalBuffered(_)
+                | CommitError::SignalTaken(_)
+                | CommitError::Journal(_)
+                | CommitError::Store(_),
+            ) => entries.give_back(),
+        }
+        let error = saved.map(|_| ()).map_err(save_failed);
+        error.map_err(|error| NodeError::new(error.message()).with_category(error.category().clone()))
     }
 }
 
@@ -362,13 +387,17 @@ impl SaveSession for SessionRun {
 pub async fn save_session(update: &Update) -> Result<(), NodeError> {
     let saver = ambient::look(|scope| scope.body.as_ref().map(|body| body.saver.clone()));
     let Some(saver) = saver.flatten() else {
-        return Err(NodeError::new("save_session() was called outside of a node"));
+        return Err(outside_of_nodes());
     };
     match saver {
         super::slot::Saver::Session(session, state) => session.save(state, update.clone()).await,
         super::slot::Saver::Unbound => Ok(()),
         super::slot::Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
     }
+}
+
+fn outside_of_nodes() -> NodeError {
+    NodeError::new("save_session() was called outside of a node")
 }
 
 #[cfg(test)]

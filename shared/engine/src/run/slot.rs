@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use dormouse_ports::{Category, SignalDescriptor};
+use dormouse_ports::{Category, JournalEntry, SignalDescriptor};
 
 use super::pausing::{Contained, Pause, Refusal};
 use crate::{NodeError, Position, State, ambient};
@@ -18,6 +18,8 @@ pub(crate) enum Wish {
     Suspend {
         descriptor: SignalDescriptor,
         node_completed: bool,
+        /// What the node had recorded before.
+        recorded: Vec<JournalEntry>,
     },
     /// Nothing may go on.
     Refused(Arc<Refusal>),
@@ -43,6 +45,8 @@ pub(crate) struct Body {
     pub(crate) unsupported: Option<&'static str>,
     /// Knows whether the invocation was canceled.
     pub(crate) watch: Arc<super::cancellation::Watch>,
+    /// What nodes before it have recorded.
+    pub(crate) journal: Arc<super::journal::RunJournal>,
     /// Where it is; absent when nobody observes.
     pub(crate) position: Option<Arc<Position>>,
 }
@@ -66,20 +70,21 @@ pub async fn suspend_and_rerun(descriptor: SignalDescriptor) -> NodeError {
 }
 
 async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeError {
-    let asked = ambient::look(|scope| {
+    let asked = ambient::change(|scope| {
         let refused = match &scope.body {
             None => Some("suspend() was called by a middleware; move it into a node of its own"),
             Some(body) => body.unsupported,
         };
-        scope.attempts.clone().map(|attempts| (attempts, refused))
+        let attempts = scope.attempts.clone()?;
+        Some((attempts, refused, std::mem::take(&mut scope.recorded)))
     });
-    let Some((attempts, refused)) = asked.flatten() else {
+    let Some((attempts, refused, recorded)) = asked.flatten() else {
         return NodeError::new("suspend() was called outside of an invocation")
             .with_category(Category::SuspensionInUnsupportedContext);
     };
     attempts.slot.put(match refused {
         Some(reason) => Wish::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason))),
-        None => Wish::Suspend { descriptor, node_completed },
+        None => Wish::Suspend { descriptor, node_completed, recorded },
     });
     futures::future::pending().await
 }

@@ -7,6 +7,7 @@ use dormouse_ports::Category;
 
 use super::attempts::Told;
 use super::dispatch::Dispatch;
+use super::journal::{EntryBuffer, too_much};
 use super::pausing::{Pause, Refusal, Stop};
 use super::record::{Boundary, Lineage, Position, Run};
 use super::slot::{Ended, UntilSuspended};
@@ -29,6 +30,8 @@ pub(crate) struct Walk<'r> {
     pub(super) parents: Arc<[State]>,
     /// Why nothing in it may suspend, if nothing may.
     pub(super) no_suspension: Option<&'static str>,
+    /// What its completed nodes have recorded.
+    pub(super) entries: Arc<EntryBuffer>,
     observers: Registrations,
 }
 
@@ -92,7 +95,8 @@ impl<'r> Walk<'r> {
     pub(super) fn outermost(run: &'r Run, graph: &'r CompiledGraph) -> Self {
         let observers = run.attached.to(graph).iter().chain(&run.scoped).cloned().collect();
         let (namespace, lineage, parents) = (Arc::new([]), Lineage::default(), Arc::new([]));
-        Self { run, graph, namespace, lineage, parents, no_suspension: None, observers }
+        let entries = run.journal.completed().clone();
+        Self { run, graph, namespace, lineage, parents, no_suspension: None, entries, observers }
     }
 
     /// What is around the graphs inside of the node `name`, which received `state`.
@@ -111,6 +115,7 @@ impl<'r> Walk<'r> {
             lineage: self.lineage.inside(inside.boundary, Entry { graph, step, attempt_index }),
             parents: inside.around.parents.clone(),
             no_suspension: inside.no_suspension.or(self.no_suspension),
+            entries: Arc::default(),
             observers: self.observers_inside(inside.graph),
         }
     }
@@ -203,7 +208,11 @@ impl<'r> Walk<'r> {
         let moved = match ended {
             Ended::Suspended(wish) => return self.stop(name, step, attempts, wish, state).map(Err),
             Ended::Returned(Ok(update)) => {
-                self.merge(name, state, update).and_then(|()| self.choose(name, node, state))
+                let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
+                moved.and_then(|next| {
+                    let recorded = std::mem::take(&mut *dispatch.recorded());
+                    self.entries.add(recorded).map(|()| next).map_err(|error| too_much(&error).at(name, state))
+                })
             }
             Ended::Returned(Err(error)) => Err(self.raised(name, state, error)),
         };

@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
-use dormouse_api::{Answer, Bell, Call, Keys, Operations, StreamLimits};
-use dormouse_engine::{END, Engine, Graph, Ports, Update, state};
+use dormouse_api::{Answer, Bell, Call, Keys, Operations, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_engine::{END, Graph, Update, state};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Response,
@@ -173,15 +173,10 @@ state! {
 fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
     let chat = Graph::<Nothing>::new("chat").entry("end");
     let chat = chat.node("end", async |()| Ok(Update::none())).edge("end", END).compile().unwrap();
-    let ports = Ports {
-        store: Arc::new(MemoryStore::default()),
-        clock: clock.clone(),
-        ids: Arc::new(CountingIds::default()),
-        spawner: Arc::new(TokioSpawner),
-        planner: Arc::new(DescriptorWakes),
-    };
+    let recording = RecordingStore::new(Arc::new(MemoryStore::default()), shelf.clone(), clock.clone());
+    let (ids, spawner, planner) = (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
     App::new(Parts {
-        engine: Engine::new(ports),
+        engine: RecordingEngine::new(recording, ids, spawner, planner),
         agents: GraphRegistry::new([Arc::new(chat)]).into(),
         subscriptions: Arc::new(MemorySubscriptions::default()),
         bus: Arc::new(MemoryBus::default()),

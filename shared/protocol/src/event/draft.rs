@@ -123,6 +123,11 @@ impl Draft {
         Self::of_task(kind, task, Value::Object(payload))
     }
 
+    /// The agent of a task did something, by its own account.
+    pub fn task_recorded(kind: EventKind, task: &Task, payload: Map) -> Self {
+        Self::of_task(kind, task, Value::Object(payload))
+    }
+
     /// Somebody asked to cancel a task.
     pub fn cancel_requested(task: &Task, reason: Option<&str>) -> Self {
         Self::of_task(EventKind::UserCancelRequested, task, json!({"reason": reason}))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     Append, Commit, CommitError, Document, DocumentKey, DocumentWrite, Journal, JournalConflict, ListRequest, Listed,
-    Map, SessionExpectation, StoreError, StreamEntry,
+    Map, RecordedEntries, SessionExpectation, StoreError, StreamEntry,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -41,11 +41,11 @@ fn append(stream: &str, first: u64, count: u64) -> Append {
 }
 
 fn documents(writes: impl IntoIterator<Item = DocumentWrite>) -> Journal {
-    Journal { documents: writes.into_iter().collect(), appends: Vec::new() }
+    Journal::new(writes.into_iter().collect(), Vec::new())
 }
 
 fn appends(appends: impl IntoIterator<Item = Append>) -> Journal {
-    Journal { documents: Vec::new(), appends: appends.into_iter().collect() }
+    Journal::new(Vec::new(), appends.into_iter().collect())
 }
 
 fn alone(id: &str, journal: Journal) -> Commit {
@@ -238,14 +238,14 @@ pub(super) async fn a_feed_tells_of_appends_in_order(store: Store) {
 }
 
 pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
-    let journal = Journal { documents: vec![write("t1", 0, 1)], appends: vec![append("s", 1, 1)] };
+    let journal = Journal::new(vec![write("t1", 0, 1)], vec![append("s", 1, 1)]);
     let session = || save("session-1", numbered(1), SessionExpectation::Version(0));
     let all = Commit { journal: journal.clone(), ..commit("all", Some(session()), Some(fresh(&pause("i1", 1, "w1")))) };
     store.commit(&all).await.expect("it is written");
     assert!(read(&store, "t1").await.is_some() && store.last_position("s").await.expect("an answer") == 1);
 
     // Whichever part refuses, nothing of the others is written.
-    let next = Journal { documents: vec![write("t2", 0, 1)], appends: vec![append("s", 2, 1)] };
+    let next = Journal::new(vec![write("t2", 0, 1)], vec![append("s", 2, 1)]);
     let stale_session = Commit { journal: next.clone(), ..commit("stale-session", Some(session()), None) };
     assert!(matches!(store.commit(&stale_session).await, Err(CommitError::SessionConflict)));
     let taken = Commit { journal: next.clone(), ..commit("taken", None, Some(fresh(&pause("i1", 1, "w2")))) };
@@ -263,7 +263,7 @@ pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
 }
 
 pub(super) async fn the_same_journal_again_succeeds_once(store: Store) {
-    let journal = Journal { documents: vec![write("t1", 0, 1)], appends: vec![append("s", 1, 2)] };
+    let journal = Journal::new(vec![write("t1", 0, 1)], vec![append("s", 1, 2)]);
     let commits = [
         alone("both", journal),
         alone("document", documents([write("t2", 0, 1)])),
@@ -276,7 +276,7 @@ pub(super) async fn the_same_journal_again_succeeds_once(store: Store) {
     assert_eq!(read(&store, "t1").await.map(|it| it.version), Some(1));
     assert_eq!(positions(&store, "s", 0, 10).await, [1, 2]);
     // Its answer may come so late that others went on meanwhile.
-    done(&store, "others", Journal { documents: vec![write("t1", 1, 2)], appends: vec![append("s", 3, 1)] }).await;
+    done(&store, "others", Journal::new(vec![write("t1", 1, 2)], vec![append("s", 3, 1)])).await;
     store.commit(&commits[0]).await.expect("it was written");
     assert_eq!(positions(&store, "s", 0, 10).await, [1, 2, 3]);
 }
@@ -304,6 +304,7 @@ pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
         appends([append("s", 0, 1)]),
         appends([append("s", 1, 1), append("s", 2, 1)]),
         appends([fed(append("s1", 1, 1))]),
+        Journal { recorded: Some(RecordedEntries { invocation_id: "i".into(), entries: Vec::new() }), ..appends([]) },
     ]
     .into_iter()
     .enumerate()
@@ -318,10 +319,10 @@ pub(super) async fn large_documents_and_entries_survive(store: Store) {
     let words = |seed: u64| (0..40_000_u64).map(|n| format!("{:x} ", (n + 1).wrapping_mul(seed))).collect::<String>();
     let body = map(json!({ "text": words(0x9E37_79B9_7F4A_7C15) }));
     let entry = map(json!({ "text": words(0xD1B5_4A32_D192_ED03) }));
-    let journal = Journal {
-        documents: vec![DocumentWrite { body: Some(body.clone()), ..write("t1", 0, 0) }],
-        appends: vec![Append { entries: vec![numbered(1), entry.clone()], ..append("s", 1, 1) }],
-    };
+    let journal = Journal::new(
+        vec![DocumentWrite { body: Some(body.clone()), ..write("t1", 0, 0) }],
+        vec![Append { entries: vec![numbered(1), entry.clone()], ..append("s", 1, 1) }],
+    );
     done(&store, "large", journal).await;
     assert!(read(&store, "t1").await.is_some_and(|document| document.body == body));
     let entries = store.entries("s", 1, 10).await.expect("an answer");

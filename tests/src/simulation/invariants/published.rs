@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_ports::{InvocationRecord, InvocationStatus};
+use dormouse_ports::{InvocationRecord, InvocationStatus, Map};
 use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{EventId, TaskId};
@@ -11,7 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{SKEW, ensure};
-use crate::simulation::witness::{Call, Sight, Thread};
+use crate::simulation::graphs::NOTED;
+use crate::simulation::witness::{Call, Changed, Sight, Thread, has_ended};
 
 pub(super) fn all_can_be_read(sight: &Sight<'_>) -> Result<(), String> {
     sight.witness.published.unreadable.clone().map_or(Ok(()), Err)
@@ -212,6 +213,49 @@ pub(super) fn keys_count_once(sight: &Sight<'_>) -> Result<(), String> {
             format!("what {key} asks for was done at {first} and at {at}")
         })
     })
+}
+
+/// What the nodes of a task record is told with the state that holds it: each entry once, in order. Of a turn that ended
+/// badly, what was told is not in the state.
+pub(super) fn entries_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
+    let Some(Changed { before, after: Some(record) }) = &sight.invocation else { return Ok(()) };
+    let id = &record.paused.invocation_id;
+    if !id.as_str().starts_with("task_") {
+        return Ok(());
+    }
+    let kind = format!("vendor.{NOTED}");
+    let events = sight.witness.published.streams.values().flatten();
+    let mine = events.filter(|event| event.task_id.as_ref().is_some_and(|task| task.as_str() == id.as_str()));
+    let noted = mine.filter(|event| event.event.as_str() == kind).filter_map(|event| event.payload["noted"].as_str());
+    let told: Vec<&str> = noted.collect();
+    let known = |record: &InvocationRecord| match &record.status {
+        InvocationStatus::Completed { state } => noted_in(state),
+        InvocationStatus::Suspended
+        | InvocationStatus::Resuming(_)
+        | InvocationStatus::Errored(_)
+        | InvocationStatus::Canceled(_) => noted_in(record.paused.outermost_state()),
+    };
+    let holds = match &record.status {
+        // For its clients a task that was put aside has failed, whatever comes of it later.
+        _ if sight.witness.aside.contains_key(id) => known(record).iter().zip(&told).all(|(one, other)| one == other),
+        InvocationStatus::Suspended | InvocationStatus::Resuming(_) | InvocationStatus::Completed { .. } => {
+            told == known(record)
+        }
+        // What has ended keeps no state.
+        InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
+            let before = before.as_ref().filter(|before| !has_ended(before)).map(known).unwrap_or_default();
+            told.starts_with(&before.iter().map(String::as_str).collect::<Vec<_>>())
+        }
+    };
+    let distinct: BTreeSet<_> = told.iter().collect();
+    ensure(holds && distinct.len() == told.len(), || {
+        format!("nodes of {id} recorded {:?}, and {told:?} was told", known(record))
+    })
+}
+
+fn noted_in(state: &Map) -> Vec<String> {
+    let noted = state.get("noted").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    noted.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Whether the call may have changed what is published.

@@ -1,4 +1,4 @@
-//! Tells of what happens to tasks, in the transactions in which it happens.
+//! Records what happens to tasks, in the transactions in which it happens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, InvocationId, InvocationWrite, Journal, Map,
-    PausedInvocation, Records, StateStore, StoreError, StoreLayer, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, DocumentKey, InvocationId, InvocationWrite, Journal,
+    JournalEntry, Map, PausedInvocation, Records, StateStore, StoreError, StoreLayer, SuspendFrom,
 };
 use dormouse_protocol::envelope::Named;
+use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::TaskId;
 use dormouse_protocol::resource::{Part, Role, Task, TaskStatus};
 use dormouse_protocol::{ProtocolError, resource};
@@ -35,26 +36,32 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MOST_SAID: usize = 50;
 
 /// A [`StateStore`] that adds to each commit of a task's invocation what clients are told of it: the task's new status,
-/// messages, artifact, outcome and events. To be given to engine and harness in the place of `store`. Commits of other
-/// invocations, and those that bring a journal of their own, pass through without a read.
+/// messages, artifact, outcome and events, and as events of the task what its nodes have [recorded]. A server demands it:
+/// its engine is a [`RecordingEngine`](crate::RecordingEngine).
+///
+/// What a commit brings in a journal of its own is written as well. Only where that journal writes the document of the
+/// task itself, its author tells of the task, and nothing is added. Commits of other invocations pass through without a
+/// read; what their nodes recorded is told to nobody.
 ///
 /// An invocation is a task when it has the id of one. When somebody else writes to its session meanwhile, only the
 /// telling is done again.
+///
+/// [recorded]: dormouse_engine::record
 #[derive(Clone)]
-pub struct Chronicle {
+pub struct RecordingStore {
     store: Arc<dyn StateStore>,
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     bell: Bell,
 }
 
-impl fmt::Debug for Chronicle {
+impl fmt::Debug for RecordingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Chronicle")
+        f.write_str("RecordingStore")
     }
 }
 
-impl Chronicle {
+impl RecordingStore {
     /// Tells of what is committed to `store`, whose journals `records` reads.
     pub fn new(store: Arc<dyn StateStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         Self { store, records, clock, bell: Bell::default() }
@@ -66,10 +73,25 @@ impl Chronicle {
         Self { bell, ..self }
     }
 
+    /// The time that it goes by.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         self.store.commit(commit).await?;
         commit.journal.appends.iter().for_each(|append| self.bell.ring(&append.stream));
         Ok(())
+    }
+
+    /// Writes `commit`, of which nobody is told.
+    async fn pass(&self, commit: &Commit) -> Result<(), CommitError> {
+        if commit.journal.recorded.is_none() {
+            return self.write(commit).await;
+        }
+        let commit = untold(commit);
+        let changes_nothing = commit.session.is_none() && commit.invocation.is_none() && commit.journal.is_empty();
+        if changes_nothing { Ok(()) } else { self.write(&commit).await }
     }
 
     /// The task, and a ledger of its session that nobody has written to; `None` for what is no task, or has ended.
@@ -89,20 +111,24 @@ impl Chronicle {
     /// What is to be told of `commit`; `None` if nothing is.
     async fn tell(&self, id: &TaskId, commit: &Commit) -> Result<Option<Journal>, StoreError> {
         let Some((mut task, mut ledger)) = self.open(id, commit.now).await? else { return Ok(None) };
+        let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
         let told = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => {
                 let before = match from {
                     SuspendFrom::Fresh => None,
                     SuspendFrom::Claimed { previous, .. } => Some(&**previous),
                 };
-                suspended(&mut ledger, &mut task, paused, before, claim.is_some())
+                let pause = Pause { paused, before, works_on: claim.is_some() };
+                suspended(&mut ledger, &mut task, entries, pause)
             }
             Some(InvocationWrite::Complete { paused, state, .. }) => {
+                record(&mut ledger, &mut task, entries);
                 let (said, conversation) = said_since(&mut task, Some(paused), state);
                 let state = (!conversation).then_some(state);
                 end(&mut ledger, &mut task, Ending::Completed { said, state })
             }
             Some(InvocationWrite::Fail { failure, .. } | InvocationWrite::PutAside { failure, .. }) => {
+                record(&mut ledger, &mut task, entries);
                 end(&mut ledger, &mut task, Ending::Failed(failure))
             }
             Some(InvocationWrite::Cancel { cancellation, .. }) => {
@@ -114,6 +140,10 @@ impl Chronicle {
                     Some(record) => waiting(&mut ledger, &mut task, &record.paused),
                     None => return Ok(None),
                 }
+            }
+            Some(InvocationWrite::Hold { .. }) if !entries.is_empty() => {
+                record(&mut ledger, &mut task, entries);
+                ledger.put_task(&task)
             }
             Some(
                 InvocationWrite::Accept { .. }
@@ -143,12 +173,9 @@ impl Chronicle {
         let journal = ledger.put_task(&task).and_then(|()| ledger.close()).map_err(corrupt)?.1;
         let (invocation_id, owner) = (request.invocation_id.clone(), request.owner.clone());
         let commit = Commit {
-            id: format!("{}-woken", request.owner),
-            now: request.now,
-            session: None,
             invocation: Some(InvocationWrite::Hold { invocation_id, generation, owner }),
             journal,
-            growing: dormouse_ports::GrowingLists::default(),
+            ..Commit::new(format!("{}-woken", request.owner), request.now)
         };
         self.write(&commit).await
     }
@@ -164,40 +191,69 @@ fn task_called(invocation: &InvocationId) -> Option<TaskId> {
     rest.starts_with('_').then(|| TaskId::from(invocation.as_str()))
 }
 
-/// The task that `commit` may move.
+/// The task that `commit` may move, or whose nodes have recorded something, unless who made it tells of that task.
 fn task_of(commit: &Commit) -> Option<TaskId> {
-    if !commit.journal.is_empty() {
-        return None;
-    }
-    match commit.invocation.as_ref()? {
+    let task = match commit.invocation.as_ref()? {
         InvocationWrite::Suspend { paused, .. }
         | InvocationWrite::Complete { paused, .. }
         | InvocationWrite::Fail { paused, .. }
         | InvocationWrite::PutAside { paused, .. }
         | InvocationWrite::Cancel { paused, .. } => task_called(&paused.invocation_id),
         InvocationWrite::Release { invocation_id, .. } => task_called(invocation_id),
+        InvocationWrite::Hold { invocation_id, .. } => {
+            commit.journal.recorded.as_ref().and_then(|_| task_called(invocation_id))
+        }
         InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Advance { .. }
         | InvocationWrite::Answer { .. }
         | InvocationWrite::Forestall { .. }
-        | InvocationWrite::Hold { .. }
         | InvocationWrite::Keep { .. }
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Conclude { .. } => None,
+    }?;
+    let document = DocumentKey::new(TaskId::OBJECT, task.as_str());
+    let is_told = commit.journal.documents.iter().any(|write| write.key == document);
+    (!is_told).then_some(task)
+}
+
+/// `commit` without what nodes recorded of which nobody is told.
+fn untold(commit: &Commit) -> Commit {
+    Commit { journal: Journal { recorded: None, ..commit.journal.clone() }, ..commit.clone() }
+}
+
+/// Tells of `task` what its nodes have recorded: it worked meanwhile.
+fn record(ledger: &mut Ledger, task: &mut Stored<Task>, entries: &[JournalEntry]) {
+    if entries.is_empty() {
+        return;
+    }
+    ledger.advance(task, TaskStatus::Working, None, Map::new());
+    for entry in entries {
+        let draft = Draft::task_recorded(entry.kind.as_str().into(), &task.kept.resource, entry.payload.clone());
+        ledger.tell_task(task, draft);
     }
 }
 
-/// The task went to sleep, after the pause `before`. Where the signal was there already it works on.
+/// A pause of a task.
+struct Pause<'a> {
+    paused: &'a PausedInvocation,
+    /// The pause before it.
+    before: Option<&'a PausedInvocation>,
+    /// Whether the signal was there already, so that the task works on.
+    works_on: bool,
+}
+
+/// The task went to sleep.
 fn suspended(
     ledger: &mut Ledger,
     task: &mut Stored<Task>,
-    paused: &PausedInvocation,
-    before: Option<&PausedInvocation>,
-    works_on: bool,
+    entries: &[JournalEntry],
+    pause: Pause<'_>,
 ) -> Result<(), ProtocolError> {
+    let Pause { paused, before, works_on } = pause;
     // Nobody told when the wait before was over: it was while this turn ran.
     ledger.advance(task, TaskStatus::Working, None, Map::new());
+    record(ledger, task, entries);
     let (mut said, _) = said_since(task, before, paused.outermost_state());
     if said.is_empty() {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
@@ -230,24 +286,25 @@ fn said_since(
 }
 
 #[async_trait]
-impl StoreLayer for Chronicle {
+impl StoreLayer for RecordingStore {
     fn below(&self) -> &dyn StateStore {
         &*self.store
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let Some(task) = task_of(commit) else { return self.write(commit).await };
-        let mut told = commit.clone();
+        let Some(task) = task_of(commit) else { return self.pass(commit).await };
+        let mut told = untold(commit);
+        let own = told.journal.clone();
         for attempt in 0..ATTEMPTS {
             if attempt >= HASTY_ATTEMPTS {
                 self.clock.sleep(PAUSE).await;
             }
-            let Some(journal) = self.tell(&task, commit).await? else { return self.write(commit).await };
-            told.journal = journal;
+            let Some(journal) = self.tell(&task, commit).await? else { return self.pass(commit).await };
+            told.journal = own.clone().merged_with(journal);
             // Another content is another commit: a store may answer a known id with what it said before.
             told.id = format!("{}-{attempt}", commit.id);
             match self.write(&told).await {
-                Err(CommitError::Journal(_)) => {}
+                Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}
                 done => return done,
             }
         }

@@ -1,0 +1,198 @@
+//! What the nodes of a run record, until it is committed.
+//!
+//! An entry counts when the node that recorded it has succeeded, as its update does: what a failed attempt recorded is
+//! gone with it. Of a node that pauses, what it recorded before counts with the pause.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dormouse_ports::{
+    Category, InvalidEntry, InvocationId, InvocationWrite, Journal, JournalEntry, Owner, RecordedEntries,
+};
+
+use super::cancellation::Watch;
+use super::pausing::PauseEntries;
+use crate::{EngineError, NodeError, ambient};
+
+/// What completed nodes of one graph have recorded, in order.
+#[derive(Default)]
+pub(crate) struct EntryBuffer(Mutex<Vec<JournalEntry>>);
+
+impl EntryBuffer {
+    /// A node completed.
+    pub(super) fn add(&self, recorded: Vec<JournalEntry>) -> Result<(), InvalidEntry> {
+        if recorded.is_empty() {
+            return Ok(());
+        }
+        let mut entries = self.lock();
+        JournalEntry::check(entries.iter().chain(&recorded))?;
+        entries.extend(recorded);
+        Ok(())
+    }
+
+    pub(super) fn take(&self) -> Vec<JournalEntry> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<JournalEntry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The claim under which an invocation runs that others may take over.
+#[derive(Clone)]
+pub(crate) struct HeldClaim {
+    pub(super) generation: u64,
+    pub(super) owner: Owner,
+}
+
+/// What the nodes of a run have recorded since its last commit.
+pub(crate) struct RunJournal {
+    invocation_id: InvocationId,
+    claim: Option<HeldClaim>,
+    /// Of the outermost graph.
+    completed: Arc<EntryBuffer>,
+}
+
+impl RunJournal {
+    pub(super) fn new(invocation_id: InvocationId, claim: Option<HeldClaim>) -> Self {
+        Self { invocation_id, claim, completed: Arc::default() }
+    }
+
+    pub(super) fn completed(&self) -> &Arc<EntryBuffer> {
+        &self.completed
+    }
+
+    /// What a commit brings that ends the turn at the end of its graph, or badly.
+    pub(super) fn at_end(&self) -> Journal {
+        self.of(self.completed.lock().clone())
+    }
+
+    /// What a commit brings that writes a pause in which `recorded` was recorded.
+    pub(super) fn at_pause(&self, recorded: &PauseEntries) -> Result<Journal, EngineError> {
+        let mut entries = self.completed.lock().clone();
+        entries.extend(recorded.completed.iter().chain(&recorded.asking).cloned());
+        JournalEntry::check(&entries).map_err(|error| too_much(&error))?;
+        Ok(self.of(entries))
+    }
+
+    /// A journal of `entries`.
+    fn of(&self, entries: Vec<JournalEntry>) -> Journal {
+        let invocation_id = self.invocation_id.clone();
+        let recorded = (!entries.is_empty()).then_some(RecordedEntries { invocation_id, entries });
+        Journal { documents: Vec::new(), appends: Vec::new(), recorded }
+    }
+
+    /// That the claim still stands, where there is one: whoever takes the invocation over begins its turn anew, and
+    /// records anew.
+    fn hold(&self) -> Option<InvocationWrite> {
+        let HeldClaim { generation, owner } = self.claim.clone()?;
+        Some(InvocationWrite::Hold { invocation_id: self.invocation_id.clone(), generation, owner })
+    }
+}
+
+/// The error of a node that has recorded too much.
+pub(super) fn too_much(refused: &InvalidEntry) -> EngineError {
+    EngineError::new(Category::LimitExceeded, refused.to_string())
+}
+
+/// Records something that the node did, for those who follow the task: they are told of it in the transaction that writes
+/// what comes of the node (the next pause, save of the session or end of the turn), or never.
+///
+/// An entry counts when its node does. What an attempt recorded that failed, and is tried again perhaps, is gone; so is
+/// what a turn recorded that was thrown away, since its worker died, or the turn is to be tried again. An entry that was
+/// committed with [`save_session`](crate::save_session) stays, like the save itself. Of a node that pauses, what it
+/// recorded before is told with the pause; one that [runs again](crate::suspend_and_rerun) then records anew. Parts of a
+/// node that ran side by side are told of in their order, not in that of time. Checkpoints hold no entries.
+///
+/// An invocation that is no task has nobody who could be told; its entries are checked, and told to nobody. So are those
+/// of a task that was put aside, and therefore has failed for its clients, when it is tried again.
+///
+/// # Errors
+/// `limit_exceeded` for an entry that is [too large](dormouse_ports::limits::ENTRY), or one too many before a commit.
+/// Outside of a node's own body, in middleware say: a plain error.
+///
+/// ```
+/// use dormouse_engine::{NodeError, State, Update, record};
+/// use dormouse_ports::{EntryKind, JournalEntry};
+///
+/// async fn search(_state: State) -> Result<Update, NodeError> {
+///     record(JournalEntry::new(EntryKind::ToolCompleted).with("tool", "search").with("hits", 3))?;
+///     Ok(Update::none().with("hits", 3))
+/// }
+/// ```
+pub fn record(entry: JournalEntry) -> Result<(), NodeError> {
+    let recorded = ambient::change(|scope| {
+        let body = scope.body.as_ref()?;
+        let admitted = {
+            let completed = body.journal.completed.lock();
+            JournalEntry::admit(completed.iter().chain(&scope.recorded), &entry)
+        };
+        if admitted.is_ok() {
+            scope.recorded.push(entry);
+        }
+        Some(admitted)
+    });
+    match recorded.flatten() {
+        Some(admitted) => {
+            admitted.map_err(|refused| NodeError::new(refused.to_string()).with_category(Category::LimitExceeded))
+        }
+        None => Err(NodeError::new("record() was called outside of a node")),
+    }
+}
+
+/// What a save in the midst of a run brings beside the session: everything that was recorded before it. Until it is
+/// known what came of the save, nobody knows whether that was told: the run does not go on without it.
+pub(super) struct SavedEntries {
+    journal: Arc<RunJournal>,
+    watch: Arc<Watch>,
+    completed: Vec<JournalEntry>,
+    own: Vec<JournalEntry>,
+    under_way: bool,
+}
+
+impl SavedEntries {
+    /// Takes what the node that runs here and those before it have recorded; `None` outside of a node.
+    pub(super) fn take() -> Option<Self> {
+        ambient::change(|scope| {
+            let body = scope.body.as_ref()?;
+            let (journal, watch) = (body.journal.clone(), body.watch.clone());
+            let (completed, own) = (journal.completed.take(), std::mem::take(&mut scope.recorded));
+            Some(Self { journal, watch, completed, own, under_way: false })
+        })
+        .flatten()
+    }
+
+    /// What is written of them, and on which condition.
+    pub(super) fn write(&mut self) -> (Journal, Option<InvocationWrite>) {
+        let entries: Vec<_> = self.completed.iter().chain(&self.own).cloned().collect();
+        self.under_way = !entries.is_empty();
+        let hold = self.under_way.then(|| self.journal.hold()).flatten();
+        (self.journal.of(entries), hold)
+    }
+
+    /// They were written.
+    pub(super) fn written(mut self) {
+        self.under_way = false;
+    }
+
+    /// They were not written, and cannot be any more: they are committed later.
+    pub(super) fn give_back(mut self) {
+        self.under_way = false;
+        prepend(&mut self.journal.completed.lock(), &mut self.completed);
+        // The save was asked for by a node.
+        let _ = ambient::change(|scope| prepend(&mut scope.recorded, &mut self.own));
+    }
+}
+
+fn prepend(entries: &mut Vec<JournalEntry>, before: &mut Vec<JournalEntry>) {
+    before.append(entries);
+    std::mem::swap(entries, before);
+}
+
+impl Drop for SavedEntries {
+    fn drop(&mut self) {
+        if self.under_way {
+            self.watch.note_doubt();
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Entries that nodes record of their work, for those who follow a task.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{InvocationId, Map, limits};
+
+/// What every kind of an author's own begins with.
+const VENDOR: &str = "vendor.";
+
+/// Something that a node did, as the clients of its task are told of it: an event of the task, under its kind, with its
+/// payload. Secrets and hidden reasoning are taken out of the payload before anybody sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JournalEntry {
+    /// What happened.
+    pub kind: EntryKind,
+    /// More about it.
+    pub payload: Map,
+}
+
+impl JournalEntry {
+    /// An entry of `kind` without a payload.
+    pub fn new(kind: EntryKind) -> Self {
+        Self { kind, payload: Map::new() }
+    }
+
+    /// The same with `value` under `name` in its payload.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.payload.insert(name.into(), value.into());
+        self
+    }
+
+    /// How many bytes of JSON its payload has.
+    fn size(&self) -> usize {
+        // JSON that was made of values always has a form.
+        dormouse_json::length(&self.payload).unwrap_or(usize::MAX)
+    }
+}
+
+/// What a [`JournalEntry`] tells of: the kinds of the public protocol that are an agent's to tell. All others (of tasks,
+/// sessions, messages, artifacts, receipts) are told by the server itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A redacted summary of reasoning.
+    ReasoningSummary,
+    /// A model asked for a tool.
+    ToolUse,
+    /// The agent got a tool's result.
+    ToolResult,
+    /// The agent called a tool over MCP.
+    McpToolUse,
+    /// Work was handed on.
+    Handoff,
+    /// The run read a memory.
+    MemoryRead,
+    /// The run wrote a memory.
+    MemoryWrite,
+    /// A span began.
+    SpanStarted,
+    /// A span went on.
+    SpanUpdated,
+    /// A span ended well.
+    SpanCompleted,
+    /// A span ended badly.
+    SpanFailed,
+    /// A tool was asked for.
+    ToolRequested,
+    /// A tool needs an approval.
+    ToolApprovalRequired,
+    /// The approval was given.
+    ToolApproved,
+    /// The approval was not given.
+    ToolDenied,
+    /// A tool ended well.
+    ToolCompleted,
+    /// A tool ended badly.
+    ToolFailed,
+    /// A kind of the author's own.
+    Vendor(VendorKind),
+}
+
+impl EntryKind {
+    /// All kinds that the protocol names.
+    pub const NAMED: [Self; 17] = [
+        Self::ReasoningSummary,
+        Self::ToolUse,
+        Self::ToolResult,
+        Self::McpToolUse,
+        Self::Handoff,
+        Self::MemoryRead,
+        Self::MemoryWrite,
+        Self::SpanStarted,
+        Self::SpanUpdated,
+        Self::SpanCompleted,
+        Self::SpanFailed,
+        Self::ToolRequested,
+        Self::ToolApprovalRequired,
+        Self::ToolApproved,
+        Self::ToolDenied,
+        Self::ToolCompleted,
+        Self::ToolFailed,
+    ];
+
+    /// The kind `vendor.{name}`. The name is words of lower-case letters, digits and `_`, with dots between them:
+    /// `acme.invoice_checked`.
+    ///
+    /// # Errors
+    /// When the name has another form, or the kind is longer than [`limits::ENTRY_KIND`] bytes.
+    pub fn vendor(name: &str) -> Result<Self, InvalidEntry> {
+        let is_word = |word: &str| {
+            !word.is_empty() && word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+        };
+        let kind = format!("{VENDOR}{name}");
+        match kind.len() <= limits::ENTRY_KIND && name.split('.').all(is_word) {
+            true => Ok(Self::Vendor(VendorKind(kind))),
+            false => Err(InvalidEntry::Kind(name.to_owned())),
+        }
+    }
+
+    /// The name on the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::ReasoningSummary => "agent.reasoning_summary",
+            Self::ToolUse => "agent.tool_use",
+            Self::ToolResult => "agent.tool_result",
+            Self::McpToolUse => "agent.mcp_tool_use",
+            Self::Handoff => "agent.handoff",
+            Self::MemoryRead => "agent.memory_read",
+            Self::MemoryWrite => "agent.memory_write",
+            Self::SpanStarted => "span.started",
+            Self::SpanUpdated => "span.updated",
+            Self::SpanCompleted => "span.completed",
+            Self::SpanFailed => "span.failed",
+            Self::ToolRequested => "tool.requested",
+            Self::ToolApprovalRequired => "tool.approval_required",
+            Self::ToolApproved => "tool.approved",
+            Self::ToolDenied => "tool.denied",
+            Self::ToolCompleted => "tool.completed",
+            Self::ToolFailed => "tool.failed",
+            Self::Vendor(VendorKind(kind)) => kind,
+        }
+    }
+}
+
+impl fmt::Display for EntryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A kind of an author's own; made by [`EntryKind::vendor`] only, so that it always has the right form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VendorKind(String);
+
+/// Why an entry cannot be recorded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEntry {
+    /// The name of a kind has the wrong form.
+    #[error(
+        "`{0}` cannot be a kind of entry: a name is words of a-z, 0-9 and _ with dots between them, of {most} bytes at \
+         most",
+        most = limits::ENTRY_KIND - VENDOR.len()
+    )]
+    Kind(String),
+    /// Its payload is nested too deeply, or has too many values.
+    #[error("the payload of the entry `{kind}` cannot be kept: {excess}")]
+    TooComplex {
+        /// The kind of the entry.
+        kind: String,
+        /// What is too much.
+        excess: dormouse_json::Excess,
+    },
+    /// Its payload is too large.
+    #[error(
+        "the payload of the entry `{kind}` has {size} bytes of JSON; the limit is {most}: record a reference to the data",
+        most = limits::ENTRY
+    )]
+    TooLarge {
+        /// The kind of the entry.
+        kind: String,
+        /// How many bytes it has.
+        size: usize,
+    },
+    /// There would be too many in one commit.
+    #[error(
+        "{0} entries would be committed at once; the limit is {most}: record fewer, or save the session in between",
+        most = limits::ENTRIES
+    )]
+    TooMany(usize),
+    /// Together they would be too large for one commit.
+    #[error(
+        "entries of {0} bytes of JSON would be committed at once; the limit is {most}: record less, or save the session \
+         in between",
+        most = limits::ENTRIES_BYTES
+    )]
+    TooMuch(usize),
+}
+
+/// The entries that the nodes of one invocation have recorded since its last commit, in order. They have no place in a
+/// stream yet: a store that tells of tasks gives them one, in the same transaction, behind whatever others have told of
+/// the task meanwhile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedEntries {
+    /// Whose nodes.
+    pub invocation_id: InvocationId,
+    /// One or more.
+    pub entries: Vec<JournalEntry>,
+}
+
+impl JournalEntry {
+    /// Whether `entry` may be recorded where those of `before` have been.
+    ///
+    /// # Errors
+    /// Which limit it is beyond.
+    pub fn admit<'e>(before: impl IntoIterator<Item = &'e Self>, entry: &'e Self) -> Result<(), InvalidEntry> {
+        let (kind, size) = (entry.kind.to_string(), entry.size());
+        if size > limits::ENTRY {
+            return Err(InvalidEntry::TooLarge { kind, size });
+        }
+        dormouse_json::measure_object(&entry.payload, dormouse_json::ENTRY)
+            .map_err(|excess| InvalidEntry::TooComplex { kind, excess })?;
+        Self::check(before.into_iter().chain([entry]))
+    }
+
+    /// Whether `entries` may be committed at once.
+    ///
+    /// # Errors
+    /// Which limit they are beyond.
+    pub fn check<'e>(entries: impl IntoIterator<Item = &'e Self>) -> Result<(), InvalidEntry> {
+        let (mut count, mut bytes) = (0, 0_usize);
+        for entry in entries {
+            count += 1;
+            bytes = bytes.saturating_add(entry.size());
+        }
+        if count > limits::ENTRIES {
+            return Err(InvalidEntry::TooMany(count));
+        }
+        if bytes > limits::ENTRIES_BYTES {
+            return Err(InvalidEntry::TooMuch(bytes));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted() -> JournalEntry {
+        JournalEntry::new(EntryKind::vendor("acme.noted").expect("a kind"))
+    }
+
+    #[test]
+    fn kinds_of_authors_have_names_of_one_form() {
+        for name in ["noted", "acme.invoice_checked", "a1.b2"] {
+            assert_eq!(EntryKind::vendor(name).expect("a kind").as_str(), format!("vendor.{name}"));
+        }
+        let longest = "x".repeat(limits::ENTRY_KIND - VENDOR.len());
+        assert!(EntryKind::vendor(&longest).is_ok());
+        for name in ["", ".", "a.", ".a", "a..b", "A", "a b", "ä", "a-b", &format!("{longest}x")] {
+            assert_eq!(EntryKind::vendor(name), Err(InvalidEntry::Kind(name.to_owned())));
+        }
+    }
+
+    #[test]
+    fn an_entry_is_refused_that_alone_is_too_large() {
+        let fits = noted().with("text", "x".repeat(limits::ENTRY - 11));
+        assert_eq!(fits.size(), limits::ENTRY);
+        assert_eq!(JournalEntry::admit([], &fits), Ok(()));
+        let large = noted().with("text", "x".repeat(limits::ENTRY - 10));
+        let refused = JournalEntry::admit([], &large);
+        assert_eq!(
+            refused,
+            Err(InvalidEntry::TooLarge { kind: "vendor.acme.noted".to_owned(), size: limits::ENTRY + 1 })
+        );
+        let deep = (0..70).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        let deep = noted().with("deep", deep);
+        let refused = JournalEntry::admit([], &deep);
+        assert!(matches!(refused, Err(InvalidEntry::TooComplex { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn entries_are_refused_that_are_too_many_or_too_large_together() {
+        let (before, small) = (vec![noted(); limits::ENTRIES], noted());
+        assert_eq!(JournalEntry::admit(&before[1..], &small), Ok(()));
+        assert_eq!(JournalEntry::admit(&before, &small), Err(InvalidEntry::TooMany(limits::ENTRIES + 1)));
+        let large = noted().with("text", "x".repeat(limits::ENTRY - 11));
+        let most = limits::ENTRIES_BYTES / limits::ENTRY;
+        assert_eq!(JournalEntry::check(&vec![large.clone(); most]), Ok(()));
+        let before = vec![large; most];
+        let refused = JournalEntry::admit(&before, &small);
+        assert_eq!(refused, Err(InvalidEntry::TooMuch(limits::ENTRIES_BYTES + 2)));
+    }
+}
