@@ -121,7 +121,11 @@ def event_arrives(stack):
     publish(stack, "exporter", "Export Finished", {"job_id": job, "status": "failed"})
     late = {"dormouse_wakeup": {"invocation_id": pause["invocation_id"], "generation": 1}}
     same(wake(stack, late)["status"], "stale", "a late wake-up")
-    same(completed(stack, pause, 5), done, "the invocation after a late event and a late wake-up")
+    later = completed(stack, pause, 5)
+    # Each look has an address of its own, which says until when it is good.
+    for looked in (done, later):
+        looked.pop("status_url")
+    same(later, done, "the invocation after a late event and a late wake-up")
 
 
 def event_of_our_own(stack):
@@ -259,8 +263,10 @@ def sweep_repairs(stack):
     pause = begin(stack, "reminder", {"state": {"text": "tea", "after": "PT1H"}})
     (lost,) = schedules(stack)
     stack.scheduler.delete_schedule(GroupName=stack.name, Name=lost)
-    swept = wake(stack, {"dormouse_sweep": "everything"})
-    same((swept["status"], swept["failed"], swept["registered"] >= 1), ("swept", 0, True), f"the sweep: {swept}")
+    # A sweep goes on where one before it was killed, and may be through at once; the next one begins at the beginning.
+    swept = [wake(stack, {"dormouse_sweep": "everything"}) for _ in range(2)]
+    same([(one["status"], one["failed"]) for one in swept], [("swept", 0)] * 2, f"the sweeps: {swept}")
+    same(any(one["registered"] for one in swept), True, f"one of the sweeps registers: {swept}")
     same(schedules(stack), {lost}, "the schedule is back")
     same(stack.door.post(pause["callback_url"], {}).status, 200, "the reminder ends early")
 
