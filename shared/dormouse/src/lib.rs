@@ -2,13 +2,86 @@
 //!
 //! An agent is a graph of steps over a state. A step that needs a person, a job, an event or a time says what it waits
 //! for; the invocation then sleeps in a database and costs nothing, until it is resumed exactly once, on any machine.
+//!
+//! ```
+//! use dormouse::{Answer, CompiledGraph, Delay, END, EngineError, Graph, Outside, Rule, Wait, invocation_id, state};
+//!
+//! state! {
+//!     /// What the agent works on, and what is stored while it sleeps.
+//!     #[derive(Clone, Debug, Default)]
+//!     pub struct Leave {
+//!         pub employee: String,
+//!         pub approved: bool,
+//!         pub result: String,
+//!     }
+//! }
+//!
+//! fn leave(_: &Outside) -> Result<CompiledGraph, EngineError> {
+//!     Graph::<Leave>::new("leave")
+//!         .inputs(Leave::employee)
+//!         .entry("ask")
+//!         .wait("ask", |leave| {
+//!             let answer = Answer::new().required(Leave::approved, Rule::boolean());
+//!             Ok(Wait::signal(format!("leave-{}", invocation_id()?), answer)
+//!                 .describe(format!("{} asks for leave", leave.employee))
+//!                 .or_default(Delay::days(3), Leave::approved.set(false)))
+//!         })
+//!         .node("settle", async |leave: Leave| {
+//!             Ok(Leave::result.set(if leave.approved { "bon voyage" } else { "not now" }.to_owned()))
+//!         })
+//!         .edge("ask", "settle")
+//!         .edge("settle", END)
+//!         .compile()
+//! }
+//!
+//! // A test: three days pass in a millisecond.
+//! use dormouse::testing::TestBed;
+//! use dormouse::{Agents, json};
+//!
+//! let mut bed = TestBed::new(&Agents::new().graph(leave));
+//! let ada = bed.start("leave", json!({ "employee": "Ada" }));
+//! assert!(bed.status(&ada).is_asleep());
+//! bed.pass_days(3);
+//! assert_eq!(bed.status(&ada).completed()["result"], "not now");
+//! ```
+//!
+//! | want to | use |
+//! |---|---|
+//! | begin a package with an agent, its test and a Makefile | `dormouse new FOLDER` |
+//! | write a graph | [`Graph`], [`state!`], [`Update`], [`Middleware`] |
+//! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`] |
+//! | name what is served | [`Agents`], [`Agent`] |
+//! | test | [`testing::TestBed`] |
+//! | run on this machine | [`cli`], whose command `dev` does it |
+//! | run on AWS Lambda | [`lambda::serve`] |
 
 #![warn(missing_docs)]
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::process::ExitCode;
 
 pub use dormouse_api::{Agent, Agents, AgentsError, Outside};
+pub use dormouse_engine::{
+    Answer, Branch, CompiledGraph, Deadline, Delay, DelayError, END, EngineError, ErrorPolicy, FanOut, Field, FieldKey,
+    FieldKeys, Graph, GraphState, Integer, IntoField, Middleware, Migrations, Next, NodeError, ParallelBranches,
+    Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target, Update, UpgradePolicy,
+    View, VoteOutcome, Votes, Wait, record, save_session, state,
+};
+pub use dormouse_ports::{BusError, Category, Clock, Event, EventBus, EventWait, InvocationId, Map, SignalId};
 pub use dormouse_protocol::resource::AutonomyTier;
+pub use serde;
+pub use serde_json::{Value, json};
+
+/// The invocation in which the calling node or wait runs: what makes the id of a signal its own.
+///
+/// # Errors
+/// Outside of a node.
+pub fn invocation_id() -> Result<InvocationId, NodeError> {
+    let identity = dormouse_engine::current().ok_or_else(|| NodeError::new("a node runs inside an invocation"))?;
+    Ok(identity.invocation_id.clone())
+}
 
 /// The command line of `agents`: `dev` runs them on this machine, the other commands ask about what sleeps, here or on
 /// AWS. Takes the arguments of this process; `--help` tells all.

@@ -1,0 +1,405 @@
+//! A world in memory for tests of agents, with a clock that is moved by hand: three days pass in a millisecond.
+//!
+//! What decides something is the real thing: the routes, the harness and the engine. In place of AWS stand a store, a bus
+//! and a scheduler in memory, which call the routes as AWS calls the functions.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_api::{Agents, Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_harness::{DescriptorWakes, Transmission, TurnError, TurnOutcome, WORK};
+use dormouse_http::{
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Server,
+    TriggerError, Wire,
+};
+use dormouse_ports::{Clock, Event, InvocationId, Map, PendingRow, SignalDescriptor, StateStore};
+use dormouse_protocol::cursor::Cursors;
+use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
+use jiff::Timestamp;
+use quamina::Quamina;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+/// How many deadlines may fall due in one [`TestBed::pass`]: an agent that falls asleep until a time that is over would
+/// never end.
+const MOST_WAKES: usize = 10_000;
+
+/// A world in memory in which agents run. Its methods need no async runtime, and panic with a sentence where a test cannot
+/// go on.
+///
+/// The [front page](crate) has an example.
+pub struct TestBed {
+    runtime: Runtime,
+    server: Server,
+    store: Arc<MemoryStore>,
+    clock: Arc<ManualClock>,
+    bus: Arc<MemoryBus>,
+    subscriptions: Arc<MemorySubscriptions>,
+    /// How many of the published events were delivered.
+    delivered: usize,
+    started: usize,
+}
+
+/// An invocation of a graph, by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation(InvocationId);
+
+impl Invocation {
+    /// The id.
+    pub fn id(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+/// Why something was refused, as a caller is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Category of the error: `request_invalid`, for example.
+    pub category: String,
+    /// The sentence.
+    pub message: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.category, self.message)
+    }
+}
+
+impl From<TurnError> for Refused {
+    fn from(error: TurnError) -> Self {
+        Self { category: error.category.as_str().to_owned(), message: error.message }
+    }
+}
+
+/// How far an invocation is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Status {
+    /// It sleeps.
+    Asleep {
+        /// The state when it fell asleep.
+        state: Map,
+        /// What it waits for.
+        waiting_for: SignalDescriptor,
+        /// When something happens although nothing comes.
+        due_at: Option<Timestamp>,
+    },
+    /// It reached the end, with this state.
+    Completed(Map),
+    /// It failed.
+    Failed(Refused),
+}
+
+impl Status {
+    /// Whether it sleeps.
+    pub fn is_asleep(&self) -> bool {
+        matches!(self, Self::Asleep { .. })
+    }
+
+    /// The final state.
+    ///
+    /// # Panics
+    /// When it has not completed.
+    pub fn completed(self) -> Map {
+        match self {
+            Self::Completed(state) => state,
+            other @ (Self::Asleep { .. } | Self::Failed(_)) => panic!("it has not completed: {other:?}"),
+        }
+    }
+
+    /// What it waits for.
+    ///
+    /// # Panics
+    /// When it does not sleep.
+    pub fn waiting_for(self) -> SignalDescriptor {
+        match self {
+            Self::Asleep { waiting_for, .. } => waiting_for,
+            other @ (Self::Completed(_) | Self::Failed(_)) => panic!("it does not sleep: {other:?}"),
+        }
+    }
+
+    /// Why it failed.
+    ///
+    /// # Panics
+    /// When it has not failed.
+    pub fn failed(self) -> Refused {
+        match self {
+            Self::Failed(refused) => refused,
+            other @ (Self::Asleep { .. } | Self::Completed(_)) => panic!("it has not failed: {other:?}"),
+        }
+    }
+}
+
+impl TestBed {
+    /// A world in which `agents` run. It is 2027-01-15T08:00:00Z.
+    ///
+    /// # Panics
+    /// With what is wrong with an agent, if something is.
+    pub fn new(agents: &Agents) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
+        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
+        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let agents = agents.compile(&Outside::new(bus.clone(), clock.clone()));
+        let agents = agents.unwrap_or_else(|error| panic!("the agents cannot be served: {error}"));
+        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+        let (ids, spawner, planner) =
+            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let app = App::new(Parts {
+            engine: RecordingEngine::new(recording, ids, spawner, planner),
+            agents,
+            subscriptions: subscriptions.clone(),
+            bus: bus.clone(),
+            callbacks: CallbackSigner::new(CallbackSecret::new("the secret of a test bed, which signs nothing")),
+            signal_key: BearerKey::of_nobody(),
+            authorization: Authorization::None,
+            keys: Keys::new(store.clone()),
+            base_url: None,
+            limits: Limits::default(),
+            telemetry: None,
+        });
+        let server = Server::new(
+            app,
+            Wire {
+                records: store.clone(),
+                subscriptions: subscriptions.clone(),
+                cursors: Cursors::new(b"the secret of a test bed"),
+                base_url: None,
+                stream_url: None,
+                bell: Bell::default(),
+                streams: StreamLimits::default(),
+                origins: Origins::default(),
+                reads_only: false,
+            },
+        );
+        Self { runtime, server, store, clock, bus, subscriptions, delivered: 0, started: 0 }
+    }
+
+    /// Begins an invocation of `graph` with the fields of `state`, and lets it run until it sleeps or has ended.
+    ///
+    /// # Panics
+    /// When it is refused: see [`try_start`](Self::try_start).
+    pub fn start(&mut self, graph: &str, state: impl Serialize) -> Invocation {
+        self.try_start(graph, state).unwrap_or_else(|refused| panic!("{graph} is refused: {refused}"))
+    }
+
+    /// The same, where a refusal is expected.
+    ///
+    /// # Errors
+    /// What the caller of `POST /graphs/{graph}/turns` is told.
+    ///
+    /// # Panics
+    /// When `state` is no JSON object.
+    pub fn try_start(&mut self, graph: &str, state: impl Serialize) -> Result<Invocation, Refused> {
+        self.started += 1;
+        let id = format!("test-{}", self.started);
+        let state = serde_json::to_value(state).unwrap_or_else(|error| panic!("the state is no JSON: {error}"));
+        let request = Request {
+            method: "POST".to_owned(),
+            path: format!("/graphs/{graph}/turns"),
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body: json!({ "state": state, "invocation_id": id }).to_string().into_bytes(),
+            ..Request::default()
+        };
+        let answer = self.runtime.block_on(self.server.http(request));
+        self.settle();
+        match (answer.status, answer.content) {
+            (200..=299, _) => Ok(Invocation(id.into())),
+            (_, Content::Whole(body)) => Err(refused(&body)),
+            (status, Content::Live(_)) => panic!("{graph} is answered {status} with a stream"),
+        }
+    }
+
+    /// How far `invocation` is.
+    ///
+    /// # Panics
+    /// When it was begun in another world.
+    pub fn status(&self, invocation: &Invocation) -> Status {
+        match self.runtime.block_on(self.server.app().harness().look_up(&invocation.0)) {
+            Ok(TurnOutcome::Completed(done)) => Status::Completed(done.state),
+            Ok(TurnOutcome::Suspended(pause)) => {
+                let due_at = pause.wake.due.map(|due| due.at);
+                Status::Asleep { state: pause.state, waiting_for: pause.descriptor, due_at }
+            }
+            Ok(TurnOutcome::Errored(error)) => Status::Failed((*error).into()),
+            Ok(other @ (TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. })) => panic!("{other:?}"),
+            Err(error) => panic!("{}: {}", invocation.id(), error.message),
+        }
+    }
+
+    /// Answers what `invocation` waits for, as whoever opens its callback address does.
+    ///
+    /// # Errors
+    /// Why the answer does not count.
+    pub fn answer(&mut self, invocation: &Invocation, answer: impl Serialize) -> Result<(), Refused> {
+        self.deliver(Transmission::callback(invocation.0.clone(), None, object(answer)))
+    }
+
+    /// Answers as `part` of several who were asked.
+    ///
+    /// # Errors
+    /// Why the answer does not count.
+    pub fn answer_as(&mut self, invocation: &Invocation, part: &str, answer: impl Serialize) -> Result<(), Refused> {
+        let answer = Transmission::callback(invocation.0.clone(), None, object(answer));
+        self.deliver(Transmission { part: Some(part.to_owned()), ..answer })
+    }
+
+    /// Publishes an event, which wakes whatever waits for it.
+    ///
+    /// # Panics
+    /// When `detail` is no JSON object.
+    pub fn publish(&mut self, source: &str, detail_type: &str, detail: impl Serialize) {
+        let event = Event { source: source.to_owned(), detail_type: detail_type.to_owned(), detail: object(detail) };
+        self.route(&event);
+        self.settle();
+    }
+
+    /// What agents, and Dormouse itself, have published so far.
+    pub fn published(&self) -> Vec<Event> {
+        self.bus.events()
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Lets `time` pass; everything that falls due meanwhile happens at its time.
+    ///
+    /// # Panics
+    /// When the agents never come to rest.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now() + time;
+        for _ in 0..MOST_WAKES {
+            let Some((row, due_at)) = self.next_due().filter(|(_, due_at)| *due_at <= end) else {
+                self.advance_to(end);
+                return;
+            };
+            self.advance_to(due_at);
+            // What it is told is for the log of a scheduler: a deadline that fails its invocation is an error there.
+            let _ = self.runtime.block_on(self.server.app().harness().turn(Transmission::due(
+                row.invocation_id,
+                row.generation,
+                Some(due_at),
+            )));
+            self.settle();
+        }
+        panic!("{MOST_WAKES} deadlines fell due, and there are more: does an agent wait for a time that is over?");
+    }
+
+    /// Lets `days` pass.
+    pub fn pass_days(&mut self, days: u32) {
+        self.pass(Duration::from_secs(u64::from(days) * 24 * 60 * 60));
+    }
+
+    fn deliver(&mut self, transmission: Transmission) -> Result<(), Refused> {
+        let turn = self.runtime.block_on(self.server.app().harness().turn(transmission));
+        self.settle();
+        let refuse =
+            |category: &str, message: &str| Err(Refused { category: category.to_owned(), message: message.to_owned() });
+        match turn.outcome {
+            TurnOutcome::Completed(done) => match done.overruled {
+                Some(overruled) => refuse("conflict", overruled.message()),
+                None => Ok(()),
+            },
+            TurnOutcome::Suspended(_) => Ok(()),
+            TurnOutcome::Errored(error) => Err((*error).into()),
+            TurnOutcome::Buffered { .. } => refuse("not_found", "nothing waits for this signal"),
+            TurnOutcome::Stale { .. } => refuse("conflict", "the pause is over"),
+        }
+    }
+
+    fn advance_to(&self, time: Timestamp) {
+        let step = time.duration_since(self.now());
+        self.clock.advance(Duration::try_from(step).unwrap_or_default());
+    }
+
+    /// The row that falls due next, and when.
+    fn next_due(&self) -> Option<(PendingRow, Timestamp)> {
+        let all = async {
+            let (mut rows, mut cursor) = (Vec::new(), None);
+            loop {
+                let page = self.store.list_pending(None, cursor.as_deref()).await;
+                let page = page.unwrap_or_else(|error| panic!("the index cannot be read: {error}"));
+                rows.extend(page.items);
+                match page.next {
+                    Some(next) => cursor = Some(next),
+                    None => return rows,
+                }
+            }
+        };
+        let due = self.runtime.block_on(all).into_iter().filter_map(|row| row.due_at.map(|due_at| (row, due_at)));
+        due.min_by_key(|(_, due_at)| *due_at)
+    }
+
+    /// Delivers what was published, until nothing new is.
+    fn settle(&mut self) {
+        while let Some(event) = self.bus.events().get(self.delivered).cloned() {
+            self.delivered += 1;
+            self.route(&event);
+        }
+    }
+
+    /// Calls what the rules on the bus call for `event`.
+    fn route(&self, event: &Event) {
+        let mut whole = json!({ "source": event.source, "detail-type": event.detail_type, "detail": event.detail });
+        whole["id"] = json!(format!("event-{}", self.delivered));
+        if (event.source.as_str(), event.detail_type.as_str()) == ("dormouse", WORK) {
+            self.logged(self.runtime.block_on(self.server.app().wakeup(whole, None)));
+            return;
+        }
+        if (event.source.as_str(), event.detail_type.as_str()) == ("dormouse", "Dormouse Signal") {
+            self.logged(self.runtime.block_on(self.server.app().event(whole, None)));
+            return;
+        }
+        for shape in self.subscriptions.rules().into_values() {
+            let path = format!("/{}", shape.correlation.trim_start_matches("$.").replace('.', "/"));
+            let Some(signal_id) = whole.pointer(&path).filter(|_| matches(&shape.pattern, &whole)) else { continue };
+            let signal = json!({ "dormouse_signal": {
+                "signal_id": signal_id, "payload": whole["detail"], "event_id": whole["id"], "source": whole["source"],
+                "detail_type": whole["detail-type"], "shape": shape.id().as_str(),
+            } });
+            self.logged(self.runtime.block_on(self.server.app().event(signal, None)));
+        }
+    }
+
+    /// What AWS would put into a queue is printed with the output of the test.
+    #[expect(clippy::print_stderr, reason = "a test shows it when it fails")]
+    fn logged(&self, called: Result<Value, TriggerError>) {
+        if let Err(error) = called {
+            eprintln!("{}: given back to the service that sent it: {error}", self.now());
+        }
+    }
+}
+
+impl fmt::Debug for TestBed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestBed").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+fn object(value: impl Serialize) -> Map {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(map)) => map,
+        Ok(other) => panic!("it must be a JSON object, and is {other}"),
+        Err(error) => panic!("it is no JSON: {error}"),
+    }
+}
+
+fn refused(body: &[u8]) -> Refused {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
+    Refused { category: text("category"), message: text("message") }
+}
+
+/// Whether `event` matches the event `pattern`.
+fn matches(pattern: &Map, event: &Value) -> bool {
+    let mut matcher = Quamina::new();
+    let pattern = Value::Object(pattern.clone()).to_string();
+    if let Err(error) = matcher.add_pattern("rule".to_owned(), &pattern) {
+        panic!("the event pattern {pattern} cannot be matched here: {error}");
+    }
+    matcher.matches_for_event(event.to_string().as_bytes()).is_ok_and(|found| !found.is_empty())
+}
