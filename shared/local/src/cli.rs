@@ -17,6 +17,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 use crate::dev::{DevOptions, dev};
 use crate::inspect::{Ask, inspect};
 use crate::keys::{AskKeys, keys};
+use crate::new::{Infra, New, NewError, infra, new};
 use crate::talk::{Talk, talk};
 use crate::target::FOLDER;
 use crate::terminal;
@@ -43,6 +44,10 @@ enum Command {
     /// No account and no containers are needed. State, events and timers live in the data folder and survive a stop, a
     /// crash and `kill -9`; start again on the same folder to go on. Ctrl-C ends it after the running turns.
     Dev(Dev),
+    /// Make a package for agents of your own: an agent with its test, a Makefile, the functions for AWS.
+    New(New),
+    /// Write the template and the scripts that build and deploy the functions of such a package, and remove them.
+    Infra(Infra),
     #[command(flatten)]
     Ask(Ask),
     #[command(flatten)]
@@ -103,6 +108,8 @@ enum Log {
 pub fn main(agents: &Agents) -> ExitCode {
     match Cli::parse().command {
         Command::Dev(arguments) => run(arguments, agents),
+        Command::New(ask) => written(new(&ask)),
+        Command::Infra(ask) => written(infra(&ask)),
         Command::Ask(Ask::Migrate(ask)) if !ask.dry_run => {
             let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
                 --dry-run` reports what would become of them";
@@ -118,6 +125,14 @@ pub fn main(agents: &Agents) -> ExitCode {
             let done = keys(ask, agents).await.map_err(|error| (error.exit_code(), error.to_string()));
             done.map(|()| ExitCode::SUCCESS)
         }),
+    }
+}
+
+/// How a command ended that only writes files.
+fn written(done: Result<(), NewError>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error.to_string()),
     }
 }
 

@@ -27,6 +27,7 @@ mod inspect;
 mod keys;
 mod lifetime;
 mod listen;
+mod new;
 mod pattern;
 mod rules;
 mod scheduler;

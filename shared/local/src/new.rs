@@ -1,0 +1,201 @@
+//! `dormouse new` and `dormouse infra`: files for those who write agents of their own.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::terminal::plain;
+
+/// A file with blanks to fill in, by its place in the package.
+const PACKAGE: [(&str, &str); 6] = [
+    ("Cargo.toml", include_str!("new/package/Cargo.toml.in")),
+    ("Makefile", include_str!("new/package/Makefile.in")),
+    ("README.md", include_str!("new/package/README.md.in")),
+    (".gitignore", include_str!("new/package/gitignore.in")),
+    ("src/lib.rs", include_str!("new/package/src/lib.rs.in")),
+    ("src/main.rs", include_str!("new/package/src/main.rs.in")),
+];
+/// The same for each function.
+const FUNCTION: &str = include_str!("new/package/src/bin/function.rs.in");
+const FUNCTIONS: [&str; 4] = ["Inbound", "Signal", "Stream", "Wakeup"];
+
+/// What deploys the functions. The scripts can be run.
+const INFRA: [(&str, &str); 7] = [
+    ("account.sh", include_str!("new/infra/account.sh")),
+    ("build.sh", include_str!("new/infra/build.sh")),
+    ("deploy.sh", include_str!("new/infra/deploy.sh")),
+    ("destroy.sh", include_str!("new/infra/destroy.sh")),
+    ("requirements-build.txt", include_str!("new/infra/requirements-build.txt")),
+    ("template.yaml", include_str!("new/infra/template.yaml")),
+    ("venv.sh", include_str!("new/infra/venv.sh")),
+];
+
+/// Where the crate for authors is in a checkout, seen from this one.
+const BESIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dormouse");
+
+/// Makes a package of agents.
+#[derive(Debug, clap::Args)]
+pub(crate) struct New {
+    /// Folder to make; its last part is the name of the package.
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Folder of the crate `dormouse` to depend on. Without it: the checkout that this command was built in, if it is
+    /// still there, or else the published version.
+    #[arg(long, value_name = "FOLDER")]
+    dormouse: Option<PathBuf>,
+}
+
+/// Writes what deploys the functions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Infra {
+    /// Folder to write into; made when it is missing. Files of the same names in it are replaced.
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+}
+
+/// Why nothing is written, or not everything.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NewError {
+    #[error(
+        "`{0}` cannot name a package: begin with a small letter, then up to 63 small letters, digits or single dashes \
+         between them"
+    )]
+    Name(String),
+    #[error("`{0}` is a word of the language or the name of a crate that is used: choose another name")]
+    Reserved(String),
+    #[error("{} is there already, and is not changed: name another folder", .0.display())]
+    There(PathBuf),
+    #[error("there is no crate `dormouse` in {}: --dormouse names the folder with its Cargo.toml", .0.display())]
+    NoCrate(PathBuf),
+    #[error("{} cannot be written: {error}", .path.display())]
+    Write { path: PathBuf, error: io::Error },
+}
+
+/// Makes the package, and says what to do next.
+pub(crate) fn new(ask: &New) -> Result<(), NewError> {
+    let name = package_name(&ask.folder)?;
+    if ask.folder.exists() {
+        return Err(NewError::There(ask.folder.clone()));
+    }
+    let dependency = dependency(ask.dormouse.as_deref())?;
+    let crate_name = name.replace('-', "_");
+    let fill =
+        |text: &str| text.replace("{name}", &name).replace("{crate}", &crate_name).replace("{dependency}", &dependency);
+    for (place, text) in PACKAGE {
+        write(&ask.folder.join(place), &fill(text))?;
+    }
+    for function in FUNCTIONS {
+        let place = ask.folder.join(format!("src/bin/{}.rs", function.to_lowercase()));
+        let text = fill(FUNCTION).replace("{function}", &function.to_lowercase()).replace("{Function}", function);
+        write(&place, &text)?;
+    }
+    let folder = ask.folder.display().to_string();
+    let next = format!(
+        "made {folder}: an agent that has leave approved, with tests that let three days pass\n\n  cd {folder}\n  make test\n  \
+         make run        then follow README.md\n"
+    );
+    say(&next)
+}
+
+/// Writes what deploys.
+pub(crate) fn infra(ask: &Infra) -> Result<(), NewError> {
+    INFRA.iter().try_for_each(|(place, text)| write(&ask.folder.join(place), text))
+}
+
+fn package_name(folder: &Path) -> Result<String, NewError> {
+    let name = folder.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let begins = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+    if !begins || name.len() > 64 || !name.split('-').all(is_word) {
+        return Err(NewError::Name(plain(name)));
+    }
+    let taken = ["dormouse", "core", "std", "alloc", "test", "inbound", "signal", "stream", "wakeup"];
+    let keywords = [
+        "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn",
+        "for", "gen", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "self",
+        "static", "struct", "super", "trait", "true", "type", "unsafe", "use", "where", "while",
+    ];
+    match taken.contains(&name) || keywords.contains(&name) {
+        true => Err(NewError::Reserved(name.to_owned())),
+        false => Ok(name.to_owned()),
+    }
+}
+
+/// How the package depends on the crate for authors, as TOML.
+fn dependency(given: Option<&Path>) -> Result<String, NewError> {
+    let is_crate = |folder: &Path| {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        manifest.lines().any(|line| line == "name = \"dormouse\"")
+    };
+    let folder = match given {
+        Some(given) if !is_crate(given) => return Err(NewError::NoCrate(given.to_owned())),
+        Some(given) => Some(given),
+        None => Some(Path::new(BESIDE)).filter(|beside| is_crate(beside)),
+    };
+    let Some(folder) = folder else { return Ok(format!("{:?}", env!("CARGO_PKG_VERSION"))) };
+    let folder = folder.canonicalize().map_err(|error| NewError::Write { path: folder.to_owned(), error })?;
+    Ok(format!("{{ path = {:?} }}", folder.to_string_lossy()))
+}
+
+/// Writes a file; a script can be run.
+fn write(path: &Path, text: &str) -> Result<(), NewError> {
+    let failed = |error| NewError::Write { path: path.to_owned(), error };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}
+
+fn say(text: &str) -> Result<(), NewError> {
+    let written = io::stdout().lock().write_all(text.as_bytes());
+    written.map_err(|error| NewError::Write { path: "the standard output".into(), error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_names_of_packages() {
+        for right in ["leave", "own-agent", "a1", "agents-of-2027"] {
+            assert_eq!(package_name(Path::new("somewhere").join(right).as_path()).unwrap(), right);
+        }
+        for wrong in ["", "Leave", "1leave", "own--agent", "own_agent", "-leave", "leave-", "l\u{e9}", ".."] {
+            assert!(matches!(package_name(Path::new(wrong)), Err(NewError::Name(_))), "{wrong}");
+        }
+        for taken in ["dormouse", "async", "inbound", "test"] {
+            assert!(matches!(package_name(Path::new(taken)), Err(NewError::Reserved(_))), "{taken}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_not_changed() {
+        let place = tempfile::tempdir().unwrap();
+        let ask = New { folder: place.path().join("leave"), dormouse: None };
+        new(&ask).unwrap();
+        fs::write(ask.folder.join("src/lib.rs"), "mine").unwrap();
+        assert!(matches!(new(&ask), Err(NewError::There(_))));
+        assert_eq!(fs::read_to_string(ask.folder.join("src/lib.rs")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn no_blank_is_left_and_scripts_can_be_run() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let ask = New { folder: place.path().join("own-agent"), dormouse: None };
+        new(&ask).unwrap();
+        for place in ["Cargo.toml", "README.md", "src/lib.rs", "src/main.rs", "src/bin/stream.rs"] {
+            let text = fs::read_to_string(ask.folder.join(place)).unwrap();
+            for blank in ["{name}", "{crate}", "{dependency}", "{function}", "{Function}"] {
+                assert!(!text.contains(blank), "{place}: {blank}");
+            }
+        }
+        infra(&Infra { folder: ask.folder.join("build/infra") }).unwrap();
+        let script = fs::metadata(ask.folder.join("build/infra/deploy.sh")).unwrap();
+        assert_eq!(script.permissions().mode() & 0o111, 0o111);
+    }
+}
