@@ -1,6 +1,7 @@
 //! The commands that look at what sleeps, through the real binary on a real data folder.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![expect(clippy::disallowed_types, reason = "the agents are pure, the command is not")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 //! that a terminal obeys; and what happens to a folder that is not, or not any more, what it was.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "the agents are pure, the command is not")]
 
 use std::collections::BTreeMap;
 use std::fs;

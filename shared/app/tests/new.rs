@@ -1,6 +1,7 @@
 //! `dormouse new` through the real binary: what it makes is the example, which is built and tested with everything else.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "the agents are pure, the command is not")]
 
 use std::collections::BTreeMap;
 use std::fs;

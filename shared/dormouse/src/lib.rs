@@ -50,6 +50,7 @@
 //! | begin a package with an agent, its test and a Makefile | `dormouse new FOLDER` |
 //! | write a graph | [`Graph`], [`state!`], [`Update`], [`Middleware`] |
 //! | wait | [`Wait`], [`Answer`], [`Rule`], [`Delay`], [`Step`], [`Votes`] |
+//! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
 //! | test | [`testing::TestBed`] |
 //! | run on this machine | [`cli`], whose command `dev` does it |
@@ -60,8 +61,6 @@
 #[cfg(feature = "testing")]
 pub mod testing;
 
-use std::process::ExitCode;
-
 pub use dormouse_api::{Agent, Agents, AgentsError, Outside};
 pub use dormouse_engine::{
     Answer, Branch, CompiledGraph, Deadline, Delay, DelayError, END, EngineError, ErrorPolicy, FanOut, Field, FieldKey,
@@ -69,7 +68,9 @@ pub use dormouse_engine::{
     Projection, Record, Reducer, Rule, SessionConcurrency, SessionPolicy, State, Step, Target, Update, UpgradePolicy,
     View, VoteOutcome, Votes, Wait, record, save_session, state,
 };
-pub use dormouse_ports::{BusError, Category, Clock, Event, EventBus, EventWait, InvocationId, Map, SignalId};
+pub use dormouse_ports::{
+    BusError, Category, Clock, EntryKind, Event, EventBus, EventWait, InvocationId, JournalEntry, Map, SignalId,
+};
 pub use dormouse_protocol::resource::AutonomyTier;
 pub use serde;
 pub use serde_json::{Value, json};
@@ -86,7 +87,7 @@ pub fn invocation_id() -> Result<InvocationId, NodeError> {
 /// The command line of `agents`: `dev` runs them on this machine, the other commands ask about what sleeps, here or on
 /// AWS. Takes the arguments of this process; `--help` tells all.
 #[cfg(feature = "cli")]
-pub fn cli(agents: &Agents) -> ExitCode {
+pub fn cli(agents: &Agents) -> std::process::ExitCode {
     dormouse_local::cli::main(agents)
 }
 
