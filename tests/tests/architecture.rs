@@ -24,7 +24,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dormouse-ports",
         ],
     ),
-    ("dormouse-app", &["dormouse", "dormouse-engine", "dormouse-ports"]),
+    ("dormouse-app", &["dormouse"]),
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
     ("dormouse-testkit", &["dormouse-ports"]),

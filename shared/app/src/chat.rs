@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_engine::{
+use dormouse::{
     Answer, CompiledGraph, END, EngineError, Graph, NodeError, Reducer, Rule, SessionConcurrency, SessionPolicy,
-    Target, Update, Wait, state,
+    Target, Update, Wait, invocation_id, state,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::invocation_id;
 
 /// Name of the graph.
 pub const CHAT: &str = "chat";

@@ -1,11 +1,12 @@
 //! *Expense approval*: waits for a person, with a ladder of deadlines.
 
-use dormouse_engine::{
-    Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Step, Target, Update, Wait, state,
+use dormouse::{
+    Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Step, Target, Update, Wait, invocation_id,
+    state,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{delay, invocation_id, must_be};
+use crate::{delay, must_be};
 
 /// Name of the graph.
 pub const EXPENSE_APPROVAL: &str = "expense-approval";

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Update, Wait, state};
-use dormouse_ports::{Event, EventBus, EventWait};
+use dormouse::{
+    Answer, CompiledGraph, Delay, END, EngineError, Event, EventBus, EventWait, Graph, NodeError, Rule, Update, Wait,
+    invocation_id, state,
+};
 use serde::{Deserialize, Serialize};
-
-use crate::invocation_id;
 
 /// Name of the graph.
 pub const EXPORT_JOB: &str = "export-job";

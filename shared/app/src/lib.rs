@@ -12,9 +12,7 @@ mod reminder;
 
 use std::sync::Arc;
 
-use dormouse::{Agent, Agents, AutonomyTier};
-use dormouse_engine::{Delay, FieldKey, NodeError};
-use dormouse_ports::{Category, InvocationId};
+use dormouse::{Agent, Agents, AutonomyTier, Category, Delay, FieldKey, NodeError};
 
 pub use chat::{CHAT, ChatModel, Conversation, ScriptedModel};
 pub use expense_approval::{Decision, EXPENSE_APPROVAL, Expense};
@@ -49,12 +47,6 @@ pub fn agents() -> Agents {
             Agent::new(|outside| export_job::graph(outside.bus.clone()))
                 .description("Starts an export and waits for the job to finish."),
         )
-}
-
-/// The invocation in which the calling node runs.
-fn invocation_id() -> Result<InvocationId, NodeError> {
-    let identity = dormouse_engine::current().ok_or_else(|| NodeError::new("a node runs inside an invocation"))?;
-    Ok(identity.invocation_id.clone())
 }
 
 /// The refusal of a request whose state makes no sense.

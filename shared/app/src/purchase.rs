@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_engine::{
+use dormouse::{
     Answer, CompiledGraph, Delay, END, EngineError, Graph, NodeError, Rule, Step, Update, VoteOutcome, Votes, Wait,
-    record, state,
+    invocation_id, record, state,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{delay, invocation_id, must_be, refuse};
+use crate::{delay, must_be, refuse};
 
 /// Name of the graph.
 pub const PURCHASE: &str = "purchase";

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{CompiledGraph, END, EngineError, Graph, NodeError, Update, Wait, state};
-use dormouse_ports::{Clock, Event, EventBus};
+use dormouse::{
+    Clock, CompiledGraph, END, EngineError, Event, EventBus, Graph, NodeError, Update, Wait, invocation_id, state,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{delay, invocation_id, must_be, refuse};
+use crate::{delay, must_be, refuse};
 
 /// Name of the graph.
 pub const REMINDER: &str = "reminder";
