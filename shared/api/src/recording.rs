@@ -46,7 +46,7 @@ const MOST_SAID: usize = 50;
 /// An invocation is a task when it has the id of one. When somebody else writes to its session meanwhile, only the
 /// telling is done again.
 ///
-/// [recorded]: dormouse_engine::record
+/// [recorded]: fn@dormouse_engine::record
 #[derive(Clone)]
 pub struct RecordingStore {
     store: Arc<dyn StateStore>,
