@@ -135,7 +135,7 @@ impl IntoField<String> for &str {
 }
 
 /// A struct with a key for each field: a state, or a part of one. [`state!`](crate::state), [`view!`](crate::view) and
-/// [`record!`](crate::record) implement it.
+/// [`record!`](macro@crate::record) implement it.
 pub trait Record {
     /// The record that the keys belong to: itself, or the state of which it is a view.
     type State;
