@@ -206,16 +206,8 @@ impl StoreLayer for Told {
         under_way.answered = true;
         match &written {
             Ok(()) => under_way.wrote(),
-            Err(CommitError::Unknown(_)) => under_way.doubt(),
-            Err(
-                CommitError::SessionConflict
-                | CommitError::LeaseLost
-                | CommitError::InvocationConflict
-                | CommitError::SignalBuffered(_)
-                | CommitError::SignalTaken(_)
-                | CommitError::Journal(_)
-                | CommitError::Store(_),
-            ) => {}
+            Err(error) if error.may_be_written() => under_way.doubt(),
+            Err(_) => {}
         }
         written
     }

@@ -693,6 +693,22 @@ pub enum CommitError {
     Store(StoreError),
 }
 
+impl CommitError {
+    /// Whether all of it may have been written all the same, or may be soon.
+    pub fn may_be_written(&self) -> bool {
+        match self {
+            Self::Unknown(_) => true,
+            Self::SessionConflict
+            | Self::LeaseLost
+            | Self::InvocationConflict
+            | Self::SignalBuffered(_)
+            | Self::SignalTaken(_)
+            | Self::Journal(_)
+            | Self::Store(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for CommitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -362,16 +362,8 @@ impl SaveSession for SessionRun {
         match &saved {
             Ok(_) => entries.written(),
             // Where entries may have been written, the run does not go on.
-            Err(CommitError::Unknown(_)) => drop(entries),
-            Err(
-                CommitError::SessionConflict
-                | CommitError::LeaseLost
-                | CommitError::InvocationConflict
-                | CommitError::SignalBuffered(_)
-                | CommitError::SignalTaken(_)
-                | CommitError::Journal(_)
-                | CommitError::Store(_),
-            ) => entries.give_back(),
+            Err(error) if error.may_be_written() => drop(entries),
+            Err(_) => entries.give_back(),
         }
         let error = saved.map(|_| ()).map_err(save_failed);
         error.map_err(|error| NodeError::new(error.message()).with_category(error.category().clone()))
