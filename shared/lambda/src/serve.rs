@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ pub fn serve(function: Function, agents: &Agents) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve_events(function, agents)),
         Err(error) => {
-            tracing::error!(%error, "no runtime");
+            // There is no log yet. Without an error stream nobody can be told.
+            let _ = writeln!(io::stderr(), "no runtime: {error}");
             ExitCode::FAILURE
         }
     }
