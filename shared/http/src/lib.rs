@@ -50,4 +50,4 @@ pub use quotas::Quotas;
 pub use server::{Server, Wire};
 pub use settings::{ConfigError, Variables};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, Token};
-pub use trigger::TriggerError;
+pub use trigger::{SIGNAL, TriggerError};

@@ -37,6 +37,9 @@ pub enum TriggerError {
     Turn(Box<TurnError>),
 }
 
+/// What kind of event carries a signal of our own; its source is `dormouse`, its detail `signal_id` and `payload`.
+pub const SIGNAL: &str = "Dormouse Signal";
+
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\",\"shape\",\"source\",\"detail_type\"}} of a rule or an event of source `dormouse` and \
     detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
 const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
@@ -119,7 +122,7 @@ pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
     if let Some(transformed) = event.get_mut("dormouse_signal") {
         return serde_json::from_value(transformed.take()).map_err(|error| unreadable(SIGNAL_SHAPES, error));
     }
-    let event = of_our_own(event, "Dormouse Signal", SIGNAL_SHAPES)?;
+    let event = of_our_own(event, SIGNAL, SIGNAL_SHAPES)?;
     let signal: Signal = serde_json::from_value(event.detail).map_err(|error| unreadable(SIGNAL_SHAPES, error))?;
     Ok(Signal { event_id: event.id, is_own: true, origin: Envelope::default(), ..signal })
 }

@@ -80,16 +80,6 @@ fn within(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(" at `{path}`") }
 }
 
-/// The value in `event` to which `correlation` leads.
-pub(crate) fn correlated<'a>(event: &'a Value, correlation: &str) -> Option<&'a Value> {
-    steps(correlation)?.iter().try_fold(event, |value, step| value.get(*step))
-}
-
-fn steps(correlation: &str) -> Option<Vec<&str>> {
-    let steps: Vec<&str> = correlation.strip_prefix("$.")?.split('.').collect();
-    (!steps.iter().any(|step| step.is_empty())).then_some(steps)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -124,13 +114,5 @@ mod tests {
     fn what_can_be_matched_passes() {
         let pattern = json!({"source": ["a", {"prefix": "b"}], "detail": {"n": [{"numeric": [">", 1]}], "x": [null]}});
         assert_eq!(check(&map(&pattern)), Ok(()));
-    }
-
-    #[test]
-    fn a_correlation_leads_to_a_value() {
-        let event = json!({"detail": {"job": "j1"}});
-        assert_eq!(correlated(&event, "$.detail.job"), Some(&json!("j1")));
-        assert_eq!(correlated(&event, "$.detail.other"), None);
-        assert_eq!(correlated(&event, "detail.job"), None);
     }
 }

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use dormouse_harness::WORK;
+use dormouse_http::SIGNAL;
 use dormouse_ports::{EventRule, EventShape, RuleName, SubscriptionError};
 use quamina::Quamina;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::pattern;
 use crate::spool::{self, Spool};
 
 /// The rules that carry Dormouse's own events whole, by what kind of event each takes.
-const OWN: [(&str, &str); 2] = [("Dormouse Signal", "own-signals"), (WORK, "own-work")];
+const OWN: [(&str, &str); 2] = [(SIGNAL, "own-signals"), (WORK, "own-work")];
 const OWN_SOURCE: &str = "dormouse";
 
 /// One rule for each shape of event, however many wait for it, each in a file of its own.
@@ -118,7 +119,7 @@ impl Rules {
         let own = OWN.iter().find(|(kind, _)| is_own(kind));
         let own = own.map(|(_, rule)| Route { rule: (*rule).to_owned(), input: Some(event.clone()) });
         let shared = names.into_iter().filter_map(|name| {
-            let input = transformed(event, &known.rules.get(&name)?.shape);
+            let input = known.rules.get(&name)?.shape.signal_of(event);
             Some(Route { rule: name, input })
         });
         own.into_iter().chain(shared).collect()
@@ -152,17 +153,10 @@ fn name_of(file: &str, shape: &EventShape) -> RuleName {
     RuleName::parse(file).unwrap_or_else(|| RuleName { shape: shape.id(), edition: None })
 }
 
-/// What the signal function is sent, as a rule on AWS transforms it.
-fn transformed(event: &Value, shape: &EventShape) -> Option<Value> {
-    let signal_id = pattern::correlated(event, &shape.correlation)?;
-    let signal = json!({ "signal_id": signal_id, "payload": event["detail"], "event_id": event["id"],
-        "source": event["source"], "detail_type": event["detail-type"], "shape": shape.id().as_str() });
-    Some(json!({ "dormouse_signal": signal }))
-}
-
 #[cfg(test)]
 mod tests {
     use dormouse_ports::Edition;
+    use serde_json::json;
 
     use super::*;
 

@@ -33,10 +33,8 @@ impl EventWait {
     /// # Errors
     /// A sentence, when the correlation is no path.
     pub fn shape(&self, signal_id: &SignalId) -> Result<EventShape, String> {
-        let path: Vec<&str> = self.correlation.strip_prefix("$.").unwrap_or_default().split('.').collect();
-        if path.iter().any(|step| step.is_empty()) {
-            return Err(format!("the correlation {:?} must be a path like $.detail.job_id", self.correlation));
-        }
+        let wrong = || format!("the correlation {:?} must be a path like $.detail.job_id", self.correlation);
+        let path = steps(&self.correlation).ok_or_else(wrong)?;
         let mut pattern = self.pattern.clone();
         if let Some(asked) = at_path(&mut pattern, &path)
             && *asked == json!([signal_id.as_str()])
@@ -85,6 +83,12 @@ fn is_asked_for(choices: &Value, given: Option<&Value>) -> bool {
     })
 }
 
+/// The fields through which `correlation` leads; none when it is no path.
+fn steps(correlation: &str) -> Option<Vec<&str>> {
+    let steps: Vec<&str> = correlation.strip_prefix("$.")?.split('.').collect();
+    (!steps.iter().any(|step| step.is_empty())).then_some(steps)
+}
+
 fn at_path<'a>(map: &'a mut Map, path: &[&str]) -> Option<&'a mut Value> {
     let (first, rest) = path.split_first()?;
     let value = map.get_mut(*first)?;
@@ -101,6 +105,20 @@ impl EventShape {
             hasher.update(part.as_bytes());
         }
         ShapeId(hex::encode(&hasher.finalize()[..SHAPE_BYTES]))
+    }
+
+    /// What the signal function is sent for `event`, in the form that EventBridge sends: what the rule of this shape on AWS
+    /// makes of it. `None` where the event carries no id of a signal.
+    pub fn signal_of(&self, event: &Value) -> Option<Value> {
+        let signal_id = self.correlated(event)?;
+        let signal = json!({ "signal_id": signal_id, "payload": event["detail"], "event_id": event["id"],
+            "source": event["source"], "detail_type": event["detail-type"], "shape": self.id().as_str() });
+        Some(json!({ "dormouse_signal": signal }))
+    }
+
+    /// The value in `event` to which the correlation leads.
+    fn correlated<'a>(&self, event: &'a Value) -> Option<&'a Value> {
+        steps(&self.correlation)?.iter().try_fold(event, |value, step| value.get(*step))
     }
 }
 
@@ -299,6 +317,15 @@ mod tests {
 
     fn shape(pattern: &Value, signal: &str) -> EventShape {
         wait(pattern, "$.detail.job").shape(&signal.into()).expect("a shape")
+    }
+
+    #[test]
+    fn a_correlation_leads_to_a_value() {
+        let event = json!({"detail": {"job": "j1"}});
+        let through = |correlation: &str| EventShape { pattern: Map::new(), correlation: correlation.to_owned() };
+        assert_eq!(through("$.detail.job").correlated(&event), Some(&json!("j1")));
+        assert_eq!(through("$.detail.other").correlated(&event), None);
+        assert_eq!(through("detail.job").correlated(&event), None);
     }
 
     #[test]
