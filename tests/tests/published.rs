@@ -8,11 +8,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Server,
-    Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Request, Server, Wire,
 };
 use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::cursor::Cursors;
@@ -120,17 +119,7 @@ impl Walk {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = Wire {
-            records: store,
-            subscriptions,
-            cursors: Cursors::new(b"secret"),
-            base_url,
-            stream_url: None,
-            bell: Bell::default(),
-            streams: StreamLimits::default(),
-            origins: Origins::default(),
-            reads_only: false,
-        };
+        let wire = Wire { base_url, ..Wire::new(store, subscriptions, Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), bus, key: token.reveal(), said: Vec::new() }
     }
 

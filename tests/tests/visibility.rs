@@ -14,12 +14,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_engine::{Answer, CompiledGraph, END, Graph, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Response, Server,
-    Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Response, Server, Wire,
 };
 use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
 use dormouse_protocol::Operation::{self, *};
@@ -326,16 +325,9 @@ impl World {
             telemetry: None,
         });
         let wire = Wire {
-            records: store.clone(),
-            subscriptions,
-            cursors: Cursors::new(b"secret"),
-            base_url: None,
-            stream_url: None,
-            bell: Bell::default(),
             // Streams end when they have told everything.
             streams: StreamLimits { life: Duration::from_secs(20), whole: Some(1 << 20), ..StreamLimits::default() },
-            origins: Origins::default(),
-            reads_only: false,
+            ..Wire::new(store.clone(), subscriptions, Cursors::new(b"secret"))
         };
         Self { server: Server::new(app, wire), clock, store, bus, names: BTreeMap::new(), crowd: Vec::new() }
     }

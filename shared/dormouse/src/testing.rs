@@ -7,13 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Agents, Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_harness::{DescriptorWakes, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Server,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Request, SIGNAL, Server,
     TriggerError, Wire,
 };
-use dormouse_ports::{Clock, Event, InvocationId, Map, PendingRow, SignalDescriptor, StateStore};
+use dormouse_ports::{Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;
@@ -162,17 +162,7 @@ impl TestBed {
         });
         let server = Server::new(
             app,
-            Wire {
-                records: store.clone(),
-                subscriptions: subscriptions.clone(),
-                cursors: Cursors::new(b"the secret of a test bed"),
-                base_url: None,
-                stream_url: None,
-                bell: Bell::default(),
-                streams: StreamLimits::default(),
-                origins: Origins::default(),
-                reads_only: false,
-            },
+            Wire::new(store.clone(), subscriptions.clone(), Cursors::new(b"the secret of a test bed")),
         );
         Self { runtime, server, store, clock, bus, subscriptions, delivered: 0, started: 0 }
     }
@@ -346,22 +336,18 @@ impl TestBed {
     fn route(&self, event: &Event) {
         let mut whole = json!({ "source": event.source, "detail-type": event.detail_type, "detail": event.detail });
         whole["id"] = json!(format!("event-{}", self.delivered));
-        if (event.source.as_str(), event.detail_type.as_str()) == ("dormouse", WORK) {
-            self.logged(self.runtime.block_on(self.server.app().wakeup(whole, None)));
-            return;
-        }
-        if (event.source.as_str(), event.detail_type.as_str()) == ("dormouse", "Dormouse Signal") {
-            self.logged(self.runtime.block_on(self.server.app().event(whole, None)));
-            return;
-        }
-        for shape in self.subscriptions.rules().into_values() {
-            let path = format!("/{}", shape.correlation.trim_start_matches("$.").replace('.', "/"));
-            let Some(signal_id) = whole.pointer(&path).filter(|_| matches(&shape.pattern, &whole)) else { continue };
-            let signal = json!({ "dormouse_signal": {
-                "signal_id": signal_id, "payload": whole["detail"], "event_id": whole["id"], "source": whole["source"],
-                "detail_type": whole["detail-type"], "shape": shape.id().as_str(),
-            } });
-            self.logged(self.runtime.block_on(self.server.app().event(signal, None)));
+        let app = self.server.app();
+        match (event.source.as_str(), event.detail_type.as_str()) {
+            ("dormouse", WORK) => self.logged(self.runtime.block_on(app.wakeup(whole, None))),
+            ("dormouse", SIGNAL) => self.logged(self.runtime.block_on(app.event(whole, None))),
+            _ => {
+                let matching = |shape: &EventShape| matches(&shape.pattern, &whole);
+                for shape in self.subscriptions.rules().into_values().filter(matching) {
+                    if let Some(signal) = shape.signal_of(&whole) {
+                        self.logged(self.runtime.block_on(app.event(signal, None)));
+                    }
+                }
+            }
         }
     }
 

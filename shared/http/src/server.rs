@@ -46,6 +46,24 @@ pub struct Wire {
     pub reads_only: bool,
 }
 
+impl Wire {
+    /// The protocol over `records`, at no address that anybody has configured and for no pages of browsers. Wake-ups of
+    /// what is canceled are forgotten by `subscriptions`, cursors made by `cursors`.
+    pub fn new(records: Arc<dyn Records>, subscriptions: Arc<dyn SignalSubscriptions>, cursors: Cursors) -> Self {
+        Self {
+            records,
+            subscriptions,
+            cursors,
+            base_url: None,
+            stream_url: None,
+            bell: Bell::default(),
+            streams: StreamLimits::default(),
+            origins: Origins::default(),
+            reads_only: false,
+        }
+    }
+}
+
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").field("base_url", &self.base_url).finish_non_exhaustive()

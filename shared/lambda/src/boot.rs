@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
 use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, Server, Wire};
@@ -78,15 +78,12 @@ pub async fn compose(
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
     let wire = Wire {
-        records: store,
-        subscriptions: subscriptions.clone(),
-        cursors: Cursors::new(secrets.callback_secret.as_bytes()),
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
-        bell: Bell::default(),
         streams: streams(function),
         origins: config.origins,
         reads_only: function == Function::Stream,
+        ..Wire::new(store, subscriptions.clone(), Cursors::new(secrets.callback_secret.as_bytes()))
     };
     let limits = config.quotas.limits;
     let app = App::new(Parts {

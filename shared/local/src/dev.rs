@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary, TraceExporter};
 use dormouse_http::{
@@ -149,15 +149,10 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
         telemetry: telemetry.clone().map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
     let wire = Wire {
-        records: table,
-        subscriptions,
-        cursors: Cursors::new(secret.as_bytes()),
         base_url: Some(address.clone()),
-        stream_url: None,
         bell,
-        streams: StreamLimits::default(),
         origins: Origins::loopback(),
-        reads_only: false,
+        ..Wire::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };
     let server = Server::new(app.clone(), wire);
 

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use dormouse_api::{
-    Actor, Answer, Api, Bell, Call, Keys, Outside, Parts, PersonaSpec, RecordingEngine, RecordingStore, StreamLimits,
+    Actor, Answer, Api, Bell, Call, Keys, Outside, Parts, PersonaSpec, RecordingEngine, RecordingStore,
 };
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
-use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Server, Wire};
+use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Server, Wire};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Append, Clock, Commit, DocumentKey, DocumentWrite, GrowingLists, IdSource, Journal, Records, StateStore,
@@ -128,17 +128,7 @@ impl Bench {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = Wire {
-            records: self.store.clone(),
-            subscriptions,
-            cursors: Cursors::new(b"secret"),
-            base_url: None,
-            stream_url: None,
-            bell,
-            streams: StreamLimits::default(),
-            origins: Origins::default(),
-            reads_only: false,
-        };
+        let wire = Wire { bell, ..Wire::new(self.store.clone(), subscriptions, Cursors::new(b"secret")) };
         Server::new(app, wire)
     }
 

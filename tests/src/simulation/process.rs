@@ -1,11 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_api::{Bell, Keys, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Keys, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Parts, Request, Server,
-    TriggerError, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, TriggerError, Wire,
 };
 use dormouse_ports::{Clock, InvocationId, Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
@@ -80,15 +79,8 @@ impl Process {
             telemetry: None,
         });
         let wire = Wire {
-            records,
-            subscriptions: desk.clone(),
-            cursors: Cursors::new(b"hush"),
-            base_url: None,
-            stream_url: None,
-            bell: Bell::default(),
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
-            origins: Origins::default(),
-            reads_only: false,
+            ..Wire::new(records, desk.clone(), Cursors::new(b"hush"))
         };
         Self { id, server: Server::new(app, wire), desk }
     }

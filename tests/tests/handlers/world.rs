@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse_api::{Bell, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, NodeError, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Origins, Parts, Request, Server, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, Wire,
 };
 use dormouse_ports::{Category, InvocationRecord, StateStore};
 use dormouse_protocol::cursor::Cursors;
@@ -86,17 +86,7 @@ impl World {
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
             telemetry: None,
         });
-        let wire = Wire {
-            records: store.clone(),
-            subscriptions: subscriptions.clone(),
-            cursors: Cursors::new(b"secret"),
-            base_url: None,
-            stream_url: None,
-            bell: Bell::default(),
-            streams: StreamLimits::default(),
-            origins: Origins::default(),
-            reads_only: false,
-        };
+        let wire = Wire::new(store.clone(), subscriptions.clone(), Cursors::new(b"secret"));
         let server = Server::new(app.clone(), wire);
         let (document, seen) = (Described::by(&server, authorization), Mutex::default());
         Self { app, server, store, clock, subscriptions, bus, continuations, broken, document, seen }
