@@ -597,7 +597,7 @@ async fn of_the_first_versions(scene: &Scene) -> (RuleName, EventShape) {
     let paused = scene.sleeps("old").await;
     let shape = paused.event_shape().unwrap();
     for (name, _) in scene.stage.subscriptions.rules() {
-        dormouse_ports::SignalSubscriptions::remove_rule(&*scene.stage.subscriptions, &name).await.unwrap();
+        dormouse_ports::EventRules::remove_rule(&*scene.stage.subscriptions, &name).await.unwrap();
     }
     for entry in scene.stage.store.rule_entries().await.unwrap() {
         scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();

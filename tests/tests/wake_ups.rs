@@ -12,8 +12,8 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 use dormouse_aws::{AwsSubscriptions, EventBridgeBus, RuleConfig, SchedulerConfig};
 use dormouse_ports::{
-    BusError, Due, DueAction, Edition, Event, EventBus, EventRule, EventShape, ListedRule, Map, RuleName,
-    SignalDescriptor, SignalSubscriptions, Subscription, SubscriptionError, WakePlan,
+    BusError, Due, DueAction, Edition, Event, EventBus, EventRule, EventRules, EventShape, ListedRule, Map, RuleName,
+    SignalDescriptor, Subscription, SubscriptionError, Timers, WakePlan,
 };
 use dormouse_testkit::ManualClock;
 use jiff::Timestamp;
@@ -128,8 +128,8 @@ async fn a_due_time_becomes_one_entry() {
     let service = Service::default();
     service.answers(200, json!({"ScheduleArn": "arn"})).fails("ConflictException");
     let subscriptions = subscriptions(&service);
-    subscriptions.subscribe(&timed()).await.expect("it is registered");
-    subscriptions.subscribe(&timed()).await.expect("it is there already");
+    subscriptions.schedule(&timed()).await.expect("it is registered");
+    subscriptions.schedule(&timed()).await.expect("it is there already");
     let asked = service.asked();
     assert_eq!(asked[0].0, asked[1].0, "both ask for the entry of the same name");
     assert!(asked[0].0.contains("/schedules/dormouse-"), "{}", asked[0].0);
@@ -155,7 +155,7 @@ async fn cancelling_removes_the_entry_that_may_be_gone() {
 async fn a_refused_entry_is_rejected() {
     let service = Service::default();
     service.fails("ValidationException");
-    let outcome = subscriptions(&service).subscribe(&timed()).await;
+    let outcome = subscriptions(&service).schedule(&timed()).await;
     assert!(matches!(outcome, Err(SubscriptionError::Rejected(_))), "{outcome:?}");
 }
 
@@ -172,7 +172,7 @@ async fn a_denied_call_names_action_and_resource() {
     }
     let (subscriptions, rule) = (subscriptions(&service), awaited());
     let said = |action: &str| format!("{action} on event bus main: {code}: scripted");
-    let scheduled = denied(subscriptions.subscribe(&timed()).await);
+    let scheduled = denied(subscriptions.schedule(&timed()).await);
     assert_eq!(scheduled, format!("CreateSchedule on schedule group dormouse: {code}: scripted"));
     assert_eq!(denied(subscriptions.list_rules().await), said("ListRules"));
     assert_eq!(denied(subscriptions.put_rule(&rule).await), said("PutRule"));
@@ -191,7 +191,7 @@ async fn a_bus_that_is_not_there_is_no_passing_fault() {
     let (service, code) = (Service::default(), "ResourceNotFoundException");
     service.fails(code).fails(code).fails(code);
     let subscriptions = subscriptions(&service);
-    denied(subscriptions.subscribe(&timed()).await);
+    denied(subscriptions.schedule(&timed()).await);
     denied(subscriptions.list_rules().await);
     denied(subscriptions.put_rule(&awaited()).await);
 }
@@ -204,7 +204,7 @@ async fn a_throttled_call_may_succeed_later() {
     }
     let subscriptions = subscriptions(&service);
     let outcomes = [
-        subscriptions.subscribe(&timed()).await.map(|_| ()),
+        subscriptions.schedule(&timed()).await.map(|_| ()),
         subscriptions.put_rule(&awaited()).await,
         subscriptions.list_rules().await.map(|_| ()),
         subscriptions.remove_rule(&awaited().name).await,

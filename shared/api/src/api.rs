@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dormouse_harness::Harness;
 use dormouse_ports::{
-    Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Records, SessionWrite,
-    SignalSubscriptions, Subscription,
+    Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Records, SessionWrite, Subscription,
+    Timers,
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Identifier, Operation, ProtocolError};
@@ -35,7 +35,7 @@ pub struct Parts {
     /// Reads the documents and streams of the same store.
     pub records: Arc<dyn Records>,
     /// Forgets the wake-ups of what is canceled.
-    pub subscriptions: Arc<dyn SignalSubscriptions>,
+    pub timers: Arc<dyn Timers>,
     /// Makes the cursors of lists.
     pub cursors: Cursors,
     /// What is offered; the first is what works where nobody names a persona.
@@ -211,7 +211,7 @@ impl Api {
             tracing::warn!(%error, %invocation_id, "nobody was called for new work; the sweep will find it");
         }
         if let Some(subscription) = ended
-            && let Err(error) = self.0.subscriptions.cancel(&subscription).await
+            && let Err(error) = self.0.timers.cancel(&subscription).await
         {
             tracing::warn!(%error, "a wake-up stays after a cancellation; it will find nothing to do");
         }

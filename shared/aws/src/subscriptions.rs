@@ -3,14 +3,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    Clock, EventRule, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+    Clock, EventRule, EventRules, ListedRule, Registration, RuleName, Subscription, SubscriptionError, Timers,
 };
 
 use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
 use crate::scheduler::{self, Deadline, SchedulerConfig};
 
-/// The [`SignalSubscriptions`] on AWS: a due time becomes an entry of the scheduler, which is named by what it stands
+/// The [`Timers`] and [`EventRules`] on AWS: a due time becomes an entry of the scheduler, which is named by what it stands
 /// for, so that subscribing again changes nothing; a rule becomes one of EventBridge.
 pub struct AwsSubscriptions {
     scheduler: Lazy<aws_sdk_scheduler::Client>,
@@ -39,8 +39,8 @@ impl fmt::Debug for AwsSubscriptions {
 }
 
 #[async_trait]
-impl SignalSubscriptions for AwsSubscriptions {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+impl Timers for AwsSubscriptions {
+    async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         match deadline(subscription) {
             Some(next) => scheduler::schedule(&self.scheduler, &self.schedules, next, self.clock.now()).await,
             None => Ok(Registration::Known),
@@ -53,7 +53,10 @@ impl SignalSubscriptions for AwsSubscriptions {
             None => Ok(()),
         }
     }
+}
 
+#[async_trait]
+impl EventRules for AwsSubscriptions {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         self.rules.put(rule).await
     }

@@ -126,7 +126,7 @@ impl Harness {
 
     async fn take_back(&self, record: &InvocationRecord) {
         if let Some(registered) = subscription_of(record)
-            && let Err(error) = self.subscriptions().cancel(&registered).await
+            && let Err(error) = self.timers().cancel(&registered).await
         {
             tracing::warn!(%error, invocation_id = %registered.invocation_id,
                 "a wake-up stays after a cancellation; it will find nothing to do");

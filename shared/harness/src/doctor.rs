@@ -487,7 +487,7 @@ impl Harness {
     }
 
     async fn make_rule_now(&self, paused: &PausedInvocation) -> Result<String, TurnError> {
-        let rules = self.subscriptions().list_rules().await.map_err(subscription_failed)?;
+        let rules = self.event_rules().list_rules().await.map_err(subscription_failed)?;
         self.rules().make_rule_of(paused, &rules).await.map_err(subscription_failed)?;
         Ok("the rule is there and enabled".to_owned())
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dormouse_engine::middleware::jitter_from;
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
 use dormouse_ports::{
-    Category, Commit, CommitError, EventBus, InvocationId, InvocationWrite, PausedInvocation, SessionId,
-    SignalSubscriptions, Subscription, SubscriptionError,
+    Category, Commit, CommitError, EventBus, EventRules, InvocationId, InvocationWrite, PausedInvocation, SessionId,
+    SignalSubscriptions, Subscription, SubscriptionError, Timers,
 };
 use jiff::Timestamp;
 
@@ -28,7 +28,8 @@ pub struct Harness(Arc<Parts>);
 struct Parts {
     engine: Engine,
     graphs: GraphRegistry,
-    subscriptions: Arc<dyn SignalSubscriptions>,
+    timers: Arc<dyn Timers>,
+    event_rules: Arc<dyn EventRules>,
     bus: Arc<dyn EventBus>,
     config: HarnessConfig,
     listeners: Listeners,
@@ -64,7 +65,8 @@ impl Harness {
         };
         let sessions = Admission::new(limits, engine.ports().clock.clone());
         let chosen = Admission::new(limits, engine.ports().clock.clone());
-        Self(Arc::new(Parts { engine, graphs, subscriptions, bus, config, listeners, rules, sessions, chosen }))
+        let (timers, event_rules) = (subscriptions.clone(), subscriptions);
+        Self(Arc::new(Parts { engine, graphs, timers, event_rules, bus, config, listeners, rules, sessions, chosen }))
     }
 
     /// The graphs that it can run.
@@ -92,8 +94,12 @@ impl Harness {
         &self.0.listeners
     }
 
-    pub(crate) fn subscriptions(&self) -> &dyn SignalSubscriptions {
-        &*self.0.subscriptions
+    pub(crate) fn timers(&self) -> &dyn Timers {
+        &*self.0.timers
+    }
+
+    pub(crate) fn event_rules(&self) -> &dyn EventRules {
+        &*self.0.event_rules
     }
 
     pub(crate) fn rules(&self) -> &RuleKeeper {

@@ -45,8 +45,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, Ports};
 use dormouse_ports::{
-    Clock, Edition, EventRule, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation, Registration,
-    RuleEntry, ShapeId, SignalId, SignalSubscriptions, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
+    Clock, Edition, EventRule, EventRules, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation,
+    Registration, RuleEntry, ShapeId, SignalId, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -106,7 +106,7 @@ pub(crate) struct RuleKeeper {
     store: Arc<dyn StateStore>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
-    subscriptions: Arc<dyn SignalSubscriptions>,
+    event_rules: Arc<dyn EventRules>,
     policy: RulePolicy,
     relied: Relied,
 }
@@ -134,7 +134,7 @@ impl Harness {
             let shape = wait.shape(&subscription.descriptor.signal_id).map_err(SubscriptionError::Rejected)?;
             registration = self.rules().rely_on(shape).await?;
         }
-        Ok(registration.and(self.subscriptions().subscribe(subscription).await?))
+        Ok(registration.and(self.timers().schedule(subscription).await?))
     }
 
     /// Makes sure that the rules stand for the events that `graph` declares, before any node of it runs.
@@ -158,9 +158,9 @@ fn declared(graph: &CompiledGraph) -> impl Iterator<Item = EventShape> {
 }
 
 impl RuleKeeper {
-    pub(crate) fn new(ports: &Ports, subscriptions: Arc<dyn SignalSubscriptions>, policy: RulePolicy) -> Self {
+    pub(crate) fn new(ports: &Ports, event_rules: Arc<dyn EventRules>, policy: RulePolicy) -> Self {
         let (store, clock, ids) = (ports.store.clone(), ports.clock.clone(), ports.ids.clone());
-        Self { store, clock, ids, subscriptions, policy, relied: Relied::default() }
+        Self { store, clock, ids, event_rules, policy, relied: Relied::default() }
     }
 
     /// Makes sure that there is a rule for `shape`, and that it stays while it is needed.
@@ -181,7 +181,7 @@ impl RuleKeeper {
             self.relied.put(id, Made { touched, edition: entry.edition });
             return Ok(Registration::Known);
         }
-        let rules = self.subscriptions.list_rules().await?;
+        let rules = self.event_rules.list_rules().await?;
         let registration = self.make(shape, &rules).await?;
         if registration == Registration::Made {
             self.settle(self.clock.now()).await;
@@ -230,7 +230,7 @@ impl RuleKeeper {
             let name = entry.name();
             let is_known = rules.iter().any(|rule| rule.carries_for(&name));
             let registration = if is_known { Registration::Known } else { Registration::Made };
-            self.subscriptions.put_rule(&EventRule { name, shape: shape.clone() }).await?;
+            self.event_rules.put_rule(&EventRule { name, shape: shape.clone() }).await?;
             if registration == Registration::Made || entry.stands_since.is_none() {
                 let stands = Upkeep::RuleStands { entry: entry.clone(), since: self.clock.now() };
                 self.store.upkeep(&stands).await.map_err(unavailable)?;

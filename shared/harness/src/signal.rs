@@ -164,7 +164,7 @@ impl Harness {
         let outcome = self.resume_once(&graph, record, budget, accepted).await;
         if let Ok(Outcome::Completed(_) | Outcome::Suspended(_)) = &outcome
             && let Some(woken) = woken
-            && let Err(error) = self.subscriptions().cancel(&woken).await
+            && let Err(error) = self.timers().cancel(&woken).await
         {
             tracing::warn!(%error, invocation_id = %woken.invocation_id, "a wake-up stays; it will find nothing to do");
         }

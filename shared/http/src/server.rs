@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use dormouse_api::{Answer, Api, Bell, Call, Keys, Operations, StreamLimits, Streams};
 use dormouse_engine::in_trace;
-use dormouse_ports::{Records, SignalSubscriptions};
+use dormouse_ports::{Records, Timers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::request::VERSION_HEADER;
 use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
@@ -29,7 +29,7 @@ pub struct Wire {
     /// Reads what the app's store has written of documents and streams.
     pub records: Arc<dyn Records>,
     /// Forgets the wake-ups of what is canceled.
-    pub subscriptions: Arc<dyn SignalSubscriptions>,
+    pub timers: Arc<dyn Timers>,
     /// Makes the cursors of lists.
     pub cursors: Cursors,
     /// What addresses begin with.
@@ -48,11 +48,11 @@ pub struct Wire {
 
 impl Wire {
     /// The protocol over `records`, at no address that anybody has configured and for no pages of browsers. Wake-ups of
-    /// what is canceled are forgotten by `subscriptions`, cursors made by `cursors`.
-    pub fn new(records: Arc<dyn Records>, subscriptions: Arc<dyn SignalSubscriptions>, cursors: Cursors) -> Self {
+    /// what is canceled are forgotten by `timers`, cursors made by `cursors`.
+    pub fn new(records: Arc<dyn Records>, timers: Arc<dyn Timers>, cursors: Cursors) -> Self {
         Self {
             records,
-            subscriptions,
+            timers,
             cursors,
             base_url: None,
             stream_url: None,
@@ -88,7 +88,7 @@ impl Server {
         let api = Api::new(dormouse_api::Parts {
             harness: app.harness().clone(),
             records: wire.records.clone(),
-            subscriptions: wire.subscriptions.clone(),
+            timers: wire.timers.clone(),
             cursors: wire.cursors.clone(),
             personas: app.personas().to_vec(),
         });

@@ -1,12 +1,12 @@
 use async_trait::async_trait;
 use dormouse_ports::{
-    EventRule, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+    EventRule, EventRules, ListedRule, Registration, RuleName, Subscription, SubscriptionError, Timers,
 };
 
 use crate::bus::LocalBus;
 use crate::scheduler::LocalScheduler;
 
-/// The [`SignalSubscriptions`] of local mode: a due time is in the index of what sleeps, and a hint for the local
+/// The [`Timers`] and [`EventRules`] of local mode: a due time is in the index of what sleeps, and a hint for the local
 /// scheduler; a rule becomes one of the local bus.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSubscriptions {
@@ -22,8 +22,8 @@ impl LocalSubscriptions {
 }
 
 #[async_trait]
-impl SignalSubscriptions for LocalSubscriptions {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+impl Timers for LocalSubscriptions {
+    async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let Some(due) = &subscription.wake.due else { return Ok(Registration::Known) };
         let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
         self.scheduler.schedule(invocation, generation, due);
@@ -36,7 +36,10 @@ impl SignalSubscriptions for LocalSubscriptions {
         self.scheduler.cancel(invocation, generation, due);
         Ok(())
     }
+}
 
+#[async_trait]
+impl EventRules for LocalSubscriptions {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         self.bus.rules().put(rule).await
     }

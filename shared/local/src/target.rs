@@ -13,8 +13,8 @@ use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreC
 use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, EventRule, ListedRule, Records, Registration, RuleName, SignalSubscriptions,
-    StateStore, Subscription, SubscriptionError,
+    BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, Records, Registration, RuleName,
+    SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
 };
 use dormouse_system::{RandomIds, SystemClock};
 
@@ -297,15 +297,18 @@ impl EventBus for NoBus {
 struct LeftToTheSweep;
 
 #[async_trait]
-impl SignalSubscriptions for LeftToTheSweep {
-    async fn subscribe(&self, _subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+impl Timers for LeftToTheSweep {
+    async fn schedule(&self, _subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         Ok(Registration::Known)
     }
 
     async fn cancel(&self, _subscription: &Subscription) -> Result<(), SubscriptionError> {
         Ok(())
     }
+}
 
+#[async_trait]
+impl EventRules for LeftToTheSweep {
     async fn put_rule(&self, _rule: &EventRule) -> Result<(), SubscriptionError> {
         Ok(())
     }

@@ -14,7 +14,7 @@
 //! | [`Clock`] | the time, a monotonic reading, and a timer to await |
 //! | [`IdSource`] | random ids, from the host's source of randomness |
 //! | [`Spawner`] | to drive a future beside the request: observers are told that way |
-//! | [`SignalSubscriptions`] | an alarm at an instant, and rules that route awaited events; both call back as a transmission of the harness |
+//! | [`Timers`], [`EventRules`] | an alarm at an instant, and rules that route awaited events; both call back as a transmission of the harness |
 //! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
@@ -82,8 +82,8 @@ pub use store::{
     Surroundings, SuspendFrom, Upkeep,
 };
 pub use subscription::{
-    Announcement, Due, DueAction, Escalation, EventWait, PausePreparation, Registration, SignalSubscriptions,
-    Subscription, SubscriptionError, WakePlan, WakePlanner,
+    Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
+    SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.

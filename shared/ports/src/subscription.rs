@@ -168,25 +168,29 @@ impl Registration {
     }
 }
 
-/// Registers the wake-ups of paused invocations with the runtime (harness §6).
+/// Alarms at the instants at which pauses fall due (harness §6).
 #[async_trait]
-pub trait SignalSubscriptions: Send + Sync {
+pub trait Timers: Send + Sync {
     /// Makes sure that `subscription` wakes its invocation at its time, if it has one, and says whether it would have
-    /// without. Repeating the call is harmless. Awaited events are routed by [rules](Self::put_rule).
+    /// without. Repeating the call is harmless. Awaited events are routed by [rules](EventRules::put_rule).
     ///
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not take it.
-    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError>;
+    async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError>;
 
-    /// Takes back what [`subscribe`](Self::subscribe) registered, because something else woke the invocation.
+    /// Takes back what [`schedule`](Self::schedule) registered, because something else woke the invocation.
     /// A wake-up that fires all the same finds nothing to do.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not answer; the caller may ignore it.
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError>;
+}
 
-    /// Makes sure that there is `rule`, that it is enabled, and that it carries the events that it takes to whoever waits
-    /// for them. Repeating the call is harmless.
+/// The rules on the bus that route awaited events (harness §6).
+#[async_trait]
+pub trait EventRules: Send + Sync {
+    /// Makes sure that there is `rule`, that it is enabled, and that it carries the events that it takes to the
+    /// invocations that wait for them. Repeating the call is harmless.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the bus did not take it.
@@ -204,6 +208,11 @@ pub trait SignalSubscriptions: Send + Sync {
     /// [`SubscriptionError`] when the bus did not answer.
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError>;
 }
+
+/// Everything by which the outside wakes paused invocations, for what composes a process.
+pub trait SignalSubscriptions: Timers + EventRules {}
+
+impl<S: Timers + EventRules + ?Sized> SignalSubscriptions for S {}
 
 /// Sees to it, before a pause is written, that what it waits for would reach it.
 #[async_trait]

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    EventRule, EventShape, ListedRule, Registration, RuleName, SignalSubscriptions, Subscription, SubscriptionError,
+    EventRule, EventRules, EventShape, ListedRule, Registration, RuleName, Subscription, SubscriptionError, Timers,
 };
 
 use crate::lock;
@@ -105,8 +105,8 @@ impl MemorySubscriptions {
 }
 
 #[async_trait]
-impl SignalSubscriptions for MemorySubscriptions {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+impl Timers for MemorySubscriptions {
+    async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let known = subscription.wake.due.is_none() || self.is_registered(subscription);
         self.answer(SubscriptionCall::Subscribed(subscription.clone()))?;
         Ok(if known { Registration::Known } else { Registration::Made })
@@ -115,7 +115,10 @@ impl SignalSubscriptions for MemorySubscriptions {
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
         self.answer(SubscriptionCall::Cancelled(subscription.clone()))
     }
+}
 
+#[async_trait]
+impl EventRules for MemorySubscriptions {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         self.works()?;
         *lock(&self.rules_put) += 1;

@@ -103,7 +103,7 @@ impl Bench {
         let api = Api::new(Parts {
             harness: harness.clone(),
             records: store.clone(),
-            subscriptions,
+            timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             personas: ["chat", "expense-approval"].map(spec).to_vec(),
         });

@@ -3,11 +3,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Document, DocumentKey, Edition, Event, EventBus, EventRule, FeedRow, Glance, IdSource, InvocationId,
+    Document, DocumentKey, Edition, Event, EventBus, EventRule, EventRules, FeedRow, Glance, IdSource, InvocationId,
     InvocationRecord, InvocationWrite, LeaseRequest, ListRequest, ListedRule, LoadedSession, Page, ParkedRow,
     PausedInvocation, PendingRow, Records, Registration, RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary,
-    ShapeId, SignalId, SignalRecord, SignalSubscriptions, Spawner, StateStore, StoreError, StreamEntry, Subscription,
-    SubscriptionError, Upkeep,
+    ShapeId, SignalId, SignalRecord, Spawner, StateStore, StoreError, StreamEntry, Subscription, SubscriptionError,
+    Timers, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -407,8 +407,8 @@ impl Spawner for Desk {
 }
 
 #[async_trait]
-impl SignalSubscriptions for Desk {
-    async fn subscribe(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
+impl Timers for Desk {
+    async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
         let effect = move |outside: &mut Outside| Ok(outside.subscribe(&subscription));
         let is_overlooked = self.planted == Some(PlantedBug::OverlookRefusal);
@@ -427,7 +427,10 @@ impl SignalSubscriptions for Desk {
         };
         self.call("cancel", about, effect, |why| Err(SubscriptionError::Unavailable(why.to_owned()))).await
     }
+}
 
+#[async_trait]
+impl EventRules for Desk {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         let (about, rule) = (rule.name.to_string(), rule.clone());
         let effect = move |outside: &mut Outside| {

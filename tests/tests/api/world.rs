@@ -56,7 +56,7 @@ impl World {
         let api = Api::new(Parts {
             harness: harness.clone(),
             records: store.clone(),
-            subscriptions: subscriptions.clone(),
+            timers: subscriptions.clone(),
             cursors: Cursors::new(b"secret"),
             personas,
         });

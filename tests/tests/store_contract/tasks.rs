@@ -53,7 +53,7 @@ impl Tasks {
         let api = Api::new(Parts {
             harness: harness.clone(),
             records: store.clone(),
-            subscriptions,
+            timers: subscriptions,
             cursors: Cursors::new(b"secret"),
             personas: vec![PersonaSpec::new("sleeps", "Sleeps.", AutonomyTier::ActWithApproval)],
         });

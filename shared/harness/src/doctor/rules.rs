@@ -69,7 +69,7 @@ impl Harness {
     /// Looks which rules the event bus has.
     pub async fn see_rules(&self) -> RulesSeen {
         let at = self.now();
-        let seen = RulesSeen::new(at, self.subscriptions().list_rules().await.map_err(|error| error.to_string()));
+        let seen = RulesSeen::new(at, self.event_rules().list_rules().await.map_err(|error| error.to_string()));
         match self.engine().ports().store.rule_entries().await {
             Ok(entries) => seen.noted(entries),
             Err(_) => seen,

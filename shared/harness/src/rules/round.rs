@@ -81,7 +81,7 @@ impl Harness {
         summary: &mut SweepSummary,
     ) -> Result<(), TurnError> {
         // First the rules, then the entries: whoever made a rule of the list has made its entry before.
-        let rules = match self.subscriptions().list_rules().await {
+        let rules = match self.event_rules().list_rules().await {
             Ok(rules) => rules,
             Err(error) => {
                 summary.bus_failed(&error);
@@ -100,7 +100,7 @@ impl Harness {
                 summary.unfinished = true;
                 break;
             }
-            match self.subscriptions().remove_rule(rule).await {
+            match self.event_rules().remove_rule(rule).await {
                 Ok(()) => {
                     tracing::info!(%rule, "a rule went that nobody needs");
                     summary.collected += 1;

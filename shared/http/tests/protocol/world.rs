@@ -193,7 +193,7 @@ fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
 fn wire(shelf: &Arc<Shelf>, bell: &Bell, streams: StreamLimits, serves: Serves) -> Wire {
     Wire {
         records: shelf.clone(),
-        subscriptions: Arc::new(MemorySubscriptions::default()),
+        timers: Arc::new(MemorySubscriptions::default()),
         cursors: Cursors::new(b"secret"),
         base_url: Some("https://agents.example.com".to_owned()),
         stream_url: None,
