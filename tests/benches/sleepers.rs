@@ -17,10 +17,9 @@ use std::time::Instant;
 use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, State, StateSchema, suspend};
-use dormouse_harness::{
-    DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, Transmission, TurnOutcome,
-};
+use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{IdSource, SignalDescriptor};
 use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
@@ -226,7 +225,7 @@ impl Bench {
     }
 
     async fn sweep(&self, scope: SweepScope) {
-        let summary = self.harness.sweep(scope).await.expect("it sweeps");
+        let summary = dormouse_maintenance::sweep(&self.harness, scope).await.expect("it sweeps");
         assert_eq!((summary.failed, summary.orphan_timers), (0, 0));
     }
 }

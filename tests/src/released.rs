@@ -13,7 +13,8 @@ use dormouse_engine::{
     CompiledGraph, END, EngineError, Field, FieldType, GraphBuilder, Projection, Reducer, SessionPolicy, State,
     StateSchema, Update, suspend,
 };
-use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     CheckpointRecord, Checkpointer, Commit, GrowingLists, InvocationWrite, Journal, Map, SaveSource, SignalDescriptor,
     StateStore,

@@ -4,11 +4,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_api::{AgentsError, Outside};
 use dormouse_engine::{CompiledGraph, Engine, Middleware, Next, NodeError, Ports, State, Update};
-use dormouse_harness::doctor::Diagnosis;
 use dormouse_harness::{
-    DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepSummary, TurnError, TurnOutcome,
-    WORK, WorkCall,
+    DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, TurnError, TurnOutcome, WORK, WorkCall,
 };
+use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
+use dormouse_maintenance::{SweepOrder, SweepSummary, sweep};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Event, IdSource, Map, StateStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
@@ -153,7 +153,7 @@ impl Stage {
         order: impl Into<SweepOrder> + Send,
     ) -> Result<(SweepSummary, Vec<TurnOutcome>), TurnError> {
         let before = self.bus.events().len();
-        let summary = harness.sweep(order).await?;
+        let summary = sweep(harness, order).await?;
         let mut outcomes = Vec::new();
         for event in self.bus.events().into_iter().skip(before) {
             if let Some(call) = called_for(event) {
@@ -194,7 +194,7 @@ impl Middleware for Swallows {
 /// # Errors
 /// When there is nobody of that name, or the store does not answer.
 pub async fn diagnose(harness: &Harness, id: &str) -> Result<Diagnosis, TurnError> {
-    harness.diagnose(&id.into(), &harness.see_rules().await).await
+    Doctor::new(harness, RulesSeen::look(harness).await).diagnose(&id.into()).await
 }
 
 /// A JSON object as a map.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
-use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     Category, Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Map, StateStore,
 };
@@ -204,7 +205,7 @@ impl Story {
         assert_eq!(told.collect::<BTreeSet<_>>(), announced, "{name}");
         let again = worker.turn(Transmission::callback(id(), None, Map::new())).await.outcome;
         assert_eq!(self.ending(&again), first, "{name}");
-        let summary = worker.sweep(SweepScope::Everything).await.expect("it sweeps");
+        let summary = dormouse_maintenance::sweep(&worker, SweepScope::Everything).await.expect("it sweeps");
         let left = (summary.examined, summary.failed, summary.expired_claims, summary.unclaimed_signals);
         assert_eq!(left, (0, 0, 0, 0), "{name}: nothing is left behind");
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::{Bucket, Harness, Mode, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnOutcome};
+use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::{Category, Map, Resolution, SignalDescriptor, StateStore};
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};

@@ -8,8 +8,9 @@ use std::time::Duration;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, UpgradePolicy, suspend,
 };
-use dormouse_harness::doctor::{Diagnosis, Finding};
-use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_maintenance::SweepScope;
+use dormouse_maintenance::doctor::{Diagnosis, Finding};
 use dormouse_ports::{
     BufferedSignal, Category, Commit, GrowingLists, InvocationId, InvocationWrite, Journal, LeaseRequest, Map,
     PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
@@ -63,7 +64,7 @@ async fn asleep_in(graph: Arc<CompiledGraph>) -> Scene {
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [graph]);
     let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
-    harness.sweep(SweepScope::Everything).await.unwrap();
+    dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.unwrap();
     Scene { stage, harness }
 }
 
@@ -84,7 +85,10 @@ impl Scene {
     /// What comes of the remedy against the first finding.
     async fn repaired(&self) -> String {
         let diagnosis = self.diagnosis("i").await.unwrap();
-        self.harness.repair(&diagnosis.record, diagnosis.remarks[0].finding).await.unwrap().unwrap()
+        dormouse_maintenance::doctor::repair(&self.harness, &diagnosis.record, diagnosis.remarks[0].finding)
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     /// The same store under another worker's graphs.

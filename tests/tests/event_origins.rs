@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::doctor::Finding;
 use dormouse_harness::{EventOrigin, Harness, Mode, SignalOrigin, Transmission, TurnOutcome};
+use dormouse_maintenance::doctor::Finding;
 use dormouse_ports::{Category, EventShape, Map, ShapeId, SignalDescriptor, SignalState, StateStore};
 use dormouse_tests::{Stage, diagnose, map};
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ async fn of_two_that_came_early_by_two_ways_the_first_that_fits_stands() {
         stage.clock.advance(std::time::Duration::from_secs(1));
         worker.turn(Transmission::signal("s", answer("person"))).await;
         assert_eq!(answered(&begins(&worker, "payment").await), expected);
-        assert_eq!(worker.parked_signals().await.unwrap(), [], "both are consumed");
+        assert_eq!(dormouse_maintenance::parked_signals(&worker).await.unwrap(), [], "both are consumed");
     }
 }
 
@@ -175,7 +175,7 @@ async fn the_doctor_says_with_what_a_parked_signal_came() {
     let stage = Stage::default();
     let worker = worker(&stage);
     worker.turn(event(Some("bank"), "bank")).await;
-    let parked = worker.parked_signals().await.unwrap();
+    let parked = dormouse_maintenance::parked_signals(&worker).await.unwrap();
     assert_eq!((parked[0].signal_id.as_str(), &parked[0].event_shape), ("s", &Some(shape_of("bank"))));
 }
 

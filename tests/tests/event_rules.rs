@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::doctor::Finding;
-use dormouse_harness::{
-    GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, Transmission,
-    TurnOutcome,
-};
+use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, Transmission, TurnOutcome};
+use dormouse_maintenance::doctor::Finding;
+use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     Edition, EventShape, EventWait, Glance, InvocationId, Page, PausedInvocation, PendingRow, RuleEntry, RuleName,
     RuleNeed, SignalDescriptor, StateStore, StoreError, StoreLayer, Upkeep,
@@ -64,7 +62,7 @@ impl Scene {
     }
 
     async fn sweep(&self) -> SweepSummary {
-        self.worker.sweep(SweepScope::Everything).await.unwrap()
+        dormouse_maintenance::sweep(&self.worker, SweepScope::Everything).await.unwrap()
     }
 
     /// What the doctor says of `i`.
@@ -76,7 +74,7 @@ impl Scene {
     /// The doctor makes or enables the rule that `i` needs.
     async fn repair_rule(&self) {
         let record = self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
-        let repaired = self.worker.repair(&record, Finding::RuleMissing).await.unwrap();
+        let repaired = dormouse_maintenance::doctor::repair(&self.worker, &record, Finding::RuleMissing).await.unwrap();
         assert_eq!(repaired.as_deref(), Some("the rule is there and enabled"));
     }
 
@@ -242,7 +240,9 @@ async fn pauses_at(call: usize) -> bool {
     // The process that sweeps dies at that call; the one that comes next goes on.
     let broken = Arc::new(FaultyStore::broken_at(scene.stage.store.clone(), call, Fault::DieBefore));
     let sweeper = worker(&scene.stage, broken.clone());
-    assert!(sweeper.sweep(SweepScope::Everything).now_or_never().is_none() == broken.has_struck());
+    assert!(
+        dormouse_maintenance::sweep(&sweeper, SweepScope::Everything).now_or_never().is_none() == broken.has_struck()
+    );
     begin(&sleeper, "job", "second").await;
     has_a_rule(&scene, "second").await;
     for _ in 0..4 {
@@ -323,7 +323,7 @@ async fn interrupted(at: usize, is_blind: bool) -> Option<Scene> {
     let scene = Scene::new().with_a_ripe_rule().await;
     let (inner, sleeper) = (scene.stage.store.clone(), scene.another_worker());
     let store = Arc::new(Interrupted { inner, sleeper, calls: AtomicUsize::new(0), at, is_blind });
-    worker(&scene.stage, store.clone()).sweep(SweepScope::Everything).await.unwrap();
+    dormouse_maintenance::sweep(&worker(&scene.stage, store.clone()), SweepScope::Everything).await.unwrap();
     (store.calls.load(Ordering::Relaxed) > at).then_some(scene)
 }
 
@@ -364,7 +364,7 @@ async fn what_a_dead_sweep_left_of_a_rule_goes_in_the_next_round() {
             let scene = Scene::new().with_a_ripe_rule().await;
             let broken = Arc::new(FaultyStore::broken_at(scene.stage.store.clone(), call, fault));
             let sweeper = worker(&scene.stage, broken.clone());
-            let _ = sweeper.sweep(SweepScope::Everything).now_or_never();
+            let _ = dormouse_maintenance::sweep(&sweeper, SweepScope::Everything).now_or_never();
             let summary = scene.sweep().await;
             assert_eq!((scene.rules(), summary.orphan_timers), (Vec::new(), 0), "call {call}, {fault:?}");
             if !broken.has_struck() {
@@ -401,7 +401,7 @@ async fn a_round_of_several_sweeps_knows_what_the_first_one_saw() {
     }
     let order = SweepOrder { rows: 1, ..SweepScope::Everything.into() };
     for _ in 0..20 {
-        scene.worker.sweep(order).await.unwrap();
+        dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
         scene.stage.clock.advance(KEPT / 4);
     }
     assert_eq!(scene.rules().len(), 1);
@@ -409,7 +409,7 @@ async fn a_round_of_several_sweeps_knows_what_the_first_one_saw() {
         scene.ends(id).await;
     }
     for _ in 0..20 {
-        scene.worker.sweep(order).await.unwrap();
+        dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
         scene.stage.clock.advance(KEPT / 4);
     }
     assert_eq!(scene.rules(), []);
@@ -422,13 +422,13 @@ async fn a_round_that_lost_its_memory_removes_nothing() {
     begin(&scene.worker, "plain", "a").await;
     begin(&scene.worker, "plain", "b").await;
     let order = SweepOrder { rows: 1, ..SweepScope::Everything.into() };
-    scene.worker.sweep(order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
     let forget = Upkeep::Position { lane: "rules".to_owned(), position: None };
     scene.stage.store.upkeep(&forget).await.unwrap();
-    scene.worker.sweep(order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
     assert_eq!(scene.rules().len(), 1, "the round is over, and nothing went");
-    scene.worker.sweep(order).await.unwrap();
-    scene.worker.sweep(order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
     assert_eq!(scene.rules(), [], "the next one knows");
 }
 
@@ -530,7 +530,7 @@ async fn the_first_sweep_makes_what_graphs_declare_and_later_ones_keep_it() {
     let (stage, seen) = (Stage::default(), Arc::default());
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [declaring(&stage, &seen)]);
     for _ in 0..5 {
-        let summary = worker.sweep(SweepScope::Everything).await.unwrap();
+        let summary = dormouse_maintenance::sweep(&worker, SweepScope::Everything).await.unwrap();
         assert_eq!((summary.failed, summary.collected, summary.orphan_timers), (0, 0, 0));
         assert_eq!(stage.subscriptions.rules().len(), 1);
         stage.clock.advance(KEPT);

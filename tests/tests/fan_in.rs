@@ -11,7 +11,8 @@ use dormouse_engine::{
     Answer, CompiledGraph, END, Field, FieldType, Graph, GraphBuilder, State, StateSchema, Update, Votes, Wait, state,
     suspend,
 };
-use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Tally, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, Harness, Mode, Tally, Transmission, TurnOutcome};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     Category, Commit, GrowingLists, InvocationStatus, InvocationWrite, Journal, Map, PartAnswer, Resolution,
     SignalDescriptor, SignalState, StateStore,
@@ -340,6 +341,6 @@ async fn the_doctor_says_who_has_answered() {
     let diagnosis = diagnose(&scene.worker, "i").await.unwrap();
     let [found] = &diagnosis.remarks[..] else { panic!("{diagnosis:?}") };
     assert!(found.sentence.contains("signal `s/c`"), "{}", found.sentence);
-    scene.worker.repair(&diagnosis.record, found.finding).await.unwrap();
+    dormouse_maintenance::doctor::repair(&scene.worker, &diagnosis.record, found.finding).await.unwrap();
     assert!(!diagnose(&scene.worker, "i").await.unwrap().is_trouble());
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, SessionPolicy, State, StateSchema, Update, suspend,
 };
-use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Category, Map, SignalDescriptor, StateStore};
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
@@ -163,12 +164,15 @@ async fn a_pause_whose_wake_up_is_refused_stays_and_the_sweep_registers_it() {
             }
             other => panic!("{other:?}"),
         }
-        assert!(worker.sweep(SweepScope::Everything).await.unwrap().failed > 0, "it is told of until it is done");
+        assert!(
+            dormouse_maintenance::sweep(worker, SweepScope::Everything).await.unwrap().failed > 0,
+            "it is told of until it is done"
+        );
         scene.stage.subscriptions.recover();
         assert!(matches!(worker.turn(start()).await.outcome, TurnOutcome::Suspended(_)), "the same id is no dead end");
-        assert_eq!(worker.sweep(SweepScope::Everything).await.unwrap().registered, 1);
+        assert_eq!(dormouse_maintenance::sweep(worker, SweepScope::Everything).await.unwrap().registered, 1);
         assert!(matches!(scene.stage.subscriptions.calls()[..], [SubscriptionCall::Subscribed(_)]));
-        assert_eq!(worker.sweep(SweepScope::Everything).await.unwrap().registered, 0);
+        assert_eq!(dormouse_maintenance::sweep(worker, SweepScope::Everything).await.unwrap().registered, 0);
     }
 }
 

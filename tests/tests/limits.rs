@@ -11,7 +11,8 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, SessionPolicy, State, StateSchema, Update, augment_metadata,
     suspend,
 };
-use dormouse_harness::{Bucket, GraphRegistry, Harness, HarnessConfig, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Category, InvocationLimits, Map, SignalDescriptor, StateStore, limits};
 use dormouse_tests::{Stage, map};
 use serde_json::json;

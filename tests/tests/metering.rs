@@ -7,8 +7,10 @@ use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use std::sync::Arc;
 
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
-use dormouse_harness::{Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::{Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_maintenance::SweepScope;
+use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{InvocationId, StateStore};
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -93,11 +95,11 @@ async fn looking_at_many_takes_few_requests() {
         assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
         ids.push(id);
     }
-    let rules = harness.see_rules().await;
+    let doctor = Doctor::new(&harness, RulesSeen::look(&harness).await);
     let asked = |operation: &str| meter.snapshot().get(operation).map_or(0, |usage| usage.requests);
 
     meter.reset();
-    let diagnoses = harness.diagnose_all(&ids, &rules).await.expect("the store answers");
+    let diagnoses = doctor.diagnose_all(&ids).await.expect("the store answers");
     assert!(diagnoses.iter().all(|diagnosis| diagnosis.as_ref().is_ok_and(|it| !it.is_trouble())));
     // For each hundred: themselves, their rows, their signals and their sessions.
     assert_eq!((asked("BatchGetItem"), asked("GetItem")), (8, 0));
@@ -105,7 +107,8 @@ async fn looking_at_many_takes_few_requests() {
     meter.reset();
     let (mut examined, mut cursor) = (0, None);
     loop {
-        let page = harness.migration_report(cursor.as_deref()).await.expect("the store answers");
+        let page =
+            dormouse_maintenance::migration_report(&harness, cursor.as_deref()).await.expect("the store answers");
         examined += page.pauses.len();
         cursor = page.next;
         if cursor.is_none() {
@@ -116,7 +119,7 @@ async fn looking_at_many_takes_few_requests() {
     assert!(asked("BatchGetItem") <= asked("Query"), "one for each page");
 
     meter.reset();
-    let swept = harness.sweep(SweepScope::Everything).await.expect("the store answers");
+    let swept = dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.expect("the store answers");
     assert_eq!((swept.examined, swept.registered), (SLEEPERS, 0), "the index is what wakes");
     assert!(asked("GetItem") < 8 && asked("UpdateItem") < 8, "{:?}", meter.snapshot());
 }

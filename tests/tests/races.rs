@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use dormouse_engine::{
     Answer, CompiledGraph, END, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Update, Wait, state,
 };
-use dormouse_harness::{Bucket, Harness, Mode, SweepScope, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, Commit, CommitError, Map, SignalId, StateStore, StoreError, StoreLayer,
 };

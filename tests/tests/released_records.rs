@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use dormouse_aws::{DynamoDbCheckpointer, StoreConfig, ensure_table};
-use dormouse_harness::{Fate, Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_maintenance::{Fate, SweepScope};
 use dormouse_ports::{Category, Checkpointer, InvocationId, Map, StateStore};
 use dormouse_tests::released::{TABLE, VERSION, WRITTEN, checkpoint, folder, given, store, text, worker};
 use dormouse_tests::{Stage, map};
@@ -57,7 +58,7 @@ impl Past {
     async fn reports_that_all_go_on(&self) {
         let (mut fates, mut cursor) = (Vec::new(), None);
         loop {
-            let page = self.alone.migration_report(cursor.as_deref()).await.unwrap();
+            let page = dormouse_maintenance::migration_report(&self.alone, cursor.as_deref()).await.unwrap();
             fates.extend(page.pauses.into_iter().map(|pause| (pause.invocation_id, pause.fate)));
             cursor = page.next;
             if cursor.is_none() {

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
-use dormouse_harness::{
-    GraphRegistry, Harness, HarnessConfig, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome,
-    WorkCall,
-};
+use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
+use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     BusError, Collected, Event, EventBus, InvocationId, InvocationRecord, Map, PendingRow, SignalDescriptor,
     SignalState, StateStore, StoreError, StoreLayer, Upkeep, limits,
@@ -49,7 +47,7 @@ async fn sleepers(stage: &Stage, count: usize) -> Harness {
 }
 
 async fn sweep(harness: &Harness, scope: SweepScope, rows: usize) -> SweepSummary {
-    harness.sweep(SweepOrder { rows, ..scope.into() }).await.unwrap()
+    dormouse_maintenance::sweep(harness, SweepOrder { rows, ..scope.into() }).await.unwrap()
 }
 
 /// The same, and its calls are answered.
@@ -184,9 +182,9 @@ async fn a_sweep_that_dies_of_a_record_is_followed_by_one_that_goes_on_behind_it
     sleepers(&stage, 5).await;
     let order = || SweepOrder { rows: 2, ..SweepScope::Everything.into() };
     let deadly = stage.harness_on(Arc::new(Deadly(stage.store.clone())), Mode::Stateless, [waiting()]);
-    assert!(deadly.sweep(order()).now_or_never().is_none(), "it dies");
+    assert!(dormouse_maintenance::sweep(&deadly, order()).now_or_never().is_none(), "it dies");
     let sound = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
-    sound.sweep(order()).await.unwrap();
+    dormouse_maintenance::sweep(&sound, order()).await.unwrap();
     let rows = stage.store.list_pending(None, None).await.unwrap().items;
     let registered: Vec<_> = rows.iter().map(|row| (row.invocation_id.as_str(), row.registered)).collect();
     assert_eq!(registered, [("i0", false), ("i1", false)], "the first page of two");
@@ -201,7 +199,7 @@ async fn a_sweep_without_time_begins_nothing() {
     let harness = sleepers(&stage, 3).await;
     stage.clock.advance(Duration::from_secs(3600));
     let order = SweepOrder { time_left: Some(Duration::from_secs(1)), ..SweepScope::Everything.into() };
-    assert_eq!(harness.sweep(order).await.unwrap().examined, 0);
+    assert_eq!(dormouse_maintenance::sweep(&harness, order).await.unwrap().examined, 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
-use dormouse_harness::{Harness, Mode, SweepOrder, SweepScope, SweepSummary, Transmission, TurnOutcome};
+use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     Clock, Commit, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, StateStore, Upkeep,
 };

@@ -9,8 +9,9 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_app::REMINDER;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_harness::{Fate, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::{Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_maintenance::{Fate, SweepScope};
 use dormouse_ports::{
     Append, Category, Commit, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Journal, ListRequest, Listed,
     Map, Records, StateStore, StoreError,
@@ -59,7 +60,7 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     // The report names it beside the others.
     let (mut named, mut cursor) = (Vec::new(), None);
     loop {
-        let report = worker.migration_report(cursor.as_deref()).await.unwrap();
+        let report = dormouse_maintenance::migration_report(&worker, cursor.as_deref()).await.unwrap();
         named.extend(report.pauses.into_iter().map(|pause| pause.fate));
         cursor = report.next;
         if cursor.is_none() {

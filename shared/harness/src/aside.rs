@@ -56,14 +56,6 @@ impl Harness {
         }
     }
 
-    /// What was put aside and not tried again since, the oldest first; at most a page of the store.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub async fn aside(&self) -> Result<Vec<InvocationId>, TurnError> {
-        self.engine().ports().store.put_aside().await.map_err(store_failed)
-    }
-
     /// Lets an invocation that was put aside go on with what it was to go on with, and calls for a worker. Attempts are
     /// counted from the beginning.
     ///
@@ -78,7 +70,7 @@ impl Harness {
             let message = "the invocation is not put aside: there is nothing to try again";
             TurnError::new(Category::SuspensionRecordInvalid, message).of(id)
         };
-        if !is_aside(&record) {
+        if !is_put_aside(&record) {
             return Err(not_aside());
         }
         match self.commit(InvocationWrite::Retry { paused: Box::new(record.paused) }).await {
@@ -94,7 +86,7 @@ impl Harness {
     }
 }
 
-/// Whether it was put aside.
-pub(crate) fn is_aside(record: &InvocationRecord) -> bool {
+/// Whether an invocation was put aside, because every worker that took it up died or never came to an end.
+pub fn is_put_aside(record: &InvocationRecord) -> bool {
     matches!(&record.status, InvocationStatus::Errored(failure) if failure.category == Category::AttemptsExhausted)
 }

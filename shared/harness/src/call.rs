@@ -38,12 +38,12 @@ impl WorkCall {
     }
 
     /// The sweep's call for what was claimed, or accepted, and nobody does.
-    pub(crate) fn abandoned(id: InvocationId) -> Self {
+    pub fn abandoned(id: InvocationId) -> Self {
         Self { swept: true, ..Self::new(id) }
     }
 
     /// The sweep's call for a pause that fell due.
-    pub(crate) fn due(row: &PendingRow) -> Self {
+    pub fn due(row: &PendingRow) -> Self {
         let (generation, due_at) = (Some(row.generation), row.due_at);
         Self { generation, due_at, ..Self::abandoned(row.invocation_id.clone()) }
     }
@@ -70,8 +70,8 @@ impl Harness {
         self.bus().publish(WorkCall::new(id.clone()).event()).await
     }
 
-    /// Makes all `calls`, and says of each what became of it.
-    pub(crate) async fn call_for_all(&self, calls: &[WorkCall]) -> Vec<Result<(), BusError>> {
+    /// Makes all `calls`, and returns of each what became of it.
+    pub async fn call_for_all(&self, calls: &[WorkCall]) -> Vec<Result<(), BusError>> {
         self.bus().publish_all(calls.iter().map(WorkCall::event).collect()).await
     }
 

@@ -5,7 +5,7 @@ use dormouse_ports::{
     InvocationWrite, PausedInvocation, Standing, StoreError, WakePlan, limits,
 };
 
-use crate::aside::is_aside;
+use crate::aside::is_put_aside;
 use crate::signal::{store_failed, subscription_of};
 use crate::{Harness, Transmission, TurnError};
 
@@ -126,7 +126,7 @@ impl Harness {
 
     async fn take_back(&self, record: &InvocationRecord) {
         if let Some(registered) = subscription_of(record)
-            && let Err(error) = self.timers().cancel(&registered).await
+            && let Err(error) = self.wakes().cancel(&registered).await
         {
             tracing::warn!(%error, invocation_id = %registered.invocation_id,
                 "a wake-up stays after a cancellation; it will find nothing to do");
@@ -144,7 +144,7 @@ fn over(record: &InvocationRecord, generation: Option<u64>) -> Option<Result<Can
             repeated: true,
         })),
         InvocationStatus::Completed { .. } => refuse("the invocation has completed; there is nothing to cancel"),
-        InvocationStatus::Errored(_) if !is_aside(record) => {
+        InvocationStatus::Errored(_) if !is_put_aside(record) => {
             refuse("the invocation has ended with an error; there is nothing to cancel")
         }
         InvocationStatus::Errored(_) | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {

@@ -21,8 +21,8 @@ use crate::{Bucket, Harness, Trigger, TurnError, TurnOutcome};
 /// For how long it is remembered that an event did not fit.
 const NOTED: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// Under which name it is noted that an event for a pause did not fit.
-pub(crate) fn unfit(id: &InvocationId, generation: u64) -> String {
+/// Name of the note that an event for a pause did not fit.
+pub fn unfit_note(id: &InvocationId, generation: u64) -> String {
     format!("unfit/{id}/{generation}")
 }
 
@@ -101,7 +101,7 @@ impl Harness {
     /// Notes for the doctor that something came for a pause and did not fit.
     pub(crate) async fn note_unfit(&self, id: &InvocationId, generation: u64, error: &TurnError) {
         let note = format!("{}: {}", self.now(), error.message);
-        let note = Upkeep::Note { name: unfit(id, generation), note, until: self.now() + NOTED };
+        let note = Upkeep::Note { name: unfit_note(id, generation), note, until: self.now() + NOTED };
         if let Err(failed) = self.engine().ports().store.upkeep(&note).await {
             tracing::warn!(%failed, invocation_id = %id, "the doctor will not know that an event did not fit");
         }

@@ -6,14 +6,14 @@
 
 use dormouse_ports::{
     Announcement, BusError, Category, CommitError, Due, DueAction, Event, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, Resolution,
+    InvocationStatus, InvocationWrite, Map, PausedInvocation, Resolution, Subscription,
 };
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::answer::Addressee;
 use crate::harness::{Budget, subscription_failed};
-use crate::signal::{Delivery, sleeping, store_failed, subscription_to};
+use crate::signal::{Delivery, sleeping, store_failed};
 use crate::{Bucket, Harness, Trigger, TurnError, TurnOutcome};
 
 /// Who sends the events that tell of a passed deadline.
@@ -118,7 +118,7 @@ impl Harness {
 
     /// Registers the deadline that is next now; doing it again is harmless.
     async fn register_next(&self, paused: PausedInvocation) -> Result<TurnOutcome, TurnError> {
-        let registered = self.register_wake(&subscription_to(&paused)).await;
+        let registered = self.wakes().register(&Subscription::from(&paused)).await;
         registered.map_err(|error| subscription_failed(error).of(&paused.invocation_id))?;
         Ok(TurnOutcome::Suspended(Box::new(sleeping(paused))))
     }

@@ -5,16 +5,16 @@ use std::time::Duration;
 use dormouse_engine::middleware::jitter_from;
 use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
 use dormouse_ports::{
-    Category, Commit, CommitError, EventBus, EventRules, InvocationId, InvocationWrite, PausedInvocation, SessionId,
-    SignalSubscriptions, Subscription, SubscriptionError, Timers,
+    Category, Commit, CommitError, EventBus, InvocationId, InvocationWrite, PausedInvocation, SessionId,
+    SignalSubscriptions, Subscription, SubscriptionError,
 };
 use jiff::Timestamp;
 
 use crate::chat::Listeners;
-use crate::rules::RuleKeeper;
+use crate::registry::events_of;
 use crate::{
     Admission, AdmissionLimits, Admitted, Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig,
-    Overloaded, SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait,
+    Overloaded, StandingRules, SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait, WakeRegistrar,
 };
 
 /// How much longer than its time a turn may wait for what has been sent to the store. Less than
@@ -28,12 +28,10 @@ pub struct Harness(Arc<Parts>);
 struct Parts {
     engine: Engine,
     graphs: GraphRegistry,
-    timers: Arc<dyn Timers>,
-    event_rules: Arc<dyn EventRules>,
     bus: Arc<dyn EventBus>,
     config: HarnessConfig,
     listeners: Listeners,
-    rules: Arc<RuleKeeper>,
+    wakes: WakeRegistrar,
     sessions: Admission<SessionId>,
     /// Fresh turns whose id their callers chose.
     chosen: Admission<InvocationId>,
@@ -55,8 +53,9 @@ impl Harness {
         config: HarnessConfig,
     ) -> Self {
         let listeners = Listeners::default();
-        let rules = Arc::new(RuleKeeper::new(engine.ports(), subscriptions.clone(), config.rules));
+        let rules = Arc::new(StandingRules::new(engine.ports(), subscriptions.clone(), config.rules));
         let engine = engine.prepared_by(rules.clone());
+        let wakes = WakeRegistrar::new(subscriptions, rules);
         let limits = AdmissionLimits {
             running: usize::MAX,
             running_per_key: 1,
@@ -65,8 +64,7 @@ impl Harness {
         };
         let sessions = Admission::new(limits, engine.ports().clock.clone());
         let chosen = Admission::new(limits, engine.ports().clock.clone());
-        let (timers, event_rules) = (subscriptions.clone(), subscriptions);
-        Self(Arc::new(Parts { engine, graphs, timers, event_rules, bus, config, listeners, rules, sessions, chosen }))
+        Self(Arc::new(Parts { engine, graphs, bus, config, listeners, wakes, sessions, chosen }))
     }
 
     /// The graphs that it can run.
@@ -94,16 +92,22 @@ impl Harness {
         &self.0.listeners
     }
 
-    pub(crate) fn timers(&self) -> &dyn Timers {
-        &*self.0.timers
+    /// Registers what wakes pauses.
+    pub fn wakes(&self) -> &WakeRegistrar {
+        &self.0.wakes
     }
 
-    pub(crate) fn event_rules(&self) -> &dyn EventRules {
-        &*self.0.event_rules
+    /// The rules for events that are on the bus.
+    pub fn rules(&self) -> &StandingRules {
+        self.0.wakes.rules()
     }
 
-    pub(crate) fn rules(&self) -> &RuleKeeper {
-        &self.0.rules
+    /// Makes sure that the rules stand for the events that `graph` declares, before any node of it runs.
+    pub(crate) async fn stand_rules_of(&self, graph: &CompiledGraph) -> Result<(), TurnError> {
+        for shape in events_of(graph) {
+            self.rules().rely_on(shape).await.map_err(subscription_failed)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn bus(&self) -> &dyn EventBus {
@@ -246,7 +250,7 @@ impl Harness {
             descriptor: turn.descriptor.clone(),
             wake: turn.wake.clone(),
         };
-        let late = match self.register_wake(&subscription).await {
+        let late = match self.wakes().register(&subscription).await {
             Ok(_) => None,
             Err(SubscriptionError::Unavailable(reason)) => {
                 tracing::warn!(%reason, invocation_id = %turn.invocation_id, "a wake-up is registered late");
@@ -332,7 +336,8 @@ fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
     }
 }
 
-pub(crate) fn subscription_failed(error: SubscriptionError) -> TurnError {
+/// What a turn is told when a wake-up could not be registered.
+pub fn subscription_failed(error: SubscriptionError) -> TurnError {
     let bucket = match &error {
         SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
         SubscriptionError::Denied(_) => Bucket::SessionTerminating,

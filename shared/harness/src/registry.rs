@@ -1,7 +1,8 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_engine::{CompiledGraph, EngineError};
-use dormouse_ports::Category;
+use dormouse_ports::{Category, EventShape, ShapeId, SignalId};
 use indexmap::IndexMap;
 
 /// The graphs that a worker can run, by name. Every worker links the same registry, so that any of them can resume
@@ -30,4 +31,14 @@ impl GraphRegistry {
             EngineError::new(Category::GraphUnknown, format!("there is no graph `{name}`; there are: {known}"))
         })
     }
+
+    /// The shapes of the events that any of the graphs declares.
+    pub fn declared_events(&self) -> BTreeMap<ShapeId, EventShape> {
+        self.iter().flat_map(|graph| events_of(graph)).map(|shape| (shape.id(), shape)).collect()
+    }
+}
+
+/// The shapes of the events that `graph` declares. It was compiled only if all of them are some.
+pub(crate) fn events_of(graph: &CompiledGraph) -> impl Iterator<Item = EventShape> {
+    graph.events().iter().filter_map(|wait| wait.shape(&SignalId::from("")).ok())
 }

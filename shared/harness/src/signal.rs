@@ -164,7 +164,7 @@ impl Harness {
         let outcome = self.resume_once(&graph, record, budget, accepted).await;
         if let Ok(Outcome::Completed(_) | Outcome::Suspended(_)) = &outcome
             && let Some(woken) = woken
-            && let Err(error) = self.timers().cancel(&woken).await
+            && let Err(error) = self.wakes().cancel(&woken).await
         {
             tracing::warn!(%error, invocation_id = %woken.invocation_id, "a wake-up stays; it will find nothing to do");
         }
@@ -252,7 +252,10 @@ impl Harness {
 
     /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
     /// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
-    pub(crate) async fn take_over(
+    ///
+    /// # Errors
+    /// What the turn ends with.
+    pub async fn take_over(
         &self,
         id: &InvocationId,
         generation: Option<u64>,
@@ -379,17 +382,7 @@ pub(crate) fn sleeping(paused: PausedInvocation) -> SuspendedTurn {
 /// What the pause of `record` had registered, where it had.
 pub(crate) fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
     let paused = &record.paused;
-    (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| subscription_to(paused))
-}
-
-/// What wakes `paused`.
-pub(crate) fn subscription_to(paused: &PausedInvocation) -> Subscription {
-    Subscription {
-        invocation_id: paused.invocation_id.clone(),
-        generation: paused.generation,
-        descriptor: paused.descriptor.clone(),
-        wake: paused.wake.clone(),
-    }
+    (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| Subscription::from(paused))
 }
 
 /// Refuses what is nested too deeply to be read again, or has too many values; `what` says what it is.

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use dormouse_api::{CompiledAgents, Keys, PersonaSpec, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
-use dormouse_harness::{
-    GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, SweepOrder, SweepScope, SweepSummary, TraceExporter,
-    TurnError,
-};
+use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
+use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
 use dormouse_ports::{EventBus, SignalSubscriptions, limits};
 use futures::future::{Either, select};
 use serde_json::Value;
@@ -198,7 +196,7 @@ impl App {
     /// When the index cannot be read, or the time is over: a later sweep goes on.
     pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
         let order = SweepOrder { time_left, ..scope.into() };
-        self.within(time_left, self.harness().sweep(order)).await?
+        self.within(time_left, sweep(self.harness(), order)).await?
     }
 
     /// Runs `work` for at most `time_left`, and a moment.

@@ -14,10 +14,8 @@
 
 use std::time::Duration;
 
-use dormouse_harness::{
-    Bucket, EventOrigin, SignalOrigin, SweepScope, SweepSummary, Transmission, Turn, TurnError, TurnOutcome, WORK,
-    WorkCall,
-};
+use dormouse_harness::{Bucket, EventOrigin, SignalOrigin, Transmission, Turn, TurnError, TurnOutcome, WORK, WorkCall};
+use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::{Category, Map, ShapeId};
 use jiff::Timestamp;
 use serde::Deserialize;

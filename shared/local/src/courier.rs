@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_harness::{SweepScope, SweepSummary};
+use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::Clock;
 use serde_json::Value;
 use tokio::sync::Semaphore;

@@ -10,11 +10,12 @@ use axum::middleware;
 use dormouse_api::keys::KeyToken;
 use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, SweepScope, SweepSummary, TraceExporter};
+use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, Quotas, Server,
     TriggerError, Wire,
 };
+use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, Records, SignalSubscriptions, StateStore, StoreError};
 use dormouse_protocol::cursor::Cursors;

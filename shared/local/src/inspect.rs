@@ -15,8 +15,9 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use dormouse_api::Agents;
-use dormouse_harness::doctor::{Diagnosis, Finding, in_words};
-use dormouse_harness::{Overruled, ParkedSignal, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Overruled, Transmission, TurnError, TurnOutcome};
+use dormouse_maintenance::doctor::{Diagnosis, Finding, in_words};
+use dormouse_maintenance::{ParkedSignal, doctor, parked_signals, put_aside};
 use dormouse_ports::{
     Category, InvocationId, InvocationRecord, InvocationStatus, Map, PendingRow, SignalId, SignalState, StoreError,
 };
@@ -335,11 +336,11 @@ async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Resu
 
 async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: bool) -> Result<Ending, InspectError> {
     let printer = Printer::new(json);
-    match opened.harness.diagnose(id, &opened.see_rules().await).await {
+    match opened.doctor().await.diagnose(id).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
         Err(error) => Err(error.into()),
         Ok(mut diagnosis) => {
-            diagnosis.mind(&opened.harness.parked_signals().await?);
+            diagnosis.mind(&parked_signals(&opened.harness).await?);
             let report = treat(opened, diagnosis, repair).await;
             printer.report(&report)?;
             Ok(if is_trouble(&report) { Ending::Trouble } else { Ending::Fine })
@@ -354,9 +355,8 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
     let mut awaited = BTreeSet::new();
     loop {
         let page = store.list_pending(None, cursor.as_deref()).await?;
-        let rules = opened.see_rules().await;
         let ids: Vec<_> = page.items.into_iter().map(|row| row.invocation_id).collect();
-        let diagnoses = opened.harness.diagnose_all(&ids, &rules).await?;
+        let diagnoses = opened.doctor().await.diagnose_all(&ids).await?;
         for (id, diagnosis) in ids.iter().zip(diagnoses) {
             examined += 1;
             match diagnosis {
@@ -373,15 +373,15 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
             break;
         }
     }
-    for id in opened.harness.aside().await? {
+    for id in put_aside(&opened.harness).await? {
         examined += 1;
-        match opened.harness.diagnose(&id, &opened.see_rules().await).await {
+        match opened.doctor().await.diagnose(&id).await {
             Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
             Ok(_) => {}
             Err(error) => reports.push(unreadable(&id, &error)),
         }
     }
-    let mut parked = opened.harness.parked_signals().await?;
+    let mut parked = parked_signals(&opened.harness).await?;
     parked.retain(|signal| !awaited.contains(&signal.stored_as()));
     let troubles = reports.iter().filter(|report| is_trouble(report)).count();
     if json {
@@ -427,7 +427,7 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
                 true if registers(remark.finding) && !opened.registers() => {
                     told["not_repaired"] = LEFT_TO_THE_SWEEP.into();
                 }
-                true => match opened.harness.repair(&diagnosis.record, remark.finding).await {
+                true => match doctor::repair(&opened.harness, &diagnosis.record, remark.finding).await {
                     Ok(done) => told["repaired"] = done.into(),
                     Err(error) => told["not_repaired"] = format!("{}: {}", error.category, error.message).into(),
                 },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_harness::SweepScope;
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::Clock;
 
 use crate::courier::Functions;

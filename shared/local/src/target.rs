@@ -10,8 +10,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, RecordingStore};
 use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
-use dormouse_harness::doctor::RulesSeen;
 use dormouse_harness::{Harness, HarnessConfig, Mode};
+use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, Records, Registration, RuleName,
     SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
@@ -117,11 +117,15 @@ impl Opened {
         matches!(&self.held, Some((_, _, Some(_))))
     }
 
-    /// Which rules the event bus has, as far as that can be seen from here.
-    pub(crate) async fn see_rules(&self) -> RulesSeen {
+    /// A doctor who knows which rules the event bus has, as far as that can be seen from here.
+    pub(crate) async fn doctor(&self) -> Doctor<'_> {
+        Doctor::new(&self.harness, self.see_rules().await)
+    }
+
+    async fn see_rules(&self) -> RulesSeen {
         let at = self.harness.engine().ports().clock.now();
         let rules = match &self.rules {
-            RuleSource::Here => return self.harness.see_rules().await,
+            RuleSource::Here => return RulesSeen::look(&self.harness).await,
             RuleSource::Folder(folder) => match Rules::kept(folder) {
                 Ok(names) => Ok(names.into_iter().map(ListedRule::enabled).collect()),
                 Err(error) => Err(error.to_string()),

@@ -137,6 +137,18 @@ pub struct Subscription {
     pub wake: WakePlan,
 }
 
+impl From<&PausedInvocation> for Subscription {
+    /// What wakes that pause.
+    fn from(paused: &PausedInvocation) -> Self {
+        Self {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            descriptor: paused.descriptor.clone(),
+            wake: paused.wake.clone(),
+        }
+    }
+}
+
 /// Why a subscription could not be made or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriptionError {

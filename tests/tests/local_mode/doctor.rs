@@ -10,8 +10,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateSchema, Update, suspend};
-use dormouse_harness::{Harness, Mode, SweepScope, Transmission, TurnOutcome};
+use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Clock, PendingRow, SignalDescriptor, StateStore, Upkeep};
 use dormouse_tests::{STORE_SECRET, Stage, map, open_door};
 use jiff::Timestamp;
@@ -60,7 +61,7 @@ impl Ward {
     /// An expense that somebody has to approve within three days, and whose wake-up a sweep has seen to.
     async fn asleep(&self, id: &str) {
         self.asleep_with(&self.harness, id, "expense-approval", expense("P3D")).await;
-        self.harness.sweep(SweepScope::Everything).await.expect("a sweep");
+        dormouse_maintenance::sweep(&self.harness, SweepScope::Everything).await.expect("a sweep");
     }
 
     /// An invocation of another shape of `graph` than the one that ships.
@@ -69,7 +70,7 @@ impl Ward {
         let name = graph.name().to_owned();
         let harness = self.stage.harness_on(self.store.clone(), Mode::Stateless, [graph]);
         self.asleep_with(&harness, id, &name, json!({})).await;
-        harness.sweep(SweepScope::Everything).await.expect("a sweep");
+        dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.expect("a sweep");
     }
 
     async fn lose_signal(&self, id: &str) {
@@ -268,7 +269,7 @@ async fn a_rule_that_is_gone_is_told_by_the_command_line_and_made_again() {
     // An export is given up after an hour.
     ward.stage.clock.advance(HOUR * 5 / 2);
     ward.asleep_with(&ward.harness, "export", "export-job", json!({"dataset": "orders"})).await;
-    ward.harness.sweep(SweepScope::Everything).await.expect("a sweep");
+    dormouse_maintenance::sweep(&ward.harness, SweepScope::Everything).await.expect("a sweep");
     let (findings, code) = ward.doctor.findings(&["export"]);
     assert_eq!(findings.iter().map(|(finding, _)| finding.as_str()).collect::<Vec<_>>(), ["waiting", "rule_unseen"]);
     assert!(findings[1].1.contains("DORMOUSE_BUS") && code == Some(0), "{findings:?}");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_engine::Upgrade;
-use dormouse_harness::{Fate, PauseUpgrade};
+use dormouse_maintenance::{Fate, PauseUpgrade, migration_report};
 use serde_json::{Value, json};
 
 use super::ask::Bounds;
@@ -89,7 +89,7 @@ pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Resu
     let printer = Printer::new(json);
     let (mut groups, mut cursor) = (Groups::default(), bounds.cursor.clone());
     loop {
-        let page = opened.harness.migration_report(cursor.as_deref()).await?;
+        let page = migration_report(&opened.harness, cursor.as_deref()).await?;
         page.pauses.into_iter().for_each(|pause| groups.add(pause));
         cursor = page.next;
         if cursor.is_none() || bounds.limit.is_some_and(|limit| groups.count(|_| true) >= limit) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use dormouse_harness::doctor::in_words;
+use dormouse_maintenance::doctor::in_words;
 use dormouse_ports::{FanIn, InvocationRecord, InvocationStatus, PausedInvocation};
 use jiff::Timestamp;
 use serde_json::{Value, json};

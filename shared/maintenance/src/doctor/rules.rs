@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_harness::Harness;
 use dormouse_ports::{ListedRule, PausedInvocation, RuleEntry, RuleNeed, ShapeId};
 use jiff::Timestamp;
 
-use super::{Finding, LATE, Remark, remark};
-use crate::Harness;
-use crate::sweep::since;
+use super::finding::{Finding, LATE, Remark, remark};
+use crate::time::since;
 
 /// Which rules were on the event bus when somebody looked.
 #[derive(Clone, Debug)]
@@ -20,6 +20,17 @@ pub struct RulesSeen {
 }
 
 impl RulesSeen {
+    /// Looks which rules there are on the bus of `harness`.
+    pub async fn look(harness: &Harness) -> Self {
+        let ports = harness.engine().ports();
+        let at = ports.clock.now();
+        let seen = Self::new(at, harness.rules().list().await.map_err(|error| error.to_string()));
+        match ports.store.rule_entries().await {
+            Ok(entries) => seen.noted(entries),
+            Err(_) => seen,
+        }
+    }
+
     /// What was seen at `at`: the rules, or why they cannot be seen.
     pub fn new(at: Timestamp, rules: Result<Vec<ListedRule>, String>) -> Self {
         let shapes = |rules: Vec<ListedRule>| {
@@ -61,18 +72,6 @@ impl RulesSeen {
                 );
                 Some(remark(Finding::RuleUnseen, sentence))
             }
-        }
-    }
-}
-
-impl Harness {
-    /// Looks which rules the event bus has.
-    pub async fn see_rules(&self) -> RulesSeen {
-        let at = self.now();
-        let seen = RulesSeen::new(at, self.event_rules().list_rules().await.map_err(|error| error.to_string()));
-        match self.engine().ports().store.rule_entries().await {
-            Ok(entries) => seen.noted(entries),
-            Err(_) => seen,
         }
     }
 }

@@ -1,14 +1,13 @@
 //! What would become of the pauses that are stored, if they were resumed by the graphs of today.
 
 use dormouse_engine::Upgrade;
+use dormouse_harness::{GraphRegistry, Harness, TurnError, store_failed};
 use dormouse_ports::{
     Category, InvocationId, InvocationRecord, InvocationStatus, LoadedInvocation, PausedInvocation, PendingRow,
     StoreError,
 };
 
-use crate::signal::store_failed;
-use crate::sweep::TOGETHER;
-use crate::{Harness, TurnError};
+use crate::order::TOGETHER;
 
 /// What would become of a pause, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,55 +78,58 @@ pub struct MigrationReport {
     pub next: Option<String>,
 }
 
-impl Harness {
-    /// Tells of a page of what sleeps what would happen if it were resumed now. It changes nothing; migrations of
-    /// state run and are thrown away.
-    ///
-    /// # Errors
-    /// When the store does not answer, or the cursor is not one of its own.
-    pub async fn migration_report(&self, cursor: Option<&str>) -> Result<MigrationReport, TurnError> {
-        let store = &self.engine().ports().store;
-        let page = store.list_pending(None, cursor).await.map_err(store_failed)?;
-        let mut pauses = Vec::new();
-        for rows in page.items.chunks(TOGETHER) {
-            let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
-            for (row, loaded) in rows.iter().zip(store.load_invocations(&ids).await.map_err(store_failed)?) {
-                pauses.extend(self.upgrade_of_row(row, loaded)?);
-            }
-        }
-        Ok(MigrationReport { pauses, next: page.next })
-    }
-
-    fn upgrade_of_row(&self, row: &PendingRow, loaded: LoadedInvocation) -> Result<Option<PauseUpgrade>, TurnError> {
-        match loaded {
-            Ok(record) => Ok(record.filter(sleeps).map(|record| self.upgrade_of(record.paused))),
-            Err(error @ StoreError::Corrupt(_)) => Ok(Some(PauseUpgrade {
-                invocation_id: row.invocation_id.clone(),
-                generation: row.generation,
-                graph: String::new(),
-                fate: Fate::Unreadable,
-                outcome: Err(store_failed(error)),
-            })),
-            Err(error) => Err(store_failed(error)),
+/// Tells of a page of what sleeps what would happen if workers of `harness` resumed it now. It changes nothing; migrations
+/// of state run and are thrown away.
+///
+/// # Errors
+/// When the store does not answer, or the cursor is not one of its own.
+pub async fn migration_report(harness: &Harness, cursor: Option<&str>) -> Result<MigrationReport, TurnError> {
+    let store = &harness.engine().ports().store;
+    let page = store.list_pending(None, cursor).await.map_err(store_failed)?;
+    let mut pauses = Vec::new();
+    for rows in page.items.chunks(TOGETHER) {
+        let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
+        for (row, loaded) in rows.iter().zip(store.load_invocations(&ids).await.map_err(store_failed)?) {
+            pauses.extend(upgrade_of_row(harness.graphs(), row, loaded)?);
         }
     }
+    Ok(MigrationReport { pauses, next: page.next })
+}
 
-    pub(crate) fn upgrade_of(&self, paused: PausedInvocation) -> PauseUpgrade {
-        let graph = self.graphs().get(&paused.graph);
-        let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());
-        let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);
-        let fate = match &outcome {
-            Ok(Upgrade::Same) => Fate::Same,
-            Ok(Upgrade::Reshaped) => Fate::Reshaped,
-            Ok(Upgrade::Migrated { .. }) => Fate::Migrated,
-            Err(error) if error.category == Category::GraphUnknown => Fate::GraphUnknown,
-            Err(error) if error.category == Category::SuspensionPinned => Fate::Pinned,
-            Err(_) if !has_chain => Fate::NeedsMigration,
-            Err(_) => Fate::Refused,
-        };
-        let (invocation_id, generation, graph) = (paused.invocation_id, paused.generation, paused.graph);
-        PauseUpgrade { invocation_id, generation, graph, fate, outcome }
+fn upgrade_of_row(
+    graphs: &GraphRegistry,
+    row: &PendingRow,
+    loaded: LoadedInvocation,
+) -> Result<Option<PauseUpgrade>, TurnError> {
+    match loaded {
+        Ok(record) => Ok(record.filter(sleeps).map(|record| upgrade_of(graphs, record.paused))),
+        Err(error @ StoreError::Corrupt(_)) => Ok(Some(PauseUpgrade {
+            invocation_id: row.invocation_id.clone(),
+            generation: row.generation,
+            graph: String::new(),
+            fate: Fate::Unreadable,
+            outcome: Err(store_failed(error)),
+        })),
+        Err(error) => Err(store_failed(error)),
     }
+}
+
+/// What would become of `paused` with `graphs`.
+pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> PauseUpgrade {
+    let graph = graphs.get(&paused.graph);
+    let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());
+    let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);
+    let fate = match &outcome {
+        Ok(Upgrade::Same) => Fate::Same,
+        Ok(Upgrade::Reshaped) => Fate::Reshaped,
+        Ok(Upgrade::Migrated { .. }) => Fate::Migrated,
+        Err(error) if error.category == Category::GraphUnknown => Fate::GraphUnknown,
+        Err(error) if error.category == Category::SuspensionPinned => Fate::Pinned,
+        Err(_) if !has_chain => Fate::NeedsMigration,
+        Err(_) => Fate::Refused,
+    };
+    let (invocation_id, generation, graph) = (paused.invocation_id, paused.generation, paused.graph);
+    PauseUpgrade { invocation_id, generation, graph, fate, outcome }
 }
 
 fn sleeps(record: &InvocationRecord) -> bool {

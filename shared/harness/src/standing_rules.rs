@@ -11,7 +11,7 @@
 //!
 //! 1. A pause is written, with the shape of its events on its row, and then its rule is looked after once more. Whoever
 //!    relies on a rule has touched its entry less than [`trusted`](crate::RulePolicy::trusted) ago (T), and made the rule
-//!    within that time or read that it stands; then it touches again ([`Harness::register_wake`]).
+//!    within that time or read that it stands; then it touches again ([`WakeRegistrar::register`](crate::WakeRegistrar::register)).
 //! 2. A round of the sweep sees every row that is there from its beginning to its end: a row moves only forward, to a later
 //!    deadline, and a new pause has a row of its own.
 //! 3. An entry goes at the end of a round that began at R if no row that the round saw needs it, if it was found idle before
@@ -35,24 +35,20 @@
 //! counts. The clocks of those who sweep agree to within `kept` − `trusted`. Nothing is assumed of clocks of different
 //! processes otherwise.
 
-mod round;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dormouse_engine::{CompiledGraph, Ports};
+use dormouse_engine::Ports;
 use dormouse_ports::{
     Clock, Edition, EventRule, EventRules, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation,
-    Registration, RuleEntry, ShapeId, SignalId, StateStore, StoreError, Subscription, SubscriptionError, Upkeep,
+    Registration, RuleEntry, RuleName, ShapeId, StateStore, StoreError, SubscriptionError, Upkeep,
 };
 use jiff::Timestamp;
 
-use crate::harness::subscription_failed;
-use crate::{Harness, RulePolicy, TurnError};
-pub(crate) use round::{ROUND, Round};
+use crate::config::RulePolicy;
 
 /// How often a rule is made again when making it took longer than it may be relied on.
 const TRIES: usize = 3;
@@ -101,8 +97,8 @@ impl Relied {
     }
 }
 
-/// Makes rules and remembers what a process may rely on.
-pub(crate) struct RuleKeeper {
+/// The rules on the bus: makes them, and remembers what a process may rely on.
+pub struct StandingRules {
     store: Arc<dyn StateStore>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
@@ -111,14 +107,17 @@ pub(crate) struct RuleKeeper {
     relied: Relied,
 }
 
-impl fmt::Debug for RuleKeeper {
+impl fmt::Debug for StandingRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RuleKeeper").field("policy", &self.policy).field("relied", &self.relied).finish_non_exhaustive()
+        f.debug_struct("StandingRules")
+            .field("policy", &self.policy)
+            .field("relied", &self.relied)
+            .finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl PausePreparation for RuleKeeper {
+impl PausePreparation for StandingRules {
     async fn prepare(&self, paused: &PausedInvocation) -> Result<(), SubscriptionError> {
         let Some(wait) = &paused.wake.event else { return Ok(()) };
         let shape = wait.shape(&paused.descriptor.signal_id).map_err(SubscriptionError::Rejected)?;
@@ -126,45 +125,14 @@ impl PausePreparation for RuleKeeper {
     }
 }
 
-impl Harness {
-    /// Makes sure that `subscription` wakes its invocation, and says whether it would have without.
-    pub(crate) async fn register_wake(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
-        let mut registration = Registration::Known;
-        if let Some(wait) = &subscription.wake.event {
-            let shape = wait.shape(&subscription.descriptor.signal_id).map_err(SubscriptionError::Rejected)?;
-            registration = self.rules().rely_on(shape).await?;
-        }
-        Ok(registration.and(self.timers().schedule(subscription).await?))
-    }
-
-    /// Makes sure that the rules stand for the events that `graph` declares, before any node of it runs.
-    pub(crate) async fn stand_rules_of(&self, graph: &CompiledGraph) -> Result<(), TurnError> {
-        for shape in declared(graph) {
-            self.rules().rely_on(shape).await.map_err(subscription_failed)?;
-        }
-        Ok(())
-    }
-
-    /// The shapes of the events that any of its graphs declares.
-    pub(crate) fn declared_shapes(&self) -> BTreeMap<ShapeId, EventShape> {
-        let shapes = self.graphs().iter().flat_map(|graph| declared(graph));
-        shapes.map(|shape| (shape.id(), shape)).collect()
-    }
-}
-
-/// The shapes of the events that `graph` declares. It was compiled only if all of them are some.
-fn declared(graph: &CompiledGraph) -> impl Iterator<Item = EventShape> {
-    graph.events().iter().filter_map(|wait| wait.shape(&SignalId::from("")).ok())
-}
-
-impl RuleKeeper {
+impl StandingRules {
     pub(crate) fn new(ports: &Ports, event_rules: Arc<dyn EventRules>, policy: RulePolicy) -> Self {
         let (store, clock, ids) = (ports.store.clone(), ports.clock.clone(), ports.ids.clone());
         Self { store, clock, ids, event_rules, policy, relied: Relied::default() }
     }
 
     /// Makes sure that there is a rule for `shape`, and that it stays while it is needed.
-    async fn rely_on(&self, shape: EventShape) -> Result<Registration, SubscriptionError> {
+    pub(crate) async fn rely_on(&self, shape: EventShape) -> Result<Registration, SubscriptionError> {
         let id = shape.id();
         let made = self.relied.get(&id);
         if made.as_ref().is_some_and(|made| self.is_young(made.touched)) {
@@ -198,8 +166,27 @@ impl RuleKeeper {
         }
     }
 
+    /// All rules that are on the bus.
+    ///
+    /// # Errors
+    /// When the bus does not answer.
+    pub async fn list(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
+        self.event_rules.list_rules().await
+    }
+
+    /// Removes a rule from the bus. The caller knows that nothing needs it.
+    ///
+    /// # Errors
+    /// When the bus does not do it.
+    pub async fn remove(&self, rule: &RuleName) -> Result<(), SubscriptionError> {
+        self.event_rules.remove_rule(rule).await
+    }
+
     /// Makes the rule that `paused` needs beside `rules`, which are there; `None` where it needs none.
-    pub(crate) async fn make_rule_of(
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub async fn make_rule_of(
         &self,
         paused: &PausedInvocation,
         rules: &[ListedRule],
@@ -211,11 +198,10 @@ impl RuleKeeper {
     }
 
     /// Makes the rule for `shape` beside `rules`, which are there.
-    pub(crate) async fn make(
-        &self,
-        shape: EventShape,
-        rules: &[ListedRule],
-    ) -> Result<Registration, SubscriptionError> {
+    ///
+    /// # Errors
+    /// When there are as many rules as may be, or the bus or the store does not do it.
+    pub async fn make(&self, shape: EventShape, rules: &[ListedRule]) -> Result<Registration, SubscriptionError> {
         let (id, most) = (shape.id(), self.policy.most);
         // Before the entry is made: what is refused leaves nothing behind.
         if rules.len() >= most && !rules.iter().any(|rule| rule.name.shape == id) {
@@ -253,7 +239,11 @@ impl RuleKeeper {
         }
     }
 
-    pub(crate) async fn touch(&self, shape: &ShapeId) -> Result<RuleEntry, SubscriptionError> {
+    /// Ends the idleness of the entry of `shape`, or makes one.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn touch(&self, shape: &ShapeId) -> Result<RuleEntry, SubscriptionError> {
         let touched = self.store.touch_rule(shape, &Edition::of(&self.ids.fresh()), self.clock.now()).await;
         touched.map_err(unavailable)
     }

@@ -1,0 +1,308 @@
+//! Why an invocation sleeps, in words, and what helps where it should not.
+
+mod finding;
+mod repair;
+mod rules;
+mod words;
+
+use dormouse_harness::{Harness, TurnError, is_put_aside, store_failed, unfit_note};
+use dormouse_ports::{
+    AnswerRule, Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, PausedInvocation,
+    SignalState, StateStore, Surroundings, limits,
+};
+use jiff::Timestamp;
+
+use crate::order::TOGETHER;
+use crate::time::since;
+use crate::upgrade::{Fate, upgrade_of};
+pub use finding::{Diagnosis, Finding, Remark};
+use finding::{LATE, remark};
+pub use repair::repair;
+pub use rules::RulesSeen;
+pub use words::in_words;
+use words::waiting;
+
+/// Looks at invocations, with the rules that were on the bus.
+#[derive(Debug)]
+pub struct Doctor<'h> {
+    harness: &'h Harness,
+    rules: RulesSeen,
+}
+
+impl<'h> Doctor<'h> {
+    /// A doctor for what workers of `harness` run.
+    pub fn new(harness: &'h Harness, rules: RulesSeen) -> Self {
+        Self { harness, rules }
+    }
+
+    /// Says why the invocation `id` sleeps, or why it does not go on.
+    ///
+    /// # Errors
+    /// `not_found` when it was never suspended; otherwise when the store does not answer.
+    pub async fn diagnose(&self, id: &InvocationId) -> Result<Diagnosis, TurnError> {
+        let record = self.store().load_invocation(id).await.map_err(store_failed)?.ok_or_else(|| never_slept(id))?;
+        let around = match Self::has_surroundings(&record) {
+            true => self.look_around(&[&record.paused]).await?.pop().unwrap_or_default(),
+            false => Surroundings::default(),
+        };
+        self.examine(record, &around).await
+    }
+
+    /// The same of each of `ids`, with few requests for a hundred of them.
+    ///
+    /// # Errors
+    /// When the store does not answer. One that cannot be read is told instead of its diagnosis.
+    pub async fn diagnose_all(&self, ids: &[InvocationId]) -> Result<Vec<Result<Diagnosis, TurnError>>, TurnError> {
+        let mut diagnoses = Vec::new();
+        for ids in ids.chunks(TOGETHER) {
+            let loaded = self.store().load_invocations(ids).await.map_err(store_failed)?;
+            let paused: Vec<_> = loaded.iter().flatten().flatten().filter(|it| Self::has_surroundings(it)).collect();
+            let paused: Vec<_> = paused.into_iter().map(|record| &record.paused).collect();
+            let mut around = match self.look_around(&paused).await {
+                Ok(around) => around.into_iter(),
+                // One of them is not readable: each is looked at by itself.
+                Err(_) => {
+                    for id in ids {
+                        diagnoses.push(self.diagnose(id).await);
+                    }
+                    continue;
+                }
+            };
+            for (id, loaded) in ids.iter().zip(loaded) {
+                let record = loaded.map_err(store_failed).and_then(|record| record.ok_or_else(|| never_slept(id)));
+                diagnoses.push(match record {
+                    Ok(record) => {
+                        let around = Self::has_surroundings(&record).then(|| around.next()).flatten();
+                        self.examine(record, &around.unwrap_or_default()).await
+                    }
+                    Err(error) => Err(error),
+                });
+            }
+        }
+        Ok(diagnoses)
+    }
+
+    /// What is over leads nowhere.
+    fn has_surroundings(record: &InvocationRecord) -> bool {
+        matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
+    }
+
+    async fn look_around(&self, paused: &[&PausedInvocation]) -> Result<Vec<Surroundings>, TurnError> {
+        self.store().surroundings(paused, self.now()).await.map_err(store_failed)
+    }
+
+    fn store(&self) -> &dyn StateStore {
+        &*self.harness.engine().ports().store
+    }
+
+    fn now(&self) -> Timestamp {
+        self.harness.engine().ports().clock.now()
+    }
+
+    async fn examine(&self, record: InvocationRecord, around: &Surroundings) -> Result<Diagnosis, TurnError> {
+        let mut remarks = Vec::new();
+        match &record.status {
+            InvocationStatus::Completed { .. } => remarks.push(remark(Finding::Completed, "it completed".to_owned())),
+            InvocationStatus::Errored(failure) => {
+                let sentence = format!("it ended with `{}`: {}", failure.category, failure.message);
+                let finding = if is_put_aside(&record) { Finding::PutAside } else { Finding::Failed };
+                remarks.push(remark(finding, sentence));
+            }
+            InvocationStatus::Canceled(cancellation) => {
+                remarks.push(remark(Finding::Canceled, cancellation.message()));
+            }
+            InvocationStatus::Resuming(claim) => {
+                remarks.push(self.of_claim(claim));
+                self.look_at_graph(&record.paused, &mut remarks);
+                self.look_at_indexes(&record.paused, around, &mut remarks);
+                if record.paused.generation == 0 {
+                    self.look_at_lease(&record.paused, around, &mut remarks);
+                }
+            }
+            InvocationStatus::Suspended => {
+                self.look_at_due(&record.paused, &mut remarks);
+                self.look_at_graph(&record.paused, &mut remarks);
+                self.look_at_indexes(&record.paused, around, &mut remarks);
+                look_at_signals(&record.paused, around, &mut remarks);
+                remarks.extend(self.rules.remark_on(&record.paused));
+                self.look_at_unfit(&record.paused, &mut remarks).await?;
+                self.look_at_lease(&record.paused, around, &mut remarks);
+                remarks.extend(look_at_answer(&record.paused));
+                if !remarks.iter().any(|remark| remark.finding.is_trouble()) {
+                    remarks.insert(0, remark(Finding::Waiting, waiting(&record.paused, self.now())));
+                }
+            }
+        }
+        Ok(Diagnosis { record, remarks })
+    }
+
+    fn of_claim(&self, claim: &Claim) -> Remark {
+        if limits::lasts_too_long(claim.until, self.now()) {
+            let sentence = format!(
+                "it is claimed until {}, longer than any turn may take: the next delivery or sweep takes it over; look for \
+                a machine whose clock is wrong",
+                claim.until
+            );
+            return remark(Finding::ClaimStuck, sentence);
+        }
+        if claim.until > self.now() {
+            let sentence = format!("a worker continues it now; if it dies, its claim ends at {}", claim.until);
+            return remark(Finding::ClaimHeld, sentence);
+        }
+        if claim.is_unowned() {
+            let sentence = "what it goes on with is accepted, and no worker has taken it up yet";
+            return remark(Finding::ClaimExpired, sentence.to_owned());
+        }
+        let sentence = format!(
+            "the worker that continued it died; its claim ended at {}, and the accepted payload waits for another worker",
+            claim.until
+        );
+        remark(Finding::ClaimExpired, sentence)
+    }
+
+    fn look_at_due(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
+        let Some(due) = &paused.wake.due else { return };
+        if since(due.at, self.now()) >= LATE {
+            let ago = in_words(self.now().duration_since(due.at));
+            let why = match due.action {
+                DueAction::Resume(_) | DueAction::Fail => "its timer was lost and no sweep has come",
+                DueAction::Announce(_) => {
+                    "its timer was lost and no sweep has come, or the event bus does not take what is to be told"
+                }
+            };
+            let sentence = format!("it fell due at {}, {ago} ago: {why}", due.at);
+            remarks.push(remark(Finding::Overdue, sentence));
+        }
+    }
+
+    fn look_at_graph(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
+        let graph = &paused.graph;
+        if paused.generation == 0 && self.harness.graphs().get(graph).is_ok() {
+            // It has not begun: any shape will do.
+            return;
+        }
+        let upgrade = upgrade_of(self.harness.graphs(), paused.clone());
+        let reason = upgrade.outcome.map_err(|error| error.message).err().unwrap_or_default();
+        let (finding, sentence) = match upgrade.fate {
+            Fate::Same => return,
+            Fate::Reshaped | Fate::Migrated => {
+                (Finding::GraphChanged, format!("graph `{graph}` was changed after it went to sleep"))
+            }
+            Fate::GraphUnknown => {
+                let sentence = format!("no graph `{graph}` is registered here: a worker that has it must run");
+                (Finding::GraphUnknown, sentence)
+            }
+            Fate::NeedsMigration => {
+                (Finding::NoMigration, format!("its state cannot be brought to the present schema: {reason}"))
+            }
+            Fate::Pinned => {
+                let sentence = format!(
+                    "graph `{graph}` was changed after it went to sleep, and leaves it to workers of the shape that wrote \
+                    it: one of them must run"
+                );
+                (Finding::GraphPinned, sentence)
+            }
+            Fate::Refused | Fate::Unreadable => {
+                let sentence = format!(
+                    "graph `{graph}` was changed after it went to sleep and does not take it: {reason}; bring back what it \
+                    needs, or cancel it"
+                );
+                (Finding::GraphRefuses, sentence)
+            }
+        };
+        remarks.push(remark(finding, sentence));
+    }
+
+    fn look_at_indexes(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+        match &around.row {
+            None => {
+                let sentence = "the index of what sleeps does not have it: no sweep would find it";
+                remarks.push(remark(Finding::RowMissing, sentence.to_owned()));
+            }
+            Some(row) if paused.generation > 0 && !row.registered && since(paused.suspended_at, self.now()) >= LATE => {
+                let sentence = "no sweep has seen to it that its wake-up is registered";
+                remarks.push(remark(Finding::Unregistered, sentence.to_owned()));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn
+    /// that runs or died.
+    fn look_at_lease(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+        let (Some(session), Some(until)) = (&paused.session_id, around.leased_until) else { return };
+        remarks.push(if limits::lasts_too_long(until, self.now()) {
+            let sentence = format!(
+                "its session `{session}` is leased until {until}, longer than any turn may take: the next turn takes it \
+                over; look for a machine whose clock is wrong"
+            );
+            remark(Finding::LeaseStuck, sentence)
+        } else if until > self.now() {
+            let sentence = format!("a turn of its session `{session}` runs now; if it dies, its lease ends at {until}");
+            remark(Finding::SessionLeased, sentence)
+        } else {
+            let sentence = format!(
+                "a turn of its session `{session}` died; its lease ended at {until}, and the next \
+                turn takes it over"
+            );
+            remark(Finding::SessionLeased, sentence)
+        });
+    }
+
+    /// An event that did not fit lies in the queue of what failed; whoever sent it believes that it was taken.
+    async fn look_at_unfit(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
+        if paused.wake.event.is_none() {
+            return Ok(());
+        }
+        let name = unfit_note(&paused.invocation_id, paused.generation);
+        let noted = self.store().sweep_position(&name).await.map_err(store_failed)?;
+        remarks.extend(noted.map(|noted| {
+            let sentence = format!(
+                "an event came for it that did not fit, and lies with what failed ({noted}); have it sent again as the pause \
+                 accepts it"
+            );
+            remark(Finding::EventUnfit, sentence)
+        }));
+        Ok(())
+    }
+}
+
+fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+    for (id, known) in &around.signals {
+        let (shape, id) = id.origin();
+        let (finding, sentence) = match known {
+            // A pause of an earlier version has none for events, and is found by the plain one.
+            None if shape.is_some() => continue,
+            Some(SignalState::Waiting { invocation_id, .. }) if *invocation_id == paused.invocation_id => continue,
+            Some(SignalState::Waiting { invocation_id, .. }) => {
+                (Finding::SignalTaken, format!("signal `{id}` leads to another invocation, {invocation_id}"))
+            }
+            Some(SignalState::Buffered(signal)) => {
+                let sentence = format!("signal `{id}` came at {} and was not handed over", signal.received_at);
+                (Finding::SignalParked, sentence)
+            }
+            Some(SignalState::Delivered { .. }) | None => {
+                let sentence = format!("nothing leads from signal `{id}` to it: its signal item is missing");
+                (Finding::SignalMissing, sentence)
+            }
+        };
+        remarks.push(remark(finding, sentence));
+    }
+}
+
+fn never_slept(id: &InvocationId) -> TurnError {
+    let message = format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days");
+    TurnError::new(Category::NotFound, message)
+}
+
+/// Names a pause whose answer is not limited to what was asked. Answers of several parts go into one field.
+fn look_at_answer(paused: &PausedInvocation) -> Option<Remark> {
+    let rule = AnswerRule::of(&paused.descriptor).unwrap_or_default();
+    (rule.accepts_everything() && paused.fan_in.is_none()).then(|| {
+        let node = paused.suspended_at_node.join("/");
+        let sentence = format!(
+            "its answer may set every field of the state: let node `{node}` declare what it accepts (`accepts` or `into`)"
+        );
+        remark(Finding::AcceptsEverything, sentence)
+    })
+}

@@ -1,0 +1,100 @@
+//! What helps.
+
+use dormouse_harness::{Harness, Transmission, TurnError, TurnOutcome, store_failed, subscription_failed};
+use dormouse_ports::{Category, InvocationRecord, PausedInvocation, PendingRow, SignalState, Subscription, Upkeep};
+
+use super::finding::Finding;
+
+/// Does what helps against `finding`. The sentence says what came of it; `None` where there is no remedy.
+///
+/// # Errors
+/// When the remedy does not work; nothing is worse then than it was.
+pub async fn repair(
+    harness: &Harness,
+    record: &InvocationRecord,
+    finding: Finding,
+) -> Result<Option<String>, TurnError> {
+    let paused = &record.paused;
+    let store = &harness.engine().ports().store;
+    let upkeep = async |upkeep: Upkeep, done: &str| {
+        store.upkeep(&upkeep).await.map(|()| Some(done.to_owned())).map_err(store_failed)
+    };
+    match finding {
+        Finding::RowMissing => upkeep(Upkeep::Row(Box::new(paused.clone())), "the row was written again").await,
+        Finding::SignalMissing => upkeep(Upkeep::Wait(Box::new(paused.clone())), "the wait was written again").await,
+        Finding::Unregistered => register_now(harness, paused).await.map(Some),
+        Finding::ClaimExpired | Finding::ClaimStuck => {
+            match harness.take_over(&paused.invocation_id, Some(paused.generation)).await? {
+                Some(outcome) => said(outcome).map(Some),
+                None => Ok(Some("another worker was faster".to_owned())),
+            }
+        }
+        Finding::Overdue => {
+            let due_at = paused.wake.due.as_ref().map(|due| due.at);
+            let due = Transmission::due(paused.invocation_id.clone(), paused.generation, due_at);
+            said(harness.turn(due).await.outcome).map(Some)
+        }
+        Finding::SignalParked => hand_over(harness, paused).await.map(Some),
+        Finding::RuleMissing => make_rule_now(harness, paused).await.map(Some),
+        Finding::Completed
+        | Finding::Failed
+        | Finding::PutAside
+        | Finding::Canceled
+        | Finding::Waiting
+        | Finding::ClaimHeld
+        | Finding::SignalTaken
+        | Finding::RuleLate
+        | Finding::EventUnfit
+        | Finding::RuleUnseen
+        | Finding::SignalsAstray
+        | Finding::AcceptsEverything
+        | Finding::SessionLeased
+        | Finding::LeaseStuck
+        | Finding::GraphUnknown
+        | Finding::GraphChanged
+        | Finding::GraphPinned
+        | Finding::GraphRefuses
+        | Finding::NoMigration => Ok(None),
+    }
+}
+
+async fn register_now(harness: &Harness, paused: &PausedInvocation) -> Result<String, TurnError> {
+    let subscribed = harness.wakes().register(&Subscription::from(paused)).await;
+    subscribed.map_err(subscription_failed)?;
+    let row = Upkeep::Registered(PendingRow::of(paused));
+    harness.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;
+    Ok("the wake-up is registered".to_owned())
+}
+
+async fn make_rule_now(harness: &Harness, paused: &PausedInvocation) -> Result<String, TurnError> {
+    let rules = harness.rules().list().await.map_err(subscription_failed)?;
+    harness.rules().make_rule_of(paused, &rules).await.map_err(subscription_failed)?;
+    Ok("the rule is there and enabled".to_owned())
+}
+
+/// The parked payload, as if it came now.
+async fn hand_over(harness: &Harness, paused: &PausedInvocation) -> Result<String, TurnError> {
+    let mut handed = "the signal is parked no more".to_owned();
+    for id in paused.waits() {
+        let ports = harness.engine().ports();
+        let known = ports.store.load_signal(&id, ports.clock.now()).await.map_err(store_failed)?;
+        let Some(SignalState::Buffered(signal)) = known.map(|record| record.state) else { continue };
+        let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(&id.origin().1)).map(str::to_owned);
+        let callback = Transmission::callback(paused.invocation_id.clone(), Some(paused.generation), signal.payload);
+        handed = said(harness.turn(Transmission { part, ..callback }).await.outcome)?;
+    }
+    Ok(handed)
+}
+
+/// What came of a turn, in a sentence.
+fn said(outcome: TurnOutcome) -> Result<String, TurnError> {
+    match outcome {
+        TurnOutcome::Completed(_) => Ok("it went on and completed".to_owned()),
+        TurnOutcome::Suspended(turn) => Ok(format!("it went on and waits for signal `{}`", turn.descriptor.signal_id)),
+        TurnOutcome::Stale { .. } | TurnOutcome::Buffered { .. } => Ok("it was past that already".to_owned()),
+        TurnOutcome::Errored(error) if error.category == Category::SuspensionTimedOut => {
+            Ok(format!("it ended, as was asked for: {}", error.message))
+        }
+        TurnOutcome::Errored(error) => Err(*error),
+    }
+}

@@ -1,0 +1,44 @@
+//! What a sweep is asked to do.
+
+use std::time::Duration;
+
+/// The most rows that the store is asked about at once.
+pub(crate) const TOGETHER: usize = 100;
+
+/// Which rows a sweep looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepScope {
+    /// What has fallen due, and claims whose worker died.
+    Due,
+    /// The same, and then the rest: wake-ups that may not be registered, rows of pauses that are over, signals that
+    /// nobody claimed.
+    Everything,
+}
+
+impl SweepScope {
+    /// Its name in the log, in events and in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Due => "due",
+            Self::Everything => "everything",
+        }
+    }
+}
+
+/// What a sweep is to do, and how much of it at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepOrder {
+    /// Which rows.
+    pub scope: SweepScope,
+    /// How many rows in each lane; the next sweep goes on behind them.
+    pub rows: usize,
+    /// After which time no more rows are begun.
+    pub time_left: Option<Duration>,
+}
+
+impl From<SweepScope> for SweepOrder {
+    /// At most 1,000 rows in each lane, without a limit of time.
+    fn from(scope: SweepScope) -> Self {
+        Self { scope, rows: 1000, time_left: None }
+    }
+}

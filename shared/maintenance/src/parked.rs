@@ -1,0 +1,88 @@
+//! Signals that came before anybody waited for them.
+
+use std::time::Duration;
+
+use dormouse_harness::{Harness, TurnError, store_failed};
+use dormouse_ports::{BufferedSignal, ParkedRow, ShapeId, SignalId, SignalState, Upkeep};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::summary::SweepSummary;
+use crate::time::since;
+
+/// How long a parked signal may wait before it counts as unclaimed.
+const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
+/// How many rows of the index of parked signals are looked at.
+const ROWS: usize = 100;
+
+/// A signal that is parked: nobody waits for it so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ParkedSignal {
+    /// The correlation token.
+    pub signal_id: SignalId,
+    /// The shape of the events that alone bring it, when an event did: only who waits for such an event takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_shape: Option<ShapeId>,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// When it is forgotten.
+    pub expires_at: Timestamp,
+}
+
+impl ParkedSignal {
+    /// The signal under which it is stored: one of its own where an event brought it.
+    pub fn stored_as(&self) -> SignalId {
+        self.event_shape.as_ref().map_or_else(|| self.signal_id.clone(), |shape| self.signal_id.of_event(shape))
+    }
+}
+
+/// The signals that are parked, the oldest first; at most 100.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn parked_signals(harness: &Harness) -> Result<Vec<ParkedSignal>, TurnError> {
+    let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
+        let (event_shape, signal_id) = row.signal_id.origin();
+        let received_at = row.received_at;
+        signal.map(|signal| ParkedSignal { signal_id, event_shape, received_at, expires_at: signal.expires_at })
+    };
+    Ok(parked_rows(harness).await?.into_iter().filter_map(parked).collect())
+}
+
+/// Removes the rows of signals that are parked no more, and counts those that have been for long.
+pub(crate) async fn sweep_parked(harness: &Harness, summary: &mut SweepSummary) -> Result<(), TurnError> {
+    let ports = harness.engine().ports();
+    for (row, signal) in parked_rows(harness).await? {
+        if signal.is_none() {
+            ports.store.upkeep(&Upkeep::Unparked(row)).await.map_err(store_failed)?;
+        } else if since(row.received_at, ports.clock.now()) >= UNCLAIMED_AFTER {
+            summary.unclaimed_signals += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The first rows of the index, each with its signal, if that is parked still.
+async fn parked_rows(harness: &Harness) -> Result<Vec<(ParkedRow, Option<BufferedSignal>)>, TurnError> {
+    let ports = harness.engine().ports();
+    let (mut rows, mut cursor) = (Vec::new(), None);
+    // A page may be empty: neither rows nor pages without end.
+    for _ in 0..ROWS {
+        let page = ports.store.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
+        for row in page.items.into_iter().take(ROWS - rows.len()) {
+            let record = ports.store.load_signal(&row.signal_id, ports.clock.now()).await.map_err(store_failed)?;
+            let signal = match record.map(|record| record.state) {
+                Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at => Some(signal),
+                Some(SignalState::Buffered(_) | SignalState::Waiting { .. } | SignalState::Delivered { .. }) | None => {
+                    None
+                }
+            };
+            rows.push((row, signal));
+        }
+        cursor = page.next;
+        if cursor.is_none() || rows.len() >= ROWS {
+            break;
+        }
+    }
+    Ok(rows)
+}

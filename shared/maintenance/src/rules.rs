@@ -1,0 +1,245 @@
+//! A round of the sweep through all that sleeps: which rules are needed, and what follows from that at its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use dormouse_harness::{Harness, StandingRules, TurnError, store_failed, subscription_failed};
+use dormouse_ports::{
+    EventShape, InvocationId, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName, RuleNeed, ShapeId,
+    SubscriptionError, Upkeep,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::summary::SweepSummary;
+use crate::time::TimeLimit;
+
+/// The lane under whose name a round is kept between two sweeps.
+pub(crate) const ROUND: &str = "rules";
+/// Of how many shapes a round remembers that they are needed; with more of them it removes nothing.
+const MOST_NEEDED: usize = 1_000;
+
+/// What a round has seen so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Round {
+    /// Up to where the listing was looked at.
+    cursor: Option<String>,
+    began: Timestamp,
+    /// The shapes that rows need, each with an invocation that needs it.
+    needed: BTreeMap<ShapeId, InvocationId>,
+    /// Whether these are all of them.
+    sure: bool,
+}
+
+impl Round {
+    /// A round that begins now, at the first row.
+    pub(crate) fn beginning(now: Timestamp) -> Self {
+        Self { cursor: None, began: now, needed: BTreeMap::new(), sure: true }
+    }
+
+    /// The round that was `kept`, if it is the one that got as far as `cursor`; otherwise one that is not sure of itself.
+    pub(crate) fn going_on(kept: Option<&str>, cursor: &str, now: Timestamp) -> Self {
+        let kept: Option<Self> = kept.and_then(|kept| serde_json::from_str(kept).ok());
+        let kept = kept.filter(|kept| kept.cursor.as_deref() == Some(cursor));
+        kept.unwrap_or_else(|| Self { sure: false, ..Self::beginning(now) })
+    }
+
+    /// What is kept of it until the next sweep goes on behind `cursor`. It is kept before the sweep's own position: a
+    /// crash between the two leaves a round that is not sure of itself.
+    pub(crate) fn kept(self, cursor: &str) -> Upkeep {
+        let kept = serde_json::to_string(&Self { cursor: Some(cursor.to_owned()), ..self });
+        Upkeep::Position { lane: ROUND.to_owned(), position: kept.ok() }
+    }
+
+    /// Somebody sleeps who needs that.
+    pub(crate) fn needs(&mut self, need: &RuleNeed, id: &InvocationId) {
+        match need {
+            RuleNeed::Nothing => {}
+            RuleNeed::Unknown => self.sure = false,
+            RuleNeed::Shape(shape) if self.needed.len() < MOST_NEEDED || self.needed.contains_key(shape) => {
+                self.needed.insert(shape.clone(), id.clone());
+            }
+            RuleNeed::Shape(_) => self.sure = false,
+        }
+    }
+}
+
+/// Makes rules again that are needed and gone or disabled, and removes those that nobody needs.
+///
+/// What the bus does not do is counted as failed: the next round tries it again.
+pub(crate) async fn keep_rules(
+    harness: &Harness,
+    round: &Round,
+    time: TimeLimit<'_>,
+    summary: &mut SweepSummary,
+) -> Result<(), TurnError> {
+    // First the rules, then the entries: whoever made a rule of the list has made its entry before.
+    let listed = match harness.rules().list().await {
+        Ok(listed) => listed,
+        Err(error) => {
+            summary.bus_failed(&error);
+            return Ok(());
+        }
+    };
+    let entries = entries(harness).await?;
+    let declared = harness.graphs().declared_events();
+    let mut keeping = RuleRound { harness, rules: harness.rules(), round, time, listed: &listed, declared, entries };
+    keeping.restore(summary).await?;
+    let mut unused = keeping.old_editions().await?;
+    if keeping.forget_unneeded().await? {
+        keeping.entries = self::entries(harness).await?;
+    }
+    unused.extend(keeping.unnamed());
+    for rule in unused {
+        if time.is_over() {
+            summary.unfinished = true;
+            break;
+        }
+        match keeping.rules.remove(rule).await {
+            Ok(()) => {
+                tracing::info!(%rule, "a rule went that nobody needs");
+                summary.collected += 1;
+            }
+            Err(error) => summary.bus_failed(&error),
+        }
+    }
+    Ok(())
+}
+
+/// What the store has noted of rules.
+async fn entries(harness: &Harness) -> Result<BTreeMap<ShapeId, RuleEntry>, TurnError> {
+    let entries = harness.engine().ports().store.rule_entries().await.map_err(store_failed)?;
+    Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
+}
+
+/// The end of a round: what it has seen beside what there is.
+struct RuleRound<'r> {
+    harness: &'r Harness,
+    rules: &'r StandingRules,
+    round: &'r Round,
+    time: TimeLimit<'r>,
+    /// The rules that are on the bus.
+    listed: &'r [ListedRule],
+    /// The events for which graphs declare rules.
+    declared: BTreeMap<ShapeId, EventShape>,
+    entries: BTreeMap<ShapeId, RuleEntry>,
+}
+
+impl<'r> RuleRound<'r> {
+    /// Makes the rules that are needed and not there, and enables those that are disabled. Where no rule of the shape
+    /// carries events, some were lost.
+    async fn restore(&self, summary: &mut SweepSummary) -> Result<(), TurnError> {
+        for (id, shape) in self.declared.iter().filter(|(id, _)| !self.stands(id)) {
+            let stood = self.entries.get(id).is_some_and(|entry| entry.stands_since.is_some());
+            match self.rules.make(shape.clone(), self.listed).await {
+                Ok(_) if stood => {
+                    tracing::warn!(shape = %id, "the rule for events that a graph declares was gone or disabled");
+                    summary.orphan_timers += 1;
+                }
+                Ok(_) => tracing::info!(shape = %id, "the rule for events that a graph declares stands"),
+                Err(error) => summary.bus_failed(&error),
+            }
+        }
+        let needed = self.round.needed.iter().filter(|(shape, _)| !self.declared.contains_key(*shape));
+        for (shape, id) in needed.filter(|(shape, _)| !self.stands(shape)) {
+            if self.time.is_over() {
+                summary.unfinished = true;
+                break;
+            }
+            let was_lost = !self.listed.iter().any(|rule| rule.is_enabled && rule.name.shape == *shape);
+            match self.make_again(shape, id).await? {
+                Ok(Some(Registration::Made)) if was_lost => {
+                    tracing::warn!(%shape, invocation_id = %id, "the rule for an awaited event was gone or disabled");
+                    summary.orphan_timers += 1;
+                }
+                Ok(_) => {}
+                Err(error) => summary.bus_failed(&error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the rule that the invocation `id` needs; `None` where it does not any more.
+    async fn make_again(
+        &self,
+        shape: &ShapeId,
+        id: &InvocationId,
+    ) -> Result<Result<Option<Registration>, SubscriptionError>, TurnError> {
+        let store = &self.harness.engine().ports().store;
+        let record = store.load_invocation(id).await.map_err(store_failed)?;
+        let asleep = record.filter(|record| {
+            matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
+                && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
+        });
+        Ok(match asleep {
+            Some(record) => self.rules.make_rule_of(&record.paused, self.listed).await,
+            None => Ok(None),
+        })
+    }
+
+    /// Notes which entries are idle, and removes those that have been for long; whether there are such.
+    async fn forget_unneeded(&self) -> Result<bool, TurnError> {
+        if !self.round.sure {
+            return Ok(false);
+        }
+        let (ports, mut forgotten) = (self.harness.engine().ports(), false);
+        let is_needed = |shape| self.round.needed.contains_key(shape) || self.declared.contains_key(shape);
+        for entry in self.entries.values().filter(|entry| !is_needed(&entry.shape)) {
+            let upkeep = match entry.idle_since {
+                None => Upkeep::RuleIdle { entry: entry.clone(), since: ports.clock.now() },
+                Some(since) if self.is_long_ago(since) => Upkeep::RuleUnneeded(entry.clone()),
+                Some(_) => continue,
+            };
+            forgotten |= matches!(upkeep, Upkeep::RuleUnneeded(_));
+            ports.store.upkeep(&upkeep).await.map_err(store_failed)?;
+        }
+        Ok(forgotten)
+    }
+
+    /// The rules without an edition that may go: made by versions that relied on a rule for ever. There is an entry for
+    /// their shape that is old enough for those to have ended, and nobody needs the shape, or the rule of the entry is there.
+    /// Where there is no entry, one is made, for the time to begin.
+    async fn old_editions(&self) -> Result<Vec<&'r RuleName>, TurnError> {
+        let mut unused = Vec::new();
+        for rule in self.listed.iter().map(|rule| &rule.name).filter(|rule| rule.edition.is_none() && self.round.sure) {
+            let is_needed = self.round.needed.contains_key(&rule.shape);
+            match self.entries.get(&rule.shape) {
+                Some(entry) if self.is_long_ago(entry.made_at) => {
+                    if !is_needed || is_there(self.listed, entry) {
+                        unused.push(rule);
+                    }
+                }
+                None if !is_needed => {
+                    self.rules.touch(&rule.shape).await.map_err(subscription_failed)?;
+                }
+                Some(_) | None => {}
+            }
+        }
+        Ok(unused)
+    }
+
+    /// The rules on the bus that no entry names.
+    fn unnamed(&self) -> Vec<&'r RuleName> {
+        let named: BTreeSet<RuleName> = self.entries.values().map(RuleEntry::name).collect();
+        let names = self.listed.iter().map(|rule| &rule.name);
+        names.filter(|rule| rule.edition.is_some() && !named.contains(rule)).collect()
+    }
+
+    /// Whether the rule for `shape` is on the bus, and that is noted.
+    fn stands(&self, shape: &ShapeId) -> bool {
+        let entry = self.entries.get(shape);
+        entry.is_some_and(|entry| is_there(self.listed, entry) && entry.stands_since.is_some())
+    }
+
+    /// Whether `at` lies so far before the round that nobody has relied since on what was not touched since.
+    fn is_long_ago(&self, at: Timestamp) -> bool {
+        let kept = self.harness.config().rules.kept;
+        Duration::try_from(self.round.began.duration_since(at)).is_ok_and(|span| span >= kept)
+    }
+}
+
+/// Whether the rule of `entry` is among `rules`, and carries events.
+fn is_there(rules: &[ListedRule], entry: &RuleEntry) -> bool {
+    let name = entry.name();
+    rules.iter().any(|rule| rule.carries_for(&name))
+}
