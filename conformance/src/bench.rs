@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_engine::{DrainSummary, Engine, Migrations, Ports};
-use dormouse_ports::{Checkpointer, InvocationId, SessionId, SignalDescriptor, StateStore, WakePlan, WakePlanner};
+use dormouse_ports::{Checkpointer, InvocationId, Invocations, SessionId, SignalDescriptor, WakePlan, WakePlanner};
 use dormouse_system::RandomIds;
 use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;

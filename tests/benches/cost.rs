@@ -22,7 +22,7 @@ use dormouse_engine::{
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, GrowingLists, Journal, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
+    Commit, Commits, GrowingLists, Journal, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor,
 };
 use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};

@@ -16,8 +16,8 @@ use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, Map, Owner,
-    PausedInvocation, SessionExpectation, SessionWrite, SignalState, StateStore, StoredList, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, Map,
+    Owner, PausedInvocation, SessionExpectation, SessionWrite, Sessions, SignalState, Signals, StoredList, SuspendFrom,
 };
 use jiff::{SignedDuration, Timestamp};
 use state::{pause, transcript};

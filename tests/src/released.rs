@@ -16,8 +16,8 @@ use dormouse_engine::{
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    CheckpointRecord, Checkpointer, Commit, GrowingLists, InvocationWrite, Journal, Map, SaveSource, SignalDescriptor,
-    StateStore,
+    CheckpointRecord, Checkpointer, Commit, Commits, GrowingLists, InvocationWrite, Journal, Map, SaveSource,
+    SignalDescriptor,
 };
 use jiff::Timestamp;
 use serde_json::json;

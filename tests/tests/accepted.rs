@@ -14,9 +14,9 @@ use dormouse_harness::chat::{ChatHarness, ChatMessage, HISTORY_LENGTH, MESSAGES}
 use dormouse_harness::{DispatchPath, Harness, Mode, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Clock, Commit, GrowingLists, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Journal, LeaseRequest, Map, PausedInvocation, SignalDescriptor, StateStore,
-    limits,
+    Category, ClaimOutcome, ClaimRequest, Clock, Commit, Commits, GrowingLists, InvocationId, InvocationRecord,
+    InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest, Map, PausedInvocation, Sessions,
+    SignalDescriptor, Sleepers, limits,
 };
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};

@@ -11,8 +11,8 @@ use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::Finding;
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, InvocationWrite, SignalDescriptor,
-    StateStore, StoreError, StoreLayer, limits,
+    Category, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, InvocationWrite, Invocations,
+    SignalDescriptor, StateStore, StoreError, StoreLayer, limits,
 };
 use dormouse_tests::{Stage, diagnose, map};
 use serde_json::json;

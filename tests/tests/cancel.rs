@@ -14,7 +14,7 @@ use dormouse_engine::{
 };
 use dormouse_harness::{Bucket, Harness, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Category, Clock, Map, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, Clock, Map, Sessions, SignalDescriptor, Signals};
 use dormouse_testkit::{Fault, FaultyStore, SubscriptionCall};
 use dormouse_tests::{Stage, map};
 use futures::FutureExt;

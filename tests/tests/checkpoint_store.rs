@@ -4,7 +4,7 @@
 
 use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{CheckpointRecord, Checkpointer, InvocationId, SaveSource, StateStore};
+use dormouse_ports::{CheckpointRecord, Checkpointer, InvocationId, Invocations, SaveSource};
 use dormouse_tests::map;
 use jiff::Timestamp;
 use serde_json::json;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
 use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::{SweepScope, SweepSummary};
-use dormouse_ports::{Category, Map, Resolution, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, Invocations, Map, Resolution, SignalDescriptor};
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;

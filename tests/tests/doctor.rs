@@ -12,8 +12,9 @@ use dormouse_harness::{Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::{Diagnosis, Finding};
 use dormouse_ports::{
-    BufferedSignal, Category, Commit, GrowingLists, InvocationId, InvocationWrite, Journal, LeaseRequest, Map,
-    PausedInvocation, PendingRow, SessionId, SignalDescriptor, SignalState, StateStore, SuspendFrom, Upkeep,
+    BufferedSignal, Category, Commit, Commits, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal,
+    LeaseRequest, Maintenance, Map, PausedInvocation, PendingRow, SessionId, Sessions, SignalDescriptor, SignalState,
+    SuspendFrom, Upkeep,
 };
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, diagnose, map};

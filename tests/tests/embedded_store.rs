@@ -4,7 +4,8 @@ use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    BufferedSignal, Commit, GrowingLists, Journal, Map, SessionExpectation, SessionWrite, StateStore,
+    BufferedSignal, Commit, Commits, GrowingLists, Journal, Map, SessionExpectation, SessionWrite, Sessions, Signals,
+    Sleepers,
 };
 use jiff::{SignedDuration, Timestamp};
 

@@ -12,7 +12,7 @@ use dormouse_engine::{
     Node, NodeError, NodeEvent, Observer, Outcome, Phases, Projection, Reducer, Resume, SessionConcurrency,
     SessionPolicy, State, StateSchema, Suspended, Update, save_session, suspend, suspend_and_rerun,
 };
-use dormouse_ports::{Category, InvocationStatus, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, InvocationStatus, Invocations, Sessions, SignalDescriptor, Signals};
 use dormouse_tests::{Stage, Swallows, map};
 use serde_json::{Value, json};
 

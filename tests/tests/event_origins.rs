@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
 use dormouse_harness::{EventOrigin, Harness, Mode, SignalOrigin, Transmission, TurnOutcome};
 use dormouse_maintenance::doctor::Finding;
-use dormouse_ports::{Category, EventShape, Map, ShapeId, SignalDescriptor, SignalState, StateStore};
+use dormouse_ports::{Category, EventShape, Invocations, Map, ShapeId, SignalDescriptor, SignalState, Signals};
 use dormouse_tests::{Stage, diagnose, map};
 use serde_json::{Value, json};
 

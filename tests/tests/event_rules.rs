@@ -12,8 +12,8 @@ use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, 
 use dormouse_maintenance::doctor::Finding;
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    Edition, EventShape, EventWait, Glance, InvocationId, Page, PausedInvocation, PendingRow, RuleEntry, RuleName,
-    RuleNeed, SignalDescriptor, StateStore, StoreError, StoreLayer, Upkeep,
+    Edition, EventShape, EventWait, Glance, InvocationId, Invocations, Maintenance, Page, PausedInvocation, PendingRow,
+    RuleEntries, RuleEntry, RuleName, RuleNeed, SignalDescriptor, Sleepers, StateStore, StoreError, StoreLayer, Upkeep,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, diagnose, map};

@@ -14,8 +14,8 @@ use dormouse_engine::{
 use dormouse_harness::{Bucket, Harness, Mode, Tally, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    Category, Commit, GrowingLists, InvocationStatus, InvocationWrite, Journal, Map, PartAnswer, Resolution,
-    SignalDescriptor, SignalState, StateStore,
+    Category, Commit, Commits, GrowingLists, InvocationStatus, InvocationWrite, Invocations, Journal, Map, PartAnswer,
+    Resolution, SignalDescriptor, SignalState, Signals,
 };
 use dormouse_tests::{Stage, diagnose, map};
 use futures::future::join_all;

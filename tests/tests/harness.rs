@@ -11,7 +11,7 @@ use dormouse_engine::{
 };
 use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Category, Map, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, Invocations, Map, Sessions, SignalDescriptor};
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};

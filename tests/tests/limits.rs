@@ -13,7 +13,7 @@ use dormouse_engine::{
 };
 use dormouse_harness::{Bucket, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Category, InvocationLimits, Map, SignalDescriptor, StateStore, limits};
+use dormouse_ports::{Category, InvocationLimits, Invocations, Map, Sessions, SignalDescriptor, limits};
 use dormouse_tests::{Stage, map};
 use serde_json::json;
 

@@ -16,7 +16,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::ensure_table;
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{InvocationId, StateStore};
+use dormouse_ports::{InvocationId, Invocations, Maintenance, Sessions};
 use dormouse_tests::released::{TABLE, store, text, worker};
 use dormouse_tests::{Stage, map, raw};
 use serde_json::{Value, json};

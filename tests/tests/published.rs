@@ -13,7 +13,7 @@ use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Request, Server, Wire,
 };
-use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
+use dormouse_ports::{Clock, Commit, Commits, GrowingLists};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};

@@ -12,7 +12,8 @@ use dormouse_engine::{
 use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Commit, CommitError, Map, SignalId, StateStore, StoreError, StoreLayer,
+    BufferOutcome, BufferedSignal, Category, Commit, CommitError, Commits, Map, Sessions, SignalId, Signals,
+    StateStore, StoreError, StoreLayer,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, map};

@@ -8,7 +8,7 @@ use dormouse_aws::{DynamoDbCheckpointer, StoreConfig, ensure_table};
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::{Fate, SweepScope};
-use dormouse_ports::{Category, Checkpointer, InvocationId, Map, StateStore};
+use dormouse_ports::{Category, Checkpointer, InvocationId, Invocations, Map};
 use dormouse_tests::released::{TABLE, VERSION, WRITTEN, checkpoint, folder, given, store, text, worker};
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_aws::{DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, CommitError, GrowingLists, Journal, LoadedSession, Map, SessionExpectation, SessionWrite, StateStore,
-    StoreError, StoredList,
+    Commit, CommitError, Commits, GrowingLists, Journal, LoadedSession, Map, SessionExpectation, SessionWrite,
+    Sessions, StoreError, StoredList,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use dormouse_harness::{Mode, Transmission};
-use dormouse_ports::StateStore;
+use dormouse_ports::Invocations;
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
 

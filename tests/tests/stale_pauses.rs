@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Map, PausedInvocation, PendingRow, SignalDescriptor, StateStore, Upkeep};
+use dormouse_ports::{Invocations, Maintenance, Map, PausedInvocation, PendingRow, SignalDescriptor, Sleepers, Upkeep};
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
 

@@ -5,11 +5,11 @@ use std::fmt::Debug;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Append, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, DocumentKey,
+    Append, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Commits, DocumentKey,
     DocumentWrite, Due, DueAction, EarlySignal, Expected, FailureRecord, FanIn, FeedRow, GrowingLists, InvocationWrite,
-    Journal, Lease, LeaseRequest, ListRequest, Listed, Map, Owner, PartAnswer, PausedInvocation, PendingRow, Records,
-    SessionExpectation, SessionWrite, SignalDescriptor, StateStore, StoreError, StoredList, SuspendFrom, Until,
-    WakePlan,
+    Invocations, Journal, Lease, LeaseRequest, ListRequest, Listed, Map, Owner, PartAnswer, PausedInvocation,
+    PendingRow, Records, SessionExpectation, SessionWrite, Sessions, SignalDescriptor, Signals, StateStore, StoreError,
+    StoredList, SuspendFrom, Until, WakePlan,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::{SignedDuration, Timestamp};

@@ -13,10 +13,10 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, DocumentKey, DocumentWrite,
-    GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Journal, LeaseRequest, ListRequest, Listed, Map,
-    Owner, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, SignalDescriptor, StateStore,
-    StoreError, SuspendFrom,
+    Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey,
+    DocumentWrite, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest,
+    ListRequest, Listed, Map, Owner, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, Sessions,
+    SignalDescriptor, Signals, StoreError, SuspendFrom,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;

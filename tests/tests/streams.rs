@@ -12,7 +12,7 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_http::{Content, Request, Server};
 use dormouse_lambda::{Config, Function, compose};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{Clock, Commit, GrowingLists, Records, StateStore};
+use dormouse_ports::{Clock, Commit, Commits, GrowingLists, Records};
 use dormouse_protocol::Scope;
 use dormouse_system::SystemClock;
 use dormouse_tests::sse::{Block, blocks, read_in_pieces};

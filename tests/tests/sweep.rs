@@ -10,8 +10,8 @@ use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State,
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    BusError, Collected, Event, EventBus, InvocationId, InvocationRecord, Map, PendingRow, SignalDescriptor,
-    SignalState, StateStore, StoreError, StoreLayer, Upkeep, limits,
+    BusError, Collected, Event, EventBus, InvocationId, InvocationRecord, Invocations, Maintenance, Map, PendingRow,
+    SignalDescriptor, SignalState, Signals, Sleepers, StateStore, StoreError, StoreLayer, Upkeep, limits,
 };
 use dormouse_testkit::{FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, called_for, map};

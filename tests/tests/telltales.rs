@@ -10,7 +10,8 @@ use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    Clock, Commit, GrowingLists, InvocationWrite, Journal, Map, PausedInvocation, StateStore, Upkeep,
+    Clock, Commit, Commits, GrowingLists, InvocationWrite, Invocations, Journal, Maintenance, Map, PausedInvocation,
+    Upkeep,
 };
 use dormouse_tests::{Stage, map};
 use serde_json::json;

@@ -13,8 +13,8 @@ use dormouse_harness::{Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::{Fate, SweepScope};
 use dormouse_ports::{
-    Append, Category, Commit, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Journal, ListRequest, Listed,
-    Map, Records, StateStore, StoreError,
+    Append, Category, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Invocations,
+    Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError,
 };
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;

@@ -9,7 +9,7 @@ use dormouse_engine::{
 };
 use dormouse_harness::{Bucket, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::Fate;
-use dormouse_ports::{Category, InvocationStatus, Map, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, InvocationStatus, Invocations, Map, SignalDescriptor};
 use dormouse_tests::{Stage, map};
 use serde_json::json;
 

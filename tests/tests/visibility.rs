@@ -20,7 +20,7 @@ use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Response, Server, Wire,
 };
-use dormouse_ports::{Clock, Commit, GrowingLists, StateStore};
+use dormouse_ports::{Clock, Commit, Commits, GrowingLists};
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;

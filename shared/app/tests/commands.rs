@@ -15,8 +15,8 @@ use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, Due, DueAction, GrowingLists, InvocationWrite, Journal, PausedInvocation, PendingRow, SignalDescriptor,
-    StateStore, SuspendFrom, Upkeep, WakePlan,
+    Commit, Commits, Due, DueAction, GrowingLists, InvocationWrite, Invocations, Journal, Maintenance,
+    PausedInvocation, PendingRow, SignalDescriptor, SuspendFrom, Upkeep, WakePlan,
 };
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};

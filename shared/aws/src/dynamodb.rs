@@ -45,10 +45,10 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, LeaseRequest, ListRequest,
-    LoadedInvocation, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter,
-    SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError, StreamEntry, Surroundings,
-    Upkeep, limits,
+    Commits, Diagnostics, Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, Invocations,
+    LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Maintenance, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, RuleEntries, RuleEntry, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId,
+    SignalRecord, Signals, Sleepers, StoreError, StreamEntry, Surroundings, Upkeep, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -114,7 +114,7 @@ impl Default for StoreConfig {
     }
 }
 
-/// The [`StateStore`] on DynamoDB, and the [`Records`] of its journals. Cloning is cheap and shares the connections.
+/// The [`StateStore`](dormouse_ports::StateStore) on DynamoDB, and the [`Records`] of its journals. Cloning is cheap and shares the connections.
 #[derive(Clone)]
 pub struct DynamoDbStateStore {
     client: Client,
@@ -156,7 +156,7 @@ impl DynamoDbStateStore {
 }
 
 #[async_trait]
-impl StateStore for DynamoDbStateStore {
+impl Sessions for DynamoDbStateStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         match lease {
             Some(request) => self.lease_session(id, request).await,
@@ -175,7 +175,10 @@ impl StateStore for DynamoDbStateStore {
     ) -> Result<Page<SessionSummary>, StoreError> {
         self.list_heads(filter, cursor).await
     }
+}
 
+#[async_trait]
+impl Invocations for DynamoDbStateStore {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         self.read_invocation(id).await
     }
@@ -184,26 +187,17 @@ impl StateStore for DynamoDbStateStore {
         self.read_invocations(ids).await
     }
 
-    async fn surroundings(
-        &self,
-        paused: &[&PausedInvocation],
-        now: Timestamp,
-    ) -> Result<Vec<Surroundings>, StoreError> {
-        self.read_surroundings(paused, now).await
-    }
-
     async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
         self.read_cancellation(id).await
     }
 
-    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        self.claim_invocation(request).await
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.glance_at(ids).await
     }
+}
 
-    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.write_commit(commit).await
-    }
-
+#[async_trait]
+impl Signals for DynamoDbStateStore {
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
         self.read_signal(id, now).await
     }
@@ -211,7 +205,21 @@ impl StateStore for DynamoDbStateStore {
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
         self.park_signal(id, signal).await
     }
+}
 
+#[async_trait]
+impl Commits for DynamoDbStateStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.claim_invocation(request).await
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.write_commit(commit).await
+    }
+}
+
+#[async_trait]
+impl Sleepers for DynamoDbStateStore {
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -220,34 +228,25 @@ impl StateStore for DynamoDbStateStore {
         self.query_pending(due_by, cursor).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        self.glance_at(ids).await
-    }
-
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
-        self.query_aside().await
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.read_row(paused).await
     }
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         self.query_dead_claims(now).await
     }
 
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.read_row(paused).await
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        self.query_aside().await
     }
 
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         self.query_parked(cursor).await
     }
+}
 
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.read_position(lane).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.collect_stretch(now, cursor).await
-    }
-
+#[async_trait]
+impl RuleEntries for DynamoDbStateStore {
     async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
         self.touch_entry(shape, fresh, now).await
     }
@@ -255,9 +254,31 @@ impl StateStore for DynamoDbStateStore {
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         self.query_entries().await
     }
+}
+
+#[async_trait]
+impl Maintenance for DynamoDbStateStore {
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        self.read_position(lane).await
+    }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.keep_up(upkeep).await
+    }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.collect_stretch(now, cursor).await
+    }
+}
+
+#[async_trait]
+impl Diagnostics for DynamoDbStateStore {
+    async fn surroundings(
+        &self,
+        paused: &[&PausedInvocation],
+        now: Timestamp,
+    ) -> Result<Vec<Surroundings>, StoreError> {
+        self.read_surroundings(paused, now).await
     }
 }
 

@@ -13,7 +13,7 @@ use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Request, SIGNAL, Server,
     TriggerError, Wire,
 };
-use dormouse_ports::{Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, StateStore};
+use dormouse_ports::{Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;

@@ -1,12 +1,92 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoredList, WakePlan};
+use crate::{
+    Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoreError, StoredList, WakePlan,
+};
+
+/// What is read of invocations. Their claims and their changes are [`Commits`].
+#[async_trait]
+pub trait Invocations: Send + Sync {
+    /// Loads the record of an invocation that was suspended at least once, or canceled.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError>;
+
+    /// Each of `ids` as [`load_invocation`](Self::load_invocation) gives it, in their order, with few requests; at most
+    /// 100 of them. One that cannot be read does not keep the others from being.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_invocations(&self, ids: &[InvocationId]) -> Result<Vec<LoadedInvocation>, StoreError> {
+        let mut loaded = Vec::new();
+        for id in ids {
+            loaded.push(match self.load_invocation(id).await {
+                Err(error) if !matches!(error, StoreError::Corrupt(_)) => return Err(error),
+                record => record,
+            });
+        }
+        Ok(loaded)
+    }
+
+    /// Whether the invocation `id` was canceled. The store may answer without loading the record's state.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn cancellation(&self, id: &InvocationId) -> Result<Option<Cancellation>, StoreError> {
+        Ok(match self.load_invocation(id).await?.map(|record| record.status) {
+            Some(InvocationStatus::Canceled(cancellation)) => Some(cancellation),
+            Some(
+                InvocationStatus::Suspended
+                | InvocationStatus::Resuming(_)
+                | InvocationStatus::Completed { .. }
+                | InvocationStatus::Errored(_),
+            )
+            | None => None,
+        })
+    }
+
+    /// What is the matter with each of `ids`, in their order, without loading any state; at most 100 of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
+}
+
+/// An invocation, if it ever slept; or why what is stored of it cannot be read.
+pub type LoadedInvocation = Result<Option<InvocationRecord>, StoreError>;
+
+/// What can be said of an invocation without loading its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Its latest pause.
+    pub generation: u64,
+    /// What it is doing.
+    pub standing: Standing,
+}
+
+/// What an invocation is doing, without what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It sleeps.
+    Asleep,
+    /// Somebody resumes it.
+    Claimed {
+        /// When the claim ends by itself.
+        until: Timestamp,
+    },
+    /// It was put aside: nobody resumes it until somebody lets it be tried again. Its pause is whole, and its wait stays.
+    Aside,
+    /// It completed, failed or was canceled.
+    Ended,
+}
 
 /// What an invocation waits for (suspension §4).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

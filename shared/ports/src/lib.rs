@@ -24,7 +24,7 @@
 //! from what was committed last. Spans (`Observer` of the engine, `TurnTracer` of the harness) are optional.
 //!
 //! # Invariants
-//! - A port's verb is as big as the thing that must be atomic: [`StateStore::commit`] writes session, invocation,
+//! - A port's verb is as big as the thing that must be atomic: [`Commits::commit`] writes session, invocation,
 //!   signal and pending row together or not at all.
 //! - Preconditions are values ([`SessionExpectation`], [`InvocationWrite`]); a lost race is a variant of
 //!   [`CommitError`], never a string.
@@ -36,6 +36,7 @@ mod answer;
 mod bus;
 mod category;
 mod checkpoint;
+mod commit;
 mod entry;
 mod fan_in;
 mod growing;
@@ -44,10 +45,12 @@ mod invocation;
 mod journal;
 mod layer;
 pub mod limits;
+mod maintenance;
 mod rule;
 mod runtime;
 mod session;
 mod signal;
+mod sleepers;
 mod store;
 mod subscription;
 
@@ -58,13 +61,17 @@ pub use checkpoint::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, FanOutInstance, FanOutProgress,
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
+pub use commit::{
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, SessionExpectation, SessionSave,
+    SessionWrite, SuspendFrom,
+};
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Answered, Cancellation, Claim, FailureRecord, InvocationRecord, InvocationStatus, NodePosition, PausedInvocation,
-    RESOLUTION, Resolution, SignalDescriptor,
+    Answered, Cancellation, Claim, FailureRecord, Glance, InvocationRecord, InvocationStatus, Invocations,
+    LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION, Resolution, SignalDescriptor, Standing,
 };
 pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
@@ -72,15 +79,13 @@ pub use journal::{
 };
 pub use layer::StoreLayer;
 pub use limits::InvocationLimits;
-pub use rule::{Edition, EventRule, EventShape, ListedRule, RuleEntry, RuleName, RuleNeed, ShapeId};
+pub use maintenance::{Collected, Maintenance, Upkeep};
+pub use rule::{Edition, EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleName, RuleNeed, ShapeId};
 pub use runtime::{Clock, IdSource, Spawner};
-pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary};
-pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState};
-pub use store::{
-    ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Glance, InvocationWrite, LoadedInvocation, Page,
-    ParkedRow, PendingRow, SessionExpectation, SessionSave, SessionWrite, Standing, StateStore, StoreError,
-    Surroundings, SuspendFrom, Upkeep,
-};
+pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
+pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
+pub use sleepers::{Diagnostics, ParkedRow, PendingRow, Sleepers, Surroundings};
+pub use store::{Page, StateStore, StoreError};
 pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,

@@ -1,11 +1,12 @@
 use std::fmt;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{EventWait, Map, PausedInvocation, SignalId};
+use crate::{EventWait, Map, PausedInvocation, SignalId, StoreError};
 
 /// How many bytes of a digest name a shape.
 const SHAPE_BYTES: usize = 20;
@@ -16,6 +17,23 @@ const PREFIX: &str = "dormouse-";
 
 /// What the ids of signals begin with that only events bring.
 const OF_EVENTS: &str = "event:";
+
+/// The entries of the rules on the bus: which shape of event has which rule, and since when it is needed by none.
+#[async_trait]
+pub trait RuleEntries: Send + Sync {
+    /// Notes that the rule of `shape` is about to be relied on, and answers which one that is: that of the entry, or, where
+    /// there is none, a new one of the edition `fresh`. The entry is idle no more.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer; the entry may or may not have been touched then.
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError>;
+
+    /// All entries of rules, ordered by shape.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError>;
+}
 
 /// What the waits for events have in common that one rule on the bus serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,35 @@
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Map, Owner, SessionId, StoredList};
+use crate::{Map, Owner, Page, SessionId, StoreError, StoredList};
+
+/// Sessions and their leases.
+#[async_trait]
+pub trait Sessions: Send + Sync {
+    /// Loads the session `id` and, when `lease` is given, takes its lease in the same step.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseHeld`] when somebody else holds the lease; nothing changed then.
+    async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError>;
+
+    /// Removes the session `id`; removing what is not there succeeds (sessions §5.3).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError>;
+
+    /// Lists sessions that pass `filter`, ordered by id where the store can, page by page; `cursor` comes from the
+    /// page before.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError>;
+}
 
 /// The stored form of a session (sessions §2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,24 @@
+use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::{InvocationId, Map, SignalId};
+use crate::{InvocationId, Map, SignalId, StoreError};
+
+/// Signals by their ids, and those that arrived before any invocation waited for them.
+#[async_trait]
+pub trait Signals: Send + Sync {
+    /// Loads what is known of a signal; an expired buffered signal is not returned (`now` decides).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError>;
+
+    /// Parks a signal that nobody waits for: only while there is no record of it, or an expired one. Of a signal that
+    /// was delivered a late duplicate must not lie in wait for whoever uses its id next.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the payload is too large.
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError>;
+}
 
 /// Everything known of one signal id: ONE item, changed by compare-and-set.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,10 +3,10 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Edition, Glance,
-    InvocationId, InvocationRecord, LeaseRequest, LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow,
-    RuleEntry, SessionFilter, SessionId, SessionSummary, ShapeId, SignalId, SignalRecord, StateStore, StoreError,
-    Upkeep,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Commits, Diagnostics,
+    Edition, Glance, InvocationId, InvocationRecord, Invocations, LeaseRequest, LoadedSession, Maintenance, Page,
+    ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, SessionFilter, SessionId, SessionSummary,
+    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StateStore, StoreError, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -104,7 +104,7 @@ impl FaultyStore {
 }
 
 #[async_trait]
-impl StateStore for FaultyStore {
+impl Sessions for FaultyStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         self.meet(self.inner.load_session(id, lease)).await
     }
@@ -120,11 +120,32 @@ impl StateStore for FaultyStore {
     ) -> Result<Page<SessionSummary>, StoreError> {
         self.meet(self.inner.list_sessions(filter, cursor)).await
     }
+}
 
+#[async_trait]
+impl Invocations for FaultyStore {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         self.meet(self.inner.load_invocation(id)).await
     }
 
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.meet(self.inner.glance(ids)).await
+    }
+}
+
+#[async_trait]
+impl Signals for FaultyStore {
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        self.meet(self.inner.load_signal(id, now)).await
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        self.meet(self.inner.buffer_signal(id, signal)).await
+    }
+}
+
+#[async_trait]
+impl Commits for FaultyStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         self.meet(self.inner.claim(request)).await
     }
@@ -138,15 +159,10 @@ impl StateStore for FaultyStore {
             fault => self.suffer(fault, self.inner.commit(commit)).await,
         }
     }
+}
 
-    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        self.meet(self.inner.load_signal(id, now)).await
-    }
-
-    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        self.meet(self.inner.buffer_signal(id, signal)).await
-    }
-
+#[async_trait]
+impl Sleepers for FaultyStore {
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -155,34 +171,25 @@ impl StateStore for FaultyStore {
         self.meet(self.inner.list_pending(due_by, cursor)).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        self.meet(self.inner.glance(ids)).await
-    }
-
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
-        self.meet(self.inner.put_aside()).await
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.meet(self.inner.pending_row(paused)).await
     }
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         self.meet(self.inner.dead_claims(now)).await
     }
 
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        self.meet(self.inner.pending_row(paused)).await
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        self.meet(self.inner.put_aside()).await
     }
 
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         self.meet(self.inner.list_parked(cursor)).await
     }
+}
 
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.meet(self.inner.sweep_position(lane)).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.meet(self.inner.collect(now, cursor)).await
-    }
-
+#[async_trait]
+impl RuleEntries for FaultyStore {
     async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
         self.meet(self.inner.touch_rule(shape, fresh, now)).await
     }
@@ -190,8 +197,21 @@ impl StateStore for FaultyStore {
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         self.meet(self.inner.rule_entries()).await
     }
+}
+
+#[async_trait]
+impl Maintenance for FaultyStore {
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        self.meet(self.inner.sweep_position(lane)).await
+    }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         self.meet(self.inner.upkeep(upkeep)).await
     }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.meet(self.inner.collect(now, cursor)).await
+    }
 }
+
+impl Diagnostics for FaultyStore {}

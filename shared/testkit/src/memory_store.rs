@@ -12,10 +12,11 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Document,
-    DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, InvocationStatus, LeaseRequest, ListRequest,
-    LoadedSession, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntry, SessionFilter, SessionId,
-    SessionSummary, ShapeId, SignalId, SignalRecord, SignalState, StateStore, StoreError, StreamEntry, Upkeep,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Commits,
+    Diagnostics, Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, InvocationStatus,
+    Invocations, LeaseRequest, ListRequest, LoadedSession, Maintenance, Page, ParkedRow, PausedInvocation, PendingRow,
+    Records, RuleEntries, RuleEntry, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId,
+    SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry, Upkeep,
 };
 use jiff::Timestamp;
 
@@ -23,7 +24,7 @@ use crate::lock;
 use session::SessionRow;
 use tables::Tables;
 
-/// A [`StateStore`], and the [`Records`] of its journals, that forgets everything when it is dropped. One lock makes every call atomic.
+/// A [`StateStore`](dormouse_ports::StateStore), and the [`Records`] of its journals, that forgets everything when it is dropped. One lock makes every call atomic.
 #[derive(Debug)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
@@ -59,7 +60,7 @@ impl Default for MemoryStore {
 }
 
 #[async_trait]
-impl StateStore for MemoryStore {
+impl Sessions for MemoryStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let mut tables = lock(&self.tables);
         let lease =
@@ -81,24 +82,22 @@ impl StateStore for MemoryStore {
     ) -> Result<Page<SessionSummary>, StoreError> {
         listing::sessions(&lock(&self.tables), filter, cursor, self.page_size)
     }
+}
 
+#[async_trait]
+impl Invocations for MemoryStore {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         Ok(lock(&self.tables).invocations.get(id).cloned())
     }
 
-    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let mut tables = lock(&self.tables);
-        let tables = &mut *tables;
-        let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
-            return Ok(ClaimOutcome::Missing);
-        };
-        Ok(claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request))
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        let tables = lock(&self.tables);
+        Ok(ids.iter().map(|id| tables.invocations.get(id).map(|record| upkeep::glance(&tables, record))).collect())
     }
+}
 
-    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        lock(&self.tables).commit(commit)
-    }
-
+#[async_trait]
+impl Signals for MemoryStore {
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
         let tables = lock(&self.tables);
         let state = tables.signals.get(id).filter(|state| !signal::expired(state, now));
@@ -115,7 +114,26 @@ impl StateStore for MemoryStore {
         }
         Ok(outcome)
     }
+}
 
+#[async_trait]
+impl Commits for MemoryStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        let mut tables = lock(&self.tables);
+        let tables = &mut *tables;
+        let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
+            return Ok(ClaimOutcome::Missing);
+        };
+        Ok(claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request))
+    }
+
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        lock(&self.tables).commit(commit)
+    }
+}
+
+#[async_trait]
+impl Sleepers for MemoryStore {
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -124,9 +142,8 @@ impl StateStore for MemoryStore {
         listing::pending(&lock(&self.tables), due_by, cursor, self.page_size)
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        let tables = lock(&self.tables);
-        Ok(ids.iter().map(|id| tables.invocations.get(id).map(|record| upkeep::glance(&tables, record))).collect())
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        Ok(lock(&self.tables).pending_row(paused))
     }
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
@@ -140,23 +157,13 @@ impl StateStore for MemoryStore {
         Ok(aside.into_iter().take(self.page_size).map(|(_, id)| id).collect())
     }
 
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        Ok(lock(&self.tables).pending_row(paused))
-    }
-
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         listing::parked(&lock(&self.tables), cursor, self.page_size)
     }
+}
 
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        Ok(lock(&self.tables).positions.get(lane).cloned())
-    }
-
-    /// States are whole here, so that only waits can outlive their invocation.
-    async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
-        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
-    }
-
+#[async_trait]
+impl RuleEntries for MemoryStore {
     async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
         Ok(lock(&self.tables).touch_rule(shape, fresh, now))
     }
@@ -164,12 +171,26 @@ impl StateStore for MemoryStore {
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         Ok(lock(&self.tables).rules.values().cloned().collect())
     }
+}
+
+#[async_trait]
+impl Maintenance for MemoryStore {
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        Ok(lock(&self.tables).positions.get(lane).cloned())
+    }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         lock(&self.tables).upkeep(upkeep);
         Ok(())
     }
+
+    /// States are whole here, so that only waits can outlive their invocation.
+    async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
+        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
+    }
 }
+
+impl Diagnostics for MemoryStore {}
 
 #[async_trait]
 impl Records for MemoryStore {

@@ -22,7 +22,7 @@ use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcom
 use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Server, Wire};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Append, Clock, Commit, DocumentKey, DocumentWrite, GrowingLists, IdSource, Journal, Records, StateStore,
+    Append, Clock, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, IdSource, Journal, Records,
 };
 use dormouse_protocol::Operation;
 use dormouse_protocol::cursor::Cursors;

@@ -3,11 +3,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Document, DocumentKey, Edition, Event, EventBus, EventRule, EventRules, FeedRow, Glance, IdSource, InvocationId,
-    InvocationRecord, InvocationWrite, LeaseRequest, ListRequest, ListedRule, LoadedSession, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, Registration, RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary,
-    ShapeId, SignalId, SignalRecord, Spawner, StateStore, StoreError, StreamEntry, Subscription, SubscriptionError,
-    Timers, Upkeep,
+    Commits, Diagnostics, Document, DocumentKey, Edition, Event, EventBus, EventRule, EventRules, FeedRow, Glance,
+    IdSource, InvocationId, InvocationRecord, InvocationWrite, Invocations, LeaseRequest, ListRequest, ListedRule,
+    LoadedSession, Maintenance, Page, ParkedRow, PausedInvocation, PendingRow, Records, Registration, RuleEntries,
+    RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals,
+    Sleepers, Spawner, StoreError, StreamEntry, Subscription, SubscriptionError, Timers, Upkeep,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -243,7 +243,7 @@ impl Records for Desk {
 }
 
 #[async_trait]
-impl StateStore for Desk {
+impl Sessions for Desk {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let id = id.clone();
         let lease = lease.map(|lease| LeaseRequest { until: self.end(lease.until), ..lease.clone() });
@@ -270,13 +270,40 @@ impl StateStore for Desk {
         let effect = move |outside: &mut Outside| outside.list_sessions(&filter, cursor.as_deref());
         self.call("list_sessions", String::new(), effect, |why| Err(unavailable(why))).await
     }
+}
 
+#[async_trait]
+impl Invocations for Desk {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         let (about, id) = (id.to_string(), id.clone());
         let effect = move |outside: &mut Outside| outside.load_invocation(&id);
         self.call("load_invocation", about, effect, |why| Err(unavailable(why))).await
     }
 
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        let (about, ids) = (format!("{} invocations", ids.len()), ids.to_vec());
+        let effect = move |outside: &mut Outside| at_once(outside.store.glance(&ids));
+        self.call("glance", about, effect, |why| Err(unavailable(why))).await
+    }
+}
+
+#[async_trait]
+impl Signals for Desk {
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        let (about, id) = (id.to_string(), id.clone());
+        let effect = move |outside: &mut Outside| outside.load_signal(&id, now);
+        self.call("load_signal", about, effect, |why| Err(unavailable(why))).await
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        let (about, id, signal) = (id.to_string(), id.clone(), signal.clone());
+        let effect = move |outside: &mut Outside| outside.buffer_signal(&id, &signal);
+        self.call("buffer_signal", about, effect, |why| Err(unavailable(why))).await
+    }
+}
+
+#[async_trait]
+impl Commits for Desk {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let request = ClaimRequest { until: self.end(request.until), ..request.clone() };
         let pause = request.generation.map_or_else(|| "?".to_owned(), |generation| generation.to_string());
@@ -294,19 +321,10 @@ impl StateStore for Desk {
             }
         }
     }
+}
 
-    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        let (about, id) = (id.to_string(), id.clone());
-        let effect = move |outside: &mut Outside| outside.load_signal(&id, now);
-        self.call("load_signal", about, effect, |why| Err(unavailable(why))).await
-    }
-
-    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        let (about, id, signal) = (id.to_string(), id.clone(), signal.clone());
-        let effect = move |outside: &mut Outside| outside.buffer_signal(&id, &signal);
-        self.call("buffer_signal", about, effect, |why| Err(unavailable(why))).await
-    }
-
+#[async_trait]
+impl Sleepers for Desk {
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -317,15 +335,10 @@ impl StateStore for Desk {
         self.call("list_pending", String::new(), effect, |why| Err(unavailable(why))).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
-        let (about, ids) = (format!("{} invocations", ids.len()), ids.to_vec());
-        let effect = move |outside: &mut Outside| at_once(outside.store.glance(&ids));
-        self.call("glance", about, effect, |why| Err(unavailable(why))).await
-    }
-
-    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
-        let effect = |outside: &mut Outside| at_once(outside.store.put_aside());
-        self.call("put_aside", String::new(), effect, |why| Err(unavailable(why))).await
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        let (about, paused) = (paused.invocation_id.to_string(), paused.clone());
+        let effect = move |outside: &mut Outside| at_once(outside.store.pending_row(&paused));
+        self.call("pending_row", about, effect, |why| Err(unavailable(why))).await
     }
 
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
@@ -333,10 +346,9 @@ impl StateStore for Desk {
         self.call("dead_claims", String::new(), effect, |why| Err(unavailable(why))).await
     }
 
-    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
-        let (about, paused) = (paused.invocation_id.to_string(), paused.clone());
-        let effect = move |outside: &mut Outside| at_once(outside.store.pending_row(&paused));
-        self.call("pending_row", about, effect, |why| Err(unavailable(why))).await
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        let effect = |outside: &mut Outside| at_once(outside.store.put_aside());
+        self.call("put_aside", String::new(), effect, |why| Err(unavailable(why))).await
     }
 
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
@@ -344,19 +356,10 @@ impl StateStore for Desk {
         let effect = move |outside: &mut Outside| at_once(outside.store.list_parked(cursor.as_deref()));
         self.call("list_parked", String::new(), effect, |why| Err(unavailable(why))).await
     }
+}
 
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        let (about, lane) = (lane.to_owned(), lane.to_owned());
-        let effect = move |outside: &mut Outside| at_once(outside.store.sweep_position(&lane));
-        self.call("sweep_position", about, effect, |why| Err(unavailable(why))).await
-    }
-
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        let cursor = cursor.map(str::to_owned);
-        let effect = move |outside: &mut Outside| at_once(outside.store.collect(now, cursor.as_deref()));
-        self.call("collect", String::new(), effect, |why| Err(unavailable(why))).await
-    }
-
+#[async_trait]
+impl RuleEntries for Desk {
     async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
         let (about, shape, fresh) = (shape.to_string(), shape.clone(), fresh.clone());
         let effect = move |outside: &mut Outside| at_once(outside.store.touch_rule(&shape, &fresh, now));
@@ -367,13 +370,30 @@ impl StateStore for Desk {
         let effect = move |outside: &mut Outside| at_once(outside.store.rule_entries());
         self.call("rule_entries", String::new(), effect, |why| Err(unavailable(why))).await
     }
+}
+
+#[async_trait]
+impl Maintenance for Desk {
+    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
+        let (about, lane) = (lane.to_owned(), lane.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.sweep_position(&lane));
+        self.call("sweep_position", about, effect, |why| Err(unavailable(why))).await
+    }
 
     async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
         let upkeep = upkeep.clone();
         let effect = move |outside: &mut Outside| at_once(outside.store.upkeep(&upkeep));
         self.call("upkeep", String::new(), effect, |why| Err(unavailable(why))).await
     }
+
+    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        let cursor = cursor.map(str::to_owned);
+        let effect = move |outside: &mut Outside| at_once(outside.store.collect(now, cursor.as_deref()));
+        self.call("collect", String::new(), effect, |why| Err(unavailable(why))).await
+    }
 }
+
+impl Diagnostics for Desk {}
 
 #[async_trait]
 impl Clock for Desk {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dormouse_aws::DynamoDbStateStore;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, LeaseRequest,
-    LoadedSession, SessionId, SignalId, StateStore, StoreError, StoreLayer,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationStatus,
+    LeaseRequest, LoadedSession, SessionId, Sessions, SignalId, Signals, StateStore, StoreError, StoreLayer,
 };
 
 use super::desk::Desk;

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Event, GrowingLists, InvocationId,
-    InvocationRecord, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, Registration, RuleName,
-    SessionFilter, SessionId, SessionSummary, SignalId, SignalRecord, SignalState, StateStore, StoreError,
-    Subscription,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Event, GrowingLists,
+    InvocationId, InvocationRecord, Invocations, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records,
+    Registration, RuleName, SessionFilter, SessionId, SessionSummary, Sessions, SignalId, SignalRecord, SignalState,
+    Signals, Sleepers, StateStore, StoreError, Subscription,
 };
 use futures::FutureExt;
 use jiff::Timestamp;

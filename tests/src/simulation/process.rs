@@ -6,7 +6,7 @@ use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, TriggerError, Wire,
 };
-use dormouse_ports::{Clock, InvocationId, Records, StateStore};
+use dormouse_ports::{Clock, InvocationId, Records, Sleepers, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::future::{Either, select};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_ports::StateStore;
+use dormouse_ports::Maintenance;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

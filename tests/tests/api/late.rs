@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_api::RecordingStore;
 use dormouse_ports::{
-    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Document, DocumentKey, FeedRow, GrowingLists,
-    InvocationId, InvocationWrite, Journal, JournalConflict, ListRequest, Map, Page, Records, StateStore, StoreError,
-    StoreLayer, StreamEntry,
+    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, FeedRow,
+    GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict, ListRequest, Map, Page,
+    Records, StateStore, StoreError, StoreLayer, StreamEntry,
 };
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};

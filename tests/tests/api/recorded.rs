@@ -6,7 +6,8 @@ use dormouse_api::RecordingStore;
 use dormouse_engine::{CompiledGraph, END, Graph, NodeError, Update, record, state, suspend};
 use dormouse_ports::{
     Append, Category, Clock, Commit, CommitError, DocumentKey, DocumentWrite, EntryKind, InvocationId, InvocationWrite,
-    Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor, StateStore, StoreError, StoreLayer,
+    Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor, StoreError,
+    StoreLayer,
 };
 use dormouse_protocol::EventKind;
 use dormouse_protocol::event::redact::MARK;

@@ -6,7 +6,7 @@ use dormouse_engine::{
     Projection, Resume, State, StateSchema, Update, suspend,
 };
 use dormouse_ports::{
-    Category, CheckpointRecord, Clock, InvocationStatus, Map, NodePosition, SignalDescriptor, StateStore,
+    Category, CheckpointRecord, Clock, InvocationStatus, Invocations, Map, NodePosition, SignalDescriptor,
 };
 use dormouse_tests::map;
 use serde_json::{Value, json};

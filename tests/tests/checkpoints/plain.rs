@@ -5,7 +5,7 @@ use dormouse_engine::{
     AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, NodeError, NodeEvent,
     Observer, Outcome, Phases, Projection, Resume, SessionConcurrency, SessionPolicy, Target, current, suspend,
 };
-use dormouse_ports::{Category, CheckpointFilter, Checkpointer, SaveSource, SignalDescriptor, StateStore};
+use dormouse_ports::{Category, CheckpointFilter, Checkpointer, SaveSource, Sessions, SignalDescriptor};
 use dormouse_testkit::{CheckpointCall, Fault, FaultyCheckpointer};
 use dormouse_tests::{Swallows, map};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_http::{Authorization, Request};
-use dormouse_ports::{Category, Clock, Commit, GrowingLists, Journal, StateStore};
+use dormouse_ports::{Category, Clock, Commit, Commits, GrowingLists, Journal, Sessions};
 use dormouse_protocol::Scope;
 use dormouse_tests::HttpAnswer;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Canceling over HTTP: by the address of a pause, or with the key.
 
-use dormouse_ports::{Category, InvocationStatus, StateStore};
+use dormouse_ports::{Category, InvocationStatus, Invocations};
 use serde_json::json;
 
 use crate::world::{World, path_of, refused, request};

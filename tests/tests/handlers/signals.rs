@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, InvocationStatus, StateStore};
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest, Clock, Commits, InvocationStatus, Invocations};
 use dormouse_tests::map;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dormouse_http::TriggerError;
-use dormouse_ports::{Category, InvocationStatus, StateStore};
+use dormouse_ports::{Category, InvocationStatus, Invocations};
 use serde_json::{Value, json};
 
 use crate::world::{World, path_of, refused};

@@ -11,7 +11,7 @@ use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, Wire,
 };
-use dormouse_ports::{Category, InvocationRecord, StateStore};
+use dormouse_ports::{Category, InvocationRecord, Invocations};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use dormouse_tests::{HttpAnswer, while_time_passes};

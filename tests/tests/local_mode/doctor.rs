@@ -13,7 +13,7 @@ use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateS
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Clock, PendingRow, SignalDescriptor, StateStore, Upkeep};
+use dormouse_ports::{Clock, Invocations, Maintenance, PendingRow, SignalDescriptor, Upkeep};
 use dormouse_tests::{STORE_SECRET, Stage, map, open_door};
 use jiff::Timestamp;
 use serde_json::{Value, json};

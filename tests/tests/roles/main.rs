@@ -18,7 +18,7 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::Transmission;
 use dormouse_http::Authorization;
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, GrowingLists, InvocationWrite, Journal, Map, StateStore};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Journal, Map};
 use dormouse_protocol::Scope;
 use dormouse_tests::{HttpAnswer, open_door};
 use jiff::Timestamp;

@@ -330,7 +330,7 @@ impl Engine {
     /// is wrong, and is passed over; it is compared with the present once it was read.
     ///
     /// # Errors
-    /// As [`StateStore::claim`](dormouse_ports::StateStore::claim).
+    /// As [`Commits::claim`](dormouse_ports::Commits::claim).
     pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let (store, clock) = (&self.ports.store, &self.ports.clock);
         let outcome = store.claim(request).await?;

@@ -3,11 +3,12 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Document,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Document,
     DocumentKey, EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
-    Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Owner, Page, PausedInvocation, PendingRow, Records,
-    RuleEntry, RuleNeed, SessionExpectation, SessionId, SignalId, SignalRecord, SignalState, StateStore, StoreError,
-    StoreLayer, StreamEntry, SuspendFrom, Upkeep,
+    Invocations, Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Maintenance, Map, Owner, Page,
+    PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleNeed, SessionExpectation, SessionId, Sessions,
+    SignalId, SignalRecord, SignalState, Signals, Sleepers, StateStore, StoreError, StoreLayer, StreamEntry,
+    SuspendFrom, Upkeep,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;

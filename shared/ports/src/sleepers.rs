@@ -1,0 +1,129 @@
+//! The indexes that sweeps and doctors go through.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::{InvocationId, Page, PausedInvocation, RuleNeed, Sessions, SignalId, SignalState, Signals, StoreError};
+
+/// The index of what sleeps, and of what else a sweep has to look at.
+#[async_trait]
+pub trait Sleepers: Send + Sync {
+    /// The rows of what sleeps, in the order in which they fall due within each shard; rows that never fall due come
+    /// last. Only rows due at or before `due_by` when it is given.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn list_pending(
+        &self,
+        due_by: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<Page<PendingRow>, StoreError>;
+
+    /// The row of `paused` in the index of what sleeps, if it is there.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError>;
+
+    /// Invocations whose claim ended by itself at or before `now`, or ends later than any turn may take
+    /// ([`out_of_time`](crate::limits::out_of_time)): a bounded number of both, the oldest claims among them. One that
+    /// was settled a moment ago may still be named, and one that has only just ended may not be yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError>;
+
+    /// The invocations that were [put aside](crate::InvocationWrite::PutAside) and not tried again since, the oldest first; at
+    /// most a page of each shard. One that was put aside a moment ago may be missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError>;
+
+    /// Signals that were parked and are not known to have been claimed, the oldest first. A row may outlive its signal
+    /// until [`Upkeep::Unparked`](crate::Upkeep::Unparked) removes it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
+}
+
+/// A sleeping invocation in the index of what sleeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingRow {
+    /// Who sleeps.
+    pub invocation_id: InvocationId,
+    /// In which of its pauses.
+    pub generation: u64,
+    /// When it falls due, if ever.
+    pub due_at: Option<Timestamp>,
+    /// Since when it sleeps; unknown for rows of the first versions.
+    pub since: Option<Timestamp>,
+    /// Whether a sweep has seen to it that its wake-up is registered, or there is nothing to register: it has none, or
+    /// those who serve the store wake by the index itself.
+    pub registered: bool,
+    /// Which rule on the bus it needs.
+    pub rule: RuleNeed,
+}
+
+impl PendingRow {
+    /// The row of `paused`, as it is written together with it.
+    pub fn of(paused: &PausedInvocation) -> Self {
+        Self {
+            invocation_id: paused.invocation_id.clone(),
+            generation: paused.generation,
+            due_at: paused.wake.due.as_ref().map(|due| due.at),
+            since: Some(paused.suspended_at),
+            registered: paused.wake == crate::WakePlan::default(),
+            rule: RuleNeed::of(paused),
+        }
+    }
+}
+
+/// A signal in the index of what was parked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedRow {
+    /// Which one.
+    pub signal_id: SignalId,
+    /// When it arrived.
+    pub received_at: Timestamp,
+}
+
+/// What a doctor reads around a pause.
+#[async_trait]
+pub trait Diagnostics: Sessions + Signals + Sleepers + Send + Sync {
+    /// What there is besides each of the `paused` at `now`, in their order, with few requests; at most 100 of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer, or something of it cannot be read.
+    async fn surroundings(
+        &self,
+        paused: &[&PausedInvocation],
+        now: Timestamp,
+    ) -> Result<Vec<Surroundings>, StoreError> {
+        let mut all = Vec::new();
+        for paused in paused {
+            let mut found = Surroundings { row: self.pending_row(paused).await?, ..Surroundings::default() };
+            for id in paused.waits() {
+                let record = self.load_signal(&id, now).await?;
+                found.signals.push((id, record.map(|record| record.state)));
+            }
+            if let Some(session) = &paused.session_id {
+                found.leased_until = self.load_session(session, None).await?.leased_until;
+            }
+            all.push(found);
+        }
+        Ok(all)
+    }
+}
+
+/// What there is besides a pause: whatever leads to it, and who may be in its way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Surroundings {
+    /// Its row in the index of what sleeps.
+    pub row: Option<PendingRow>,
+    /// The signals that it awaits, and what is known of each.
+    pub signals: Vec<(SignalId, Option<SignalState>)>,
+    /// Until when its session is leased, or was.
+    pub leased_until: Option<Timestamp>,
+}
