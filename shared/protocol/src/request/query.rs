@@ -77,12 +77,14 @@ pub struct RangeQuery {
 }
 
 impl RangeQuery {
-    /// Reads `limit` and `after_event_id`.
+    /// Reads `limit` and `after_event_id`. `cursor`, as the other lists have it, means the same: an answer calls the
+    /// place `next_cursor`, and a client that sent it back in vain would read the first page for ever.
     ///
     /// # Errors
     /// `invalid_request` if `limit` is no number from 1 to 200; `cursor_expired` if no event ever had this id.
     pub fn read(query: &Query) -> Result<Self, ProtocolError> {
-        Ok(Self { limit: query.limit()?, after: query.get("after_event_id").map(event).transpose()? })
+        let after = query.get("after_event_id").or_else(|| query.get("cursor"));
+        Ok(Self { limit: query.limit()?, after: after.map(event).transpose()? })
     }
 }
 
@@ -155,6 +157,15 @@ mod tests {
             let refusal = RangeQuery::read(&query(&format!("limit={bad}"))).expect_err("no limit");
             assert_eq!((refusal.status(), refusal.param()), (400, Some("limit")), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_range_goes_on_behind_the_event_that_either_name_gives() {
+        let one = EventId::at("s", 1);
+        for name in ["after_event_id", "cursor"] {
+            assert_eq!(RangeQuery::read(&query(&format!("{name}={one}"))).expect("a range").after, Some(one.clone()));
+        }
+        assert_eq!(RangeQuery::read(&query("cursor=evt-0")).expect_err("no event").status(), 410);
     }
 
     #[test]
