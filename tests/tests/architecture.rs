@@ -194,16 +194,3 @@ fn versions_live_in_the_workspace_manifest_only() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
-
-#[test]
-fn the_code_in_the_readme_is_that_of_the_example() {
-    let root = workspace().workspace_root;
-    let read = |place: &str| std::fs::read_to_string(root.join(place)).expect("a file can be read");
-    let example = read("shared/dormouse/examples/own-agent/src/lib.rs");
-    let readme = read("README.md");
-    let blocks: Vec<&str> = readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(!blocks.is_empty(), "the README shows code");
-    for block in blocks {
-        assert!(example.contains(block), "the example has not, or not any more:\n{block}");
-    }
-}

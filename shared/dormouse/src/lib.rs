@@ -96,3 +96,8 @@ pub fn cli(agents: &Agents) -> std::process::ExitCode {
 pub mod lambda {
     pub use dormouse_lambda::{Function, serve};
 }
+
+/// The code of the guide for authors is compiled and run.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../guide/writing-agents.md")]
+mod guide {}

@@ -1,0 +1,128 @@
+//! What the documentation shows and points to exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{Metadata, MetadataCommand};
+
+/// Pages that are read on their own, beside the documentation of the code.
+const FOLDERS: &[&str] = &[".", "conformance", "functions", "infra", "shared", "tests"];
+/// Two pages of a screen each, and a little.
+const LONGEST_README: usize = 150;
+
+fn workspace() -> Metadata {
+    MetadataCommand::new().no_deps().exec().expect("cargo metadata runs")
+}
+
+fn root() -> PathBuf {
+    workspace().workspace_root.into_std_path_buf()
+}
+
+fn read(place: impl AsRef<Path>) -> String {
+    let place = place.as_ref();
+    fs::read_to_string(place).unwrap_or_else(|error| panic!("{}: {error}", place.display()))
+}
+
+fn pages_in(folder: &Path, deep: bool, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder can be read") {
+        let path = entry.expect("an entry can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && deep && !["target", "fixtures"].contains(&name) && !name.starts_with('.') {
+            pages_in(&path, deep, found);
+        } else if name.ends_with(".md") {
+            found.push(path);
+        }
+    }
+}
+
+fn pages() -> Vec<PathBuf> {
+    let (root, mut found) = (root(), Vec::new());
+    for folder in FOLDERS {
+        pages_in(&root.join(folder), *folder != ".", &mut found);
+    }
+    assert!(found.len() > 10, "only {found:?}");
+    found
+}
+
+/// The anchors of the headings in `page`, as a forge makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter_map(|line| line.strip_prefix('#')).map(|line| line.trim_start_matches('#').trim());
+    let letter = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    headings.map(|heading| heading.chars().filter_map(letter).collect()).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for place in pages() {
+        let page = read(&place);
+        let links = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.starts_with("http")) {
+            let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+            let target = if path.is_empty() { place.clone() } else { place.with_file_name("").join(path) };
+            let leads = target.exists() && anchor.is_none_or(|anchor| anchors(&read(&target)).contains(anchor));
+            wrong.extend((!leads).then(|| format!("{}: {link}", place.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What `{a,b}` in `path` stands for.
+fn spelled_out(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
+    let (choices, after) = rest.split_once('}').expect("a closed brace");
+    choices.split(',').map(|choice| format!("{before}{choice}{after}")).collect()
+}
+
+#[test]
+fn every_file_that_a_page_names_exists() {
+    let (root, mut wrong, mut seen) = (root(), Vec::new(), 0);
+    for place in pages() {
+        let page = read(&place);
+        for name in page.split('`').skip(1).step_by(2).filter(|name| !name.contains(char::is_whitespace)) {
+            let first = name.split('/').next().unwrap_or_default();
+            let is_path = name.contains('/') && FOLDERS[1..].contains(&first);
+            for path in spelled_out(name).into_iter().filter(|path| is_path && !path.contains('*')) {
+                seen += 1;
+                let in_tests = root.join("tests").join(&path);
+                let exists = root.join(&path).exists() || root.join(&path).with_extension("rs").exists() || in_tests.exists();
+                wrong.extend((!exists).then(|| format!("{}: {path}", place.display())));
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} paths were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_code_map_has_a_row_for_each_crate() {
+    let workspace = workspace();
+    let map = read(root().join("shared/dormouse/guide/architecture.md"));
+    let rows: BTreeSet<String> =
+        map.lines().filter_map(|line| Some(line.strip_prefix("| `shared/")?.split('`').next()?.to_owned())).collect();
+    let shared = workspace.workspace_root.join("shared");
+    let crates: BTreeSet<String> = workspace
+        .packages
+        .iter()
+        .filter_map(|package| Some(package.manifest_path.parent()?.strip_prefix(&shared).ok()?.to_string()))
+        .filter(|folder| !folder.contains('/'))
+        .collect();
+    assert_eq!(rows, crates);
+}
+
+#[test]
+fn the_readme_is_two_pages_and_its_code_is_that_of_the_example() {
+    let root = root();
+    let (example, readme) = (read(root.join("shared/dormouse/examples/own-agent/src/lib.rs")), read(root.join("README.md")));
+    assert!(readme.lines().count() < LONGEST_README, "{} lines", readme.lines().count());
+    let blocks: Vec<&str> = readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty(), "the README shows code");
+    for block in blocks {
+        assert!(example.contains(block), "the example has not, or not any more:\n{block}");
+    }
+}
