@@ -4,13 +4,9 @@
 //! counted with its [attempts](crate::HarnessConfig::most_attempts). A call may be lost or come twice: who comes claims
 //! the work, and the sweep calls again as long as nobody has it.
 
-use std::time::Duration;
-
-use dormouse_ports::{BusError, Event, InvocationId, Map, PendingRow};
+use dormouse_ports::{BusError, Event, EventBus, InvocationId, Map, PendingRow};
 use jiff::Timestamp;
 use serde::Deserialize;
-
-use crate::{Harness, Transmission, Turn};
 
 /// What kind of event calls for a worker; its source is `dormouse`, its detail a [`WorkCall`].
 pub const WORK: &str = "Dormouse Work";
@@ -48,7 +44,7 @@ impl WorkCall {
         Self { generation, due_at, ..Self::abandoned(row.invocation_id.clone()) }
     }
 
-    fn event(&self) -> Event {
+    pub(crate) fn event(&self) -> Event {
         let fields = [
             ("invocation_id", Some(self.invocation_id.as_str().into())),
             ("generation", self.generation.map(Into::into)),
@@ -61,29 +57,7 @@ impl WorkCall {
     }
 }
 
-impl Harness {
-    /// Calls for a worker that [takes up](Self::take_up) the invocation `id`.
-    ///
-    /// # Errors
-    /// When the bus did not take the call. What was accepted is not lost by that: the sweep calls again.
-    pub async fn call_for_work(&self, id: &InvocationId) -> Result<(), BusError> {
-        self.bus().publish(WorkCall::new(id.clone()).event()).await
-    }
-
-    /// Makes all `calls`, and returns of each what became of it.
-    pub async fn call_for_all(&self, calls: &[WorkCall]) -> Vec<Result<(), BusError>> {
-        self.bus().publish_all(calls.iter().map(WorkCall::event).collect()).await
-    }
-
-    /// Does what `call` asks for, unless somebody has it or did it: [takes up](Self::take_up) the invocation, or does what
-    /// its pause asks for that fell due.
-    pub async fn answer_call(&self, call: &WorkCall, time_left: Option<Duration>) -> Turn {
-        match call.generation {
-            Some(generation) => {
-                let due = Transmission::due(call.invocation_id.clone(), generation, call.due_at);
-                self.turn(Transmission { time_left, ..due }).await
-            }
-            None => self.take_up(&call.invocation_id, time_left).await,
-        }
-    }
+/// Calls over `bus` for a worker that takes up the invocation `id`.
+pub(crate) async fn call_for_work(bus: &dyn EventBus, id: &InvocationId) -> Result<(), BusError> {
+    bus.publish(WorkCall::new(id.clone()).event()).await
 }

@@ -2,40 +2,33 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::middleware::jitter_from;
-use dormouse_engine::{CompiledGraph, Cut, DrainSummary, Engine, EngineError, LeaseTerms, Outcome, Suspended, cut_off};
+use dormouse_engine::{DrainSummary, Engine};
 use dormouse_ports::{
-    Category, Commit, CommitError, EventBus, InvocationId, InvocationWrite, PausedInvocation, SessionId,
-    SignalSubscriptions, Subscription, SubscriptionError,
+    BusError, Category, EventBus, InvocationId, InvocationWrite, Map, PausedInvocation, SignalSubscriptions,
 };
-use jiff::Timestamp;
 
+use crate::call::{WorkCall, call_for_work};
 use crate::chat::Listeners;
-use crate::registry::events_of;
-use crate::{
-    Admission, AdmissionLimits, Admitted, Bucket, CompletedTurn, DispatchPath, GraphRegistry, HarnessConfig,
-    Overloaded, StandingRules, SuspendedTurn, Tally, Transmission, Turn, TurnError, TurnOutcome, Wait, WakeRegistrar,
-};
-
-/// How much longer than its time a turn may wait for what has been sent to the store. Less than
-/// [`lease_margin`](HarnessConfig::lease_margin).
-const GRACE: Duration = Duration::from_secs(2);
+use crate::config::HarnessConfig;
+use crate::error::TurnError;
+use crate::lines::Lines;
+use crate::outcome::{Turn, TurnOutcome};
+use crate::records::Records;
+use crate::registry::GraphRegistry;
+use crate::standing_rules::StandingRules;
+use crate::transmission::Transmission;
+use crate::turn::cancel::{CanceledTurn, cancel, remains};
+use crate::turn::dispatch::dispatch;
+use crate::turn::retry::retry;
+use crate::turn::takeover::{take_over, take_up};
+use crate::turn::{accepted, answers};
+use crate::turn_span::in_span;
+use crate::wake_registrar::WakeRegistrar;
+use crate::worker::Worker;
 
 /// Serves turns of the registered graphs. Cheap to clone.
 #[derive(Clone)]
-pub struct Harness(Arc<Parts>);
-
-struct Parts {
-    engine: Engine,
-    graphs: GraphRegistry,
-    bus: Arc<dyn EventBus>,
-    config: HarnessConfig,
-    listeners: Listeners,
-    wakes: WakeRegistrar,
-    sessions: Admission<SessionId>,
-    /// Fresh turns whose id their callers chose.
-    chosen: Admission<InvocationId>,
-}
+pub struct Harness(Arc<Worker>);
 
 impl fmt::Debug for Harness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,19 +45,18 @@ impl Harness {
         bus: Arc<dyn EventBus>,
         config: HarnessConfig,
     ) -> Self {
-        let listeners = Listeners::default();
         let rules = Arc::new(StandingRules::new(engine.ports(), subscriptions.clone(), config.rules));
         let engine = engine.prepared_by(rules.clone());
-        let wakes = WakeRegistrar::new(subscriptions, rules);
-        let limits = AdmissionLimits {
-            running: usize::MAX,
-            running_per_key: 1,
-            waiting: usize::MAX,
-            waiting_per_key: config.session_line,
-        };
-        let sessions = Admission::new(limits, engine.ports().clock.clone());
-        let chosen = Admission::new(limits, engine.ports().clock.clone());
-        Self(Arc::new(Parts { engine, graphs, bus, config, listeners, wakes, sessions, chosen }))
+        Self(Arc::new(Worker {
+            records: Records::new(engine.clone(), config.most_attempts),
+            wakes: WakeRegistrar::new(subscriptions, rules),
+            lines: Lines::new(config.session_line, &engine.ports().clock),
+            listeners: Listeners::default(),
+            engine,
+            graphs,
+            config,
+            bus,
+        }))
     }
 
     /// The graphs that it can run.
@@ -82,16 +74,6 @@ impl Harness {
         &self.0.engine
     }
 
-    /// The graph of a pause. A worker that does not know it leaves it to one that does.
-    pub(crate) fn graph_of(&self, paused: &PausedInvocation) -> Result<&Arc<CompiledGraph>, TurnError> {
-        let known = self.graphs().get(&paused.graph);
-        known.map_err(|error| TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) })
-    }
-
-    pub(crate) fn listeners(&self) -> &Listeners {
-        &self.0.listeners
-    }
-
     /// Registers what wakes pauses.
     pub fn wakes(&self) -> &WakeRegistrar {
         &self.0.wakes
@@ -102,16 +84,9 @@ impl Harness {
         self.0.wakes.rules()
     }
 
-    /// Makes sure that the rules stand for the events that `graph` declares, before any node of it runs.
-    pub(crate) async fn stand_rules_of(&self, graph: &CompiledGraph) -> Result<(), TurnError> {
-        for shape in events_of(graph) {
-            self.rules().rely_on(shape).await.map_err(subscription_failed)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn bus(&self) -> &dyn EventBus {
-        &*self.0.bus
+    /// What its turns run on.
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.0
     }
 
     /// Serves one transmission from its classification to its outcome (harness §3 to §5). It never waits for a
@@ -121,17 +96,143 @@ impl Harness {
             Ok(path) => path,
             Err(error) => return Turn { path: None, outcome: TurnError::from(error).into() },
         };
-        let work = async {
-            let transmission = transmission.clone();
-            match path {
-                DispatchPath::SignalResume => self.resume(transmission).await,
-                DispatchPath::Stateless if transmission.is_signal() => self.resume(transmission).await,
-                DispatchPath::Stateless | DispatchPath::NewSession | DispatchPath::ExistingSession => {
-                    self.start(transmission).await
-                }
+        let work = Box::pin(dispatch(&self.0, transmission.clone(), path));
+        let tracer = self.config().turn_tracer.as_ref();
+        Turn { path: Some(path), outcome: in_span(tracer, &transmission, path, work).await }
+    }
+
+    /// Checks that the fresh turn of `transmission` could begin, and gives the record of generation 0 with which it is
+    /// [accepted](InvocationWrite::Accept): under the ids that it names, or fresh ones. It falls due at once, so that a
+    /// sweep that comes by calls for it. It changes nothing.
+    ///
+    /// # Errors
+    /// `graph_unknown`, and what the turn would be refused with before any node runs.
+    pub async fn accept(&self, transmission: Transmission) -> Result<PausedInvocation, TurnError> {
+        accepted::accept(&self.0, transmission).await
+    }
+
+    /// Checks that `payload` could resume `paused`, and gives the payload to [deliver](InvocationWrite::Deliver): without
+    /// the words that only the harness says. It changes nothing.
+    ///
+    /// # Errors
+    /// `request_invalid` when the pause waits for several signals ([`part_input`](Self::part_input)); `graph_unknown`,
+    /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+    pub fn input(&self, paused: &PausedInvocation, payload: Map) -> Result<Map, TurnError> {
+        accepted::input(&self.0, paused, payload)
+    }
+
+    /// What to commit for `payload` to be the answer of `part` to `paused`: that it is [delivered](InvocationWrite::Deliver)
+    /// together with all others where it decides, else that it is [noted](InvocationWrite::Answer). It changes nothing.
+    ///
+    /// # Errors
+    /// `request_invalid` when the pause does not expect an answer of `part`, or has one; `graph_unknown`,
+    /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+    pub fn part_input(
+        &self,
+        paused: &PausedInvocation,
+        part: &str,
+        payload: Map,
+    ) -> Result<InvocationWrite, TurnError> {
+        answers::part_input(&self.0, paused, part, payload)
+    }
+
+    /// Does what was accepted for the invocation `id` and nobody does yet: begins it, or goes on with its input. Stale
+    /// when there is nothing to do, or somebody is at it. While another turn of the session runs it waits, and gives the
+    /// work back when its time is over.
+    pub async fn take_up(&self, id: &InvocationId, time_left: Option<Duration>) -> Turn {
+        take_up(&self.0, id, time_left).await
+    }
+
+    /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
+    /// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
+    ///
+    /// # Errors
+    /// What the turn ends with.
+    pub async fn take_over(
+        &self,
+        id: &InvocationId,
+        generation: Option<u64>,
+    ) -> Result<Option<TurnOutcome>, TurnError> {
+        take_over(&self.0, id, generation).await
+    }
+
+    /// Ends the invocation `id` for good. The one commit that cancels it also ends its wait, so that no signal, timer
+    /// or sweep moves it any more; what it registered outside is taken back behind it, and finds nothing to do where a
+    /// crash loses that.
+    ///
+    /// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and is
+    /// told so at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). What its nodes do
+    /// outside, sessions that they save themselves among it, is theirs to undo. What was put aside can be canceled, too,
+    /// and is not tried again from then on. Of an invocation of which nothing is
+    /// stored, because it never slept, the cancellation is kept for as long as other ends: it can neither sleep nor,
+    /// when its id was given by whoever began it, complete.
+    ///
+    /// `generation` is the pause that is meant, for callers that may end no other; whatever is current when absent.
+    ///
+    /// # Errors
+    /// `suspension_record_invalid` when it ended before, or is past the pause that is meant; a retryable
+    /// `resume_in_progress` when it changed under every attempt; `request_too_large` for a reason above the limit.
+    pub async fn cancel(
+        &self,
+        id: &InvocationId,
+        generation: Option<u64>,
+        reason: Option<String>,
+    ) -> Result<CanceledTurn, TurnError> {
+        cancel(&self.0, id, generation, reason).await
+    }
+
+    /// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn remains(&self, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
+        remains(&self.0, id).await
+    }
+
+    /// Lets an invocation that was put aside go on with what it was to go on with, and calls for a worker. Attempts are
+    /// counted from the beginning.
+    ///
+    /// # Errors
+    /// `not_found`; `suspension_record_invalid` when it is not put aside; `outcome_unknown` when the store did not say
+    /// whether it was done.
+    pub async fn retry(&self, id: &InvocationId) -> Result<(), TurnError> {
+        retry(&self.0, id).await
+    }
+
+    /// What is to be said of an invocation without moving it.
+    ///
+    /// # Errors
+    /// `not_found` when it was never suspended.
+    pub async fn look_up(&self, id: &InvocationId) -> Result<TurnOutcome, TurnError> {
+        match self.0.records.load(id).await? {
+            Some(record) => Ok(TurnOutcome::stored(*record)),
+            None => Err(TurnError::new(Category::NotFound, format!("there is no invocation {id}"))),
+        }
+    }
+
+    /// Calls for a worker that [takes up](Self::take_up) the invocation `id`.
+    ///
+    /// # Errors
+    /// When the bus did not take the call. What was accepted is not lost by that: the sweep calls again.
+    pub async fn call_for_work(&self, id: &InvocationId) -> Result<(), BusError> {
+        call_for_work(&*self.0.bus, id).await
+    }
+
+    /// Makes all `calls`, and returns of each what became of it.
+    pub async fn call_for_all(&self, calls: &[WorkCall]) -> Vec<Result<(), BusError>> {
+        self.0.bus.publish_all(calls.iter().map(WorkCall::event).collect()).await
+    }
+
+    /// Does what `call` asks for, unless somebody has it or did it: [takes up](Self::take_up) the invocation, or does what
+    /// its pause asks for that fell due.
+    pub async fn answer_call(&self, call: &WorkCall, time_left: Option<Duration>) -> Turn {
+        match call.generation {
+            Some(generation) => {
+                let due = Transmission::due(call.invocation_id.clone(), generation, call.due_at);
+                self.turn(Transmission { time_left, ..due }).await
             }
-        };
-        Turn { path: Some(path), outcome: self.in_span(&transmission, path, Box::pin(work)).await }
+            None => self.take_up(&call.invocation_id, time_left).await,
+        }
     }
 
     /// Waits until the observers of all graphs have been told everything, at most for `timeout`. A function calls it
@@ -144,217 +245,5 @@ impl Harness {
             undelivered_count: sum.undelivered_count + one.undelivered_count,
             timeout_reached: sum.timeout_reached || one.timeout_reached,
         })
-    }
-
-    /// A stretch of time for one turn.
-    pub(crate) fn budget(&self, transmission: &Transmission) -> Budget {
-        let budget = self.config().turn_budget;
-        let budget = transmission.time_left.map_or(budget, |left| left.min(budget));
-        Budget { ends: self.engine().ports().clock.monotonic() + budget }
-    }
-
-    pub(crate) fn time_left(&self, budget: Budget) -> Duration {
-        budget.ends.saturating_sub(self.engine().ports().clock.monotonic())
-    }
-
-    /// Waits before the next look at what another worker is doing, the longer the more `looks` there were: those who
-    /// wait for the same thing shall not keep the store from it.
-    pub(crate) async fn pause_before_retry(&self, looks: &mut u32) {
-        let HarnessConfig { poll_interval, .. } = self.config();
-        let longest = poll_interval.saturating_mul(1 << (*looks).min(10)).min(HarnessConfig::POLL_LONGEST);
-        *looks += 1;
-        let ports = self.engine().ports();
-        let jitter = jitter_from(ports.ids.clone())();
-        ports.clock.sleep(longest.mul_f64(0.5 + jitter / 2.0)).await;
-    }
-
-    /// Waits until the turn of this process that runs in the session is over, and those that came before this one.
-    ///
-    /// # Errors
-    /// `session_busy` when too many wait already, or the wait took too long.
-    pub(crate) async fn line_up(
-        &self,
-        session_id: Option<&SessionId>,
-        wait: Wait,
-    ) -> Result<Option<Admitted<SessionId>>, TurnError> {
-        enter(&self.0.sessions, session_id, wait).await.map_err(|overloaded| {
-            let message = "too many turns of this session are waiting; nothing was done, send it again later";
-            TurnError::refused(Category::SessionBusy, overloaded, message)
-        })
-    }
-
-    /// Waits until no other fresh turn of the id `chosen` runs in this process.
-    ///
-    /// # Errors
-    /// `resume_in_progress` when too many wait already, or the wait took too long.
-    pub(crate) async fn line_up_for(
-        &self,
-        chosen: Option<&InvocationId>,
-        wait: Wait,
-    ) -> Result<Option<Admitted<InvocationId>>, TurnError> {
-        enter(&self.0.chosen, chosen, wait).await.map_err(|overloaded| {
-            let message = "the turn of this id runs, and it was sent again; send it again later for its outcome";
-            TurnError {
-                invocation_id: chosen.cloned(),
-                ..TurnError::refused(Category::ResumeInProgress, overloaded, message)
-            }
-        })
-    }
-
-    /// Exclusive rights that outlive what is left of the turn.
-    pub(crate) fn lease(&self, budget: Budget) -> LeaseTerms {
-        let owner = self.engine().ports().ids.fresh().into();
-        LeaseTerms { owner, duration: self.time_left(budget) + self.config().lease_margin }
-    }
-
-    /// Runs `work` for at most what is left of the turn, and a moment longer where a commit of it is under way. What it
-    /// holds ends by itself soon after.
-    pub(crate) async fn within<T>(
-        &self,
-        budget: Budget,
-        work: impl Future<Output = Result<T, EngineError>> + Send,
-    ) -> Result<T, TurnError> {
-        let (clock, left) = (&self.engine().ports().clock, self.time_left(budget));
-        match cut_off(Box::pin(work), clock.sleep(left), || clock.sleep(GRACE)).await {
-            Ok(result) => result.map_err(TurnError::from),
-            Err(cut) => Err(cut_short(cut)),
-        }
-    }
-
-    /// Answers for an outcome of the engine, arranging the wake-up of a pause.
-    pub(crate) async fn settle(&self, graph: &CompiledGraph, outcome: Outcome) -> Result<Settled, TurnError> {
-        match outcome {
-            Outcome::Completed(done) => Ok(Settled::Done(TurnOutcome::Completed(Box::new(CompletedTurn {
-                invocation_id: done.invocation_id,
-                session_id: None,
-                graph: graph.name().to_owned(),
-                state: done.state.to_map(),
-                carried: done.carried,
-                resolution: done.resolution,
-                overruled: None,
-                repeated: false,
-            })))),
-            Outcome::Suspended(mut pause) => match pause.arrived.take() {
-                Some(record) => Ok(Settled::GoOn(record)),
-                None => self.arrange(suspended_turn(graph, *pause)).await.map(Settled::Done),
-            },
-        }
-    }
-
-    /// Registers the wake-up of a pause. Whatever is refused, the pause stays, and the sweep registers it as soon as it is
-    /// taken: what may pass is told as late, what somebody has to repair as an error.
-    pub(crate) async fn arrange(&self, turn: SuspendedTurn) -> Result<TurnOutcome, TurnError> {
-        let subscription = Subscription {
-            invocation_id: turn.invocation_id.clone(),
-            generation: turn.generation,
-            descriptor: turn.descriptor.clone(),
-            wake: turn.wake.clone(),
-        };
-        let late = match self.wakes().register(&subscription).await {
-            Ok(_) => None,
-            Err(SubscriptionError::Unavailable(reason)) => {
-                tracing::warn!(%reason, invocation_id = %turn.invocation_id, "a wake-up is registered late");
-                Some(format!("the wake-up is not registered yet, which a sweep does: {reason}"))
-            }
-            Err(error @ (SubscriptionError::Denied(_) | SubscriptionError::Rejected(_))) => {
-                let error = subscription_failed(error).of(&turn.invocation_id);
-                let message =
-                    format!("{}; it sleeps, and is registered by a sweep once that is repaired", error.message);
-                return Err(TurnError { message, ..error });
-            }
-        };
-        Ok(TurnOutcome::Suspended(Box::new(SuspendedTurn { late, ..turn })))
-    }
-
-    /// Ends a pause that nobody has claimed.
-    pub(crate) async fn fail_unclaimed(&self, paused: PausedInvocation, error: &TurnError) -> Result<(), String> {
-        let failure =
-            dormouse_ports::FailureRecord { category: error.category.clone(), message: error.message.clone() };
-        let write = InvocationWrite::Fail { paused: Box::new(paused), owner: None, failure };
-        self.commit(write).await.map_err(|error| error.to_string())
-    }
-
-    /// Commits a change of an invocation that concerns no session.
-    pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), CommitError> {
-        let store = &self.engine().ports().store;
-        store.commit(&self.write_of(write)).await
-    }
-
-    /// A commit of `write` alone.
-    pub(crate) fn write_of(&self, write: InvocationWrite) -> Commit {
-        let ports = self.engine().ports();
-        Commit { invocation: Some(write), ..Commit::new(ports.ids.fresh(), ports.clock.now()) }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.engine().ports().clock.now()
-    }
-}
-
-/// What is said of a turn that did not end within its time.
-fn cut_short(cut: Cut) -> TurnError {
-    match cut {
-        Cut::Clean => {
-            let message = "the turn did not end within its time; what it had claimed is free again soon";
-            TurnError::new(Category::TurnDeadlineExceeded, message)
-        }
-        Cut::InDoubt => {
-            let message =
-                "the turn did not end within its time, and what it wrote may stand: look before sending it again";
-            TurnError::new(Category::OutcomeUnknown, message)
-        }
-    }
-}
-
-/// The end of the time that a turn has, on the monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    ends: Duration,
-}
-
-/// What is left to do after an outcome of the engine.
-pub(crate) enum Settled {
-    Done(TurnOutcome),
-    /// The awaited signal was there already: go on with this claimed record.
-    GoOn(Box<dormouse_ports::InvocationRecord>),
-}
-
-fn suspended_turn(graph: &CompiledGraph, pause: Suspended) -> SuspendedTurn {
-    SuspendedTurn {
-        suspending_node: pause.suspending_node().to_owned(),
-        invocation_id: pause.invocation_id,
-        session_id: pause.session_id,
-        graph: graph.name().to_owned(),
-        generation: pause.generation,
-        descriptor: pause.descriptor,
-        wake: pause.wake,
-        tally: pause.fan_in.as_ref().map(Tally::from),
-        state: pause.state.to_map(),
-        carried: pause.carried,
-        late: None,
-        repeated: false,
-    }
-}
-
-/// What a turn is told when a wake-up could not be registered.
-pub fn subscription_failed(error: SubscriptionError) -> TurnError {
-    let bucket = match &error {
-        SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
-        SubscriptionError::Denied(_) => Bucket::SessionTerminating,
-        SubscriptionError::Rejected(_) => Bucket::UserCorrectable,
-    };
-    let message = format!("the wake-up could not be registered: {error}");
-    TurnError { bucket, ..TurnError::new(Category::HarnessSignalSubscriptionFailed, message) }
-}
-
-/// Lines up for `key` in `line`; there is no line where there is no key.
-async fn enter<K: Ord + Clone>(
-    line: &Admission<K>,
-    key: Option<&K>,
-    wait: Wait,
-) -> Result<Option<Admitted<K>>, Overloaded> {
-    match key {
-        Some(key) => line.enter(key.clone(), wait).await.map(Some),
-        None => Ok(None),
     }
 }

@@ -12,43 +12,43 @@
 
 #![warn(missing_docs)]
 
-mod accepted;
 mod admission;
-mod answer;
-mod aside;
 mod bucket;
+mod budget;
 mod call;
-mod cancel;
 pub mod chat;
 mod config;
-mod correlate;
-mod deadline;
-mod fresh;
+mod error;
 mod harness;
+mod lines;
+mod mode;
 mod outbound;
 mod outcome;
+mod records;
 mod registry;
-mod signal;
 mod standing_rules;
 mod transmission;
+mod turn;
 mod turn_span;
 mod wake;
 mod wake_registrar;
+mod worker;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
-pub use aside::is_put_aside;
 pub use bucket::{Bucket, bucket_of};
 pub use call::{WORK, WorkCall};
-pub use cancel::CanceledTurn;
-pub use config::{HarnessConfig, Mode, RulePolicy};
-pub use correlate::unfit_note;
-pub use harness::{Harness, subscription_failed};
+pub use config::{HarnessConfig, RulePolicy};
+pub use error::{TurnError, store_failed, subscription_failed};
+pub use harness::Harness;
+pub use mode::Mode;
 pub use outbound::{Outbound, OutboundShape};
-pub use outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, Turn, TurnError, TurnOutcome};
+pub use outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, Turn, TurnOutcome};
+pub use records::is_put_aside;
 pub use registry::GraphRegistry;
-pub use signal::store_failed;
 pub use standing_rules::StandingRules;
 pub use transmission::{DispatchPath, EventOrigin, Intent, SignalOrigin, Transmission, Trigger};
+pub use turn::cancel::CanceledTurn;
+pub use turn::unfit::unfit_note;
 pub use turn_span::{TraceExporter, TurnSpan, TurnTracer};
 pub use wake::DescriptorWakes;
 pub use wake_registrar::WakeRegistrar;

@@ -1,7 +1,9 @@
 use dormouse_ports::Map;
 use serde_json::json;
 
-use crate::{Bucket, TurnError, TurnOutcome};
+use crate::bucket::Bucket;
+use crate::error::TurnError;
+use crate::outcome::TurnOutcome;
 
 /// The three kinds of answer that a caller can tell apart (harness §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

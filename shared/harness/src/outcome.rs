@@ -1,10 +1,12 @@
-use dormouse_engine::EngineError;
+use dormouse_engine::{CompiledGraph, Completed, Suspended};
 use dormouse_ports::{
-    Category, FailureRecord, FanIn, InvocationId, Map, Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
+    Category, FailureRecord, FanIn, InvocationId, InvocationRecord, InvocationStatus, Map, PausedInvocation,
+    Resolution, SessionId, SignalDescriptor, SignalId, WakePlan,
 };
 use jiff::Timestamp;
 
-use crate::{Bucket, DispatchPath, Overloaded, bucket_of};
+use crate::error::TurnError;
+use crate::transmission::DispatchPath;
 
 /// What a turn was and what came out (harness §4).
 #[derive(Debug)]
@@ -128,95 +130,86 @@ impl From<&FanIn> for Tally {
     }
 }
 
-/// A failure at the boundary of the turn (harness §7).
-#[derive(Clone, Debug, PartialEq)]
-pub struct TurnError {
-    /// What went wrong.
-    pub category: Category,
-    /// What the caller can do about it.
-    pub bucket: Bucket,
-    /// What a person reads.
-    pub message: String,
-    /// The invocation that it concerns, if there is one to look at.
-    pub invocation_id: Option<InvocationId>,
-    /// Whether the invocation had ended with it before: this answer was given already, and nothing changes it.
-    pub repeated: bool,
-    /// After how many seconds there should be room, where somebody knows.
-    pub retry_after: Option<u32>,
-    /// Whether something may have been written all the same: the same request again could do it twice.
-    pub in_doubt: bool,
+impl CompletedTurn {
+    /// The end of an invocation of `graph`.
+    pub(crate) fn new(graph: &CompiledGraph, done: Completed) -> Self {
+        Self {
+            invocation_id: done.invocation_id,
+            session_id: None,
+            graph: graph.name().to_owned(),
+            state: done.state.to_map(),
+            carried: done.carried,
+            resolution: done.resolution,
+            overruled: None,
+            repeated: false,
+        }
+    }
 }
 
-impl TurnError {
-    /// An error of `category` in its bucket.
-    pub fn new(category: Category, message: impl Into<String>) -> Self {
+impl SuspendedTurn {
+    /// A pause of `graph` that was just written.
+    pub(crate) fn new(graph: &CompiledGraph, pause: Suspended) -> Self {
         Self {
-            bucket: bucket_of(&category),
-            in_doubt: category == Category::OutcomeUnknown,
-            category,
-            message: message.into(),
-            invocation_id: None,
+            suspending_node: pause.suspending_node().to_owned(),
+            invocation_id: pause.invocation_id,
+            session_id: pause.session_id,
+            graph: graph.name().to_owned(),
+            generation: pause.generation,
+            descriptor: pause.descriptor,
+            wake: pause.wake,
+            tally: pause.fan_in.as_ref().map(Tally::from),
+            state: pause.state.to_map(),
+            carried: pause.carried,
+            late: None,
             repeated: false,
-            retry_after: None,
         }
     }
 
-    /// A refusal of `category` by a line that is full, or did not move in time.
-    pub fn refused(category: Category, overloaded: Overloaded, message: impl Into<String>) -> Self {
-        let seconds = overloaded.retry_after.as_secs() + u64::from(overloaded.retry_after.subsec_nanos() > 0);
-        Self { retry_after: u32::try_from(seconds).ok(), ..Self::new(category, message) }
-    }
-
-    /// Whether what was sent was refused as it is, and changed nothing: whoever carried it for somebody else has to say so.
-    pub fn is_unfit(&self) -> bool {
-        let refused = [
-            Category::SuspensionResumePayloadInvalid,
-            Category::RequestInvalid,
-            Category::RequestTooLarge,
-            Category::HarnessSignalCorrelationFailed,
-        ];
-        !self.repeated && refused.contains(&self.category)
-    }
-
-    /// The failure with which an invocation ended, for those who ask again. Whatever the category, trying the same
-    /// again is no use any more.
-    pub(crate) fn ended(failure: FailureRecord, invocation_id: &InvocationId) -> Self {
-        let error = Self::new(failure.category, failure.message).of(invocation_id);
-        let bucket = match error.bucket {
-            Bucket::RetryableTransient | Bucket::UserCorrectable => Bucket::UserCorrectable,
-            Bucket::SessionTerminating => Bucket::SessionTerminating,
-        };
-        Self { bucket, repeated: true, ..error }
-    }
-
-    /// Names the invocation that it concerns.
-    #[must_use]
-    pub fn of(mut self, invocation_id: &InvocationId) -> Self {
-        self.invocation_id.get_or_insert_with(|| invocation_id.clone());
-        self
-    }
-}
-
-impl From<EngineError> for TurnError {
-    /// The category behind carriers. Transient, whatever the category, when only a port was busy. What the engine
-    /// refused before any node ran, or as a wake-up, was asked for wrongly.
-    fn from(error: EngineError) -> Self {
-        let plain = Self::new(error.derived_category().clone(), error.message());
-        let of_given_state = [Category::StateValidationError, Category::ReducerError].contains(&plain.category);
-        let asked_wrongly =
-            plain.category == Category::HarnessSignalSubscriptionFailed || (of_given_state && error.state().is_none());
-        let bucket = if error.is_transient() {
-            Bucket::RetryableTransient
-        } else if asked_wrongly {
-            Bucket::UserCorrectable
-        } else {
-            plain.bucket
-        };
-        Self { bucket, ..plain }
+    /// A pause as its record tells of it.
+    pub(crate) fn stored(paused: PausedInvocation) -> Self {
+        Self {
+            suspending_node: paused.namespace.first().map(ToString::to_string).unwrap_or_default(),
+            state: paused.outermost_state().clone(),
+            tally: paused.fan_in.as_ref().map(Tally::from),
+            invocation_id: paused.invocation_id,
+            session_id: paused.session_id,
+            graph: paused.graph,
+            generation: paused.generation,
+            descriptor: paused.descriptor,
+            wake: paused.wake,
+            carried: paused.carried,
+            late: None,
+            repeated: true,
+        }
     }
 }
 
 impl TurnOutcome {
+    /// The answer that the stored record gives to a repeated delivery.
+    pub(crate) fn stored(record: InvocationRecord) -> Self {
+        let paused = record.paused;
+        match record.status {
+            InvocationStatus::Completed { state } => Self::Completed(Box::new(CompletedTurn {
+                invocation_id: paused.invocation_id,
+                session_id: paused.session_id,
+                graph: paused.graph,
+                state,
+                carried: paused.carried,
+                resolution: paused.resolution,
+                overruled: None,
+                repeated: true,
+            })),
+            InvocationStatus::Errored(failure) => TurnError::ended(failure, &paused.invocation_id).into(),
+            InvocationStatus::Canceled(cancellation) => {
+                let failure = FailureRecord { category: Category::InvocationCanceled, message: cancellation.message() };
+                TurnError::ended(failure, &paused.invocation_id).into()
+            }
+            InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
+                Self::Suspended(Box::new(SuspendedTurn::stored(paused)))
+            }
+        }
+    }
+
     /// Names the session of an invocation that reached END.
     pub(crate) fn in_session(mut self, session_id: Option<SessionId>) -> Self {
         if let Self::Completed(completed) = &mut self {

@@ -4,7 +4,7 @@ use dormouse_engine::EngineError;
 use dormouse_ports::{Category, InvocationId, Map, SessionId, ShapeId, SignalId};
 use jiff::Timestamp;
 
-use crate::Mode;
+use crate::mode::Mode;
 
 /// What the sender says a transmission is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use dormouse_engine::{Observer, in_trace};
 use futures::future::BoxFuture;
 
-use crate::{DispatchPath, Harness, Transmission, TurnError, TurnOutcome};
+use crate::error::TurnError;
+use crate::outcome::TurnOutcome;
+use crate::transmission::{DispatchPath, Transmission};
 
 /// Opens spans around turns. The span that surrounds the turn itself is [`dormouse_engine::surrounding_trace`].
 pub trait TurnTracer: fmt::Debug + Send + Sync {
@@ -41,20 +43,18 @@ pub trait TurnSpan: Send {
     fn end(self: Box<Self>, outcome: &TurnOutcome);
 }
 
-impl Harness {
-    /// Runs `turn` inside a span, if somebody makes spans of turns.
-    pub(crate) async fn in_span(
-        &self,
-        transmission: &Transmission,
-        path: DispatchPath,
-        turn: BoxFuture<'_, Result<TurnOutcome, TurnError>>,
-    ) -> TurnOutcome {
-        let Some(tracer) = &self.config().turn_tracer else {
-            return turn.await.unwrap_or_else(TurnOutcome::from);
-        };
-        let span = tracer.begin(transmission, path);
-        let outcome = in_trace(span.context().into(), turn).await.unwrap_or_else(TurnOutcome::from);
-        span.end(&outcome);
-        outcome
-    }
+/// Runs `turn` inside a span, if somebody makes spans of turns.
+pub(crate) async fn in_span(
+    tracer: Option<&Arc<dyn TurnTracer>>,
+    transmission: &Transmission,
+    path: DispatchPath,
+    turn: BoxFuture<'_, Result<TurnOutcome, TurnError>>,
+) -> TurnOutcome {
+    let Some(tracer) = tracer else {
+        return turn.await.unwrap_or_else(TurnOutcome::from);
+    };
+    let span = tracer.begin(transmission, path);
+    let outcome = in_trace(span.context().into(), turn).await.unwrap_or_else(TurnOutcome::from);
+    span.end(&outcome);
+    outcome
 }

@@ -29,12 +29,14 @@
 
 mod expects;
 mod ladder;
+mod moment;
 
 use dormouse_ports::limits::{ID, METADATA};
 use dormouse_ports::{
     Due, DueAction, EventWait, FanIn, Map, Resolution, SignalDescriptor, SignalId, WakePlan, WakePlanner,
 };
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+use jiff::Timestamp;
+use moment::{ending, instant, later, moment};
 use serde_json::Value;
 
 /// Reads the documented metadata keys of descriptors.
@@ -97,24 +99,6 @@ fn timeout(metadata: &Map, now: Timestamp) -> Result<Option<Due>, String> {
     Ok(Some(Due::first(at, ending("timeout", timeout.get("then"))?)))
 }
 
-/// The instant that `at` or `after` of the value under `key` gives.
-fn moment(key: &str, value: &Value, now: Timestamp) -> Result<Timestamp, String> {
-    match (value.get("at"), value.get("after")) {
-        (Some(at), None) => instant(&format!("{key}.at"), at),
-        (None, Some(after)) => later(&format!("{key}.after"), after, now),
-        (Some(_), Some(_)) | (None, None) => Err(format!("`{key}` needs either `at` or `after`")),
-    }
-}
-
-/// What `then` of the value under `key` does when no signal came in time.
-fn ending(key: &str, then: Option<&Value>) -> Result<DueAction, String> {
-    match (then.and_then(|then| then.get("resume")), then.and_then(Value::as_str)) {
-        (Some(Value::Object(payload)), None) => Ok(DueAction::Resume(Resolution::TimedOut.mark(payload.clone()))),
-        (None, Some("fail")) => Ok(DueAction::Fail),
-        _ => Err(format!("`{key}.then` must be {{\"resume\": payload}} or \"fail\"")),
-    }
-}
-
 fn event(metadata: &Map) -> Result<Option<EventWait>, String> {
     let Some(event) = metadata.get("event") else { return Ok(None) };
     let pattern = match event.get("pattern") {
@@ -125,21 +109,6 @@ fn event(metadata: &Map) -> Result<Option<EventWait>, String> {
         Some(path) if path.starts_with("$.") => Ok(Some(EventWait { pattern, correlation: path.to_owned() })),
         _ => Err("`event.correlation` must be a path such as $.detail.job_id".to_owned()),
     }
-}
-
-fn instant(key: &str, value: &Value) -> Result<Timestamp, String> {
-    let parsed = value.as_str().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| format!("`{key}` must be an instant such as 2027-01-31T09:00:00Z, not {value}"))
-}
-
-fn later(key: &str, value: &Value, now: Timestamp) -> Result<Timestamp, String> {
-    let wrong = || format!("`{key}` must be an ISO-8601 duration such as PT10M or P3D, not {value}");
-    let span: Span = value.as_str().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
-    let duration: SignedDuration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    if duration.is_negative() {
-        return Err(wrong());
-    }
-    now.checked_add(duration).map_err(|_| format!("`{key}` is too far in the future: {value}"))
 }
 
 #[cfg(test)]

@@ -1,13 +1,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{Carry, CompiledGraph, EngineError, State};
+use dormouse_engine::EngineError;
 use dormouse_ports::{Category, InvocationId, Map, SessionId};
 use serde_json::Value;
 
-use super::outcome::carried_length;
-use super::{ChatMessage, ChatTurnOutcome, HISTORY_LENGTH, Listener, ListenerHandle, MESSAGES};
-use crate::{DispatchPath, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use super::history::{MESSAGES, carried_length, carry, is_chat};
+use super::listener::{Listener, ListenerHandle};
+use super::message::ChatMessage;
+use super::outcome::ChatTurnOutcome;
+use crate::error::TurnError;
+use crate::harness::Harness;
+use crate::mode::Mode;
+use crate::outcome::TurnOutcome;
+use crate::transmission::{DispatchPath, Transmission};
+use crate::turn::start::start;
+use crate::turn_span::in_span;
 
 /// A chat-shaped harness over one graph (harness-chat §1). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -71,8 +79,10 @@ impl ChatHarness {
             time_left: sending.time_left,
             ..Transmission::start(self.graph.clone(), state)
         };
-        let work = self.harness.start_carrying(transmission.clone(), Some(Arc::new(carry)));
-        match self.harness.in_span(&transmission, DispatchPath::ExistingSession, Box::pin(work)).await {
+        let worker = self.harness.worker();
+        let work = Box::pin(start(worker, transmission.clone(), Some(Arc::new(carry))));
+        let tracer = worker.config.turn_tracer.as_ref();
+        match in_span(tracer, &transmission, DispatchPath::ExistingSession, work).await {
             TurnOutcome::Errored(error) => (None, ChatTurnOutcome::errored(&error)),
             outcome @ (TurnOutcome::Completed(_)
             | TurnOutcome::Suspended(_)
@@ -88,7 +98,7 @@ impl ChatHarness {
     /// Calls `listener` once for every turn of the session that is resumed in this process and ends, with the replies
     /// behind the pause or the error (§8.2), until the handle is dropped.
     pub fn subscribe(&self, session_id: &SessionId, listener: Listener) -> ListenerHandle {
-        self.harness.listeners().subscribe(session_id.clone(), listener)
+        self.harness.worker().listeners.subscribe(session_id.clone(), listener)
     }
 }
 
@@ -98,20 +108,4 @@ fn check(session_id: &SessionId, message: &ChatMessage) -> Result<(), TurnError>
         return Err(TurnError::new(Category::HarnessSessionIdUnresolved, "the session_id is empty"));
     }
     Ok(())
-}
-
-/// Whether turns of `graph` can be a conversation.
-fn is_chat(graph: &CompiledGraph) -> bool {
-    graph.schema().declares(MESSAGES) && graph.sessions().is_some()
-}
-
-/// What a turn of `graph` keeps of its first state, whoever begins it.
-pub(crate) fn carry_of(graph: &CompiledGraph) -> Option<Carry> {
-    is_chat(graph).then(|| -> Carry { Arc::new(carry) })
-}
-
-/// Keeps how long the history is when the turn begins, the user's message included.
-fn carry(state: &State) -> Map {
-    let length = state.get(MESSAGES).and_then(Value::as_array).map_or(0, Vec::len);
-    Map::from_iter([(HISTORY_LENGTH.to_owned(), length.into())])
 }

@@ -6,9 +6,10 @@ use dormouse_engine::CompiledGraph;
 use dormouse_ports::{Map, SessionId};
 use futures::future::BoxFuture;
 
-use super::outcome::history_length;
-use super::{ChatTurnOutcome, MESSAGES};
-use crate::{TurnError, TurnOutcome};
+use super::history::{MESSAGES, history_length};
+use super::outcome::ChatTurnOutcome;
+use crate::error::TurnError;
+use crate::outcome::TurnOutcome;
 
 /// Receives what a resumed turn of a session came to (harness-chat §8.2).
 pub type Listener = Arc<dyn Fn(ChatTurnOutcome) -> BoxFuture<'static, ()> + Send + Sync>;

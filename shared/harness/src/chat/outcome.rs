@@ -1,8 +1,11 @@
 use dormouse_ports::{Category, InvocationId, Map, SignalDescriptor};
 use serde_json::Value;
 
-use super::{ChatMessage, HISTORY_LENGTH, MESSAGES};
-use crate::{Bucket, Tally, TurnError, TurnOutcome};
+use super::history::MESSAGES;
+use super::message::ChatMessage;
+use crate::bucket::Bucket;
+use crate::error::TurnError;
+use crate::outcome::{Tally, TurnOutcome};
 
 /// What came of a message (harness-chat §5.2).
 #[derive(Clone, Debug, PartialEq)]
@@ -92,20 +95,4 @@ fn chat_bucket(error: &TurnError) -> Bucket {
 fn tail(state: &Map, history: usize) -> Vec<ChatMessage> {
     let messages = state.get(MESSAGES).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     messages.get(history..).unwrap_or_default().iter().cloned().map(ChatMessage::unchecked).collect()
-}
-
-/// How many messages `state` holds.
-pub(super) fn history_length(state: &Map) -> usize {
-    state.get(MESSAGES).and_then(Value::as_array).map_or(0, Vec::len)
-}
-
-/// The history length that a turn carries along.
-pub(super) fn carried_length(outcome: &TurnOutcome) -> usize {
-    let carried = match outcome {
-        TurnOutcome::Completed(turn) => &turn.carried,
-        TurnOutcome::Suspended(turn) => &turn.carried,
-        TurnOutcome::Errored(_) | TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => return 0,
-    };
-    let length = carried.get(HISTORY_LENGTH).and_then(Value::as_u64);
-    length.and_then(|length| usize::try_from(length).ok()).unwrap_or_default()
 }

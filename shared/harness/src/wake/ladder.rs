@@ -5,7 +5,7 @@ use dormouse_ports::{Announcement, Due, DueAction, Escalation, Map};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{ending, moment};
+use super::moment::{ending, moment};
 
 /// How many bytes a name under `to` may have.
 const LONGEST_NAME: usize = 256;

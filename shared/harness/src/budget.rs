@@ -1,0 +1,96 @@
+//! The time of a turn, and the rights that it takes for that time.
+
+use std::time::Duration;
+
+use dormouse_engine::middleware::jitter_from;
+use dormouse_engine::{Cut, EngineError, LeaseTerms, Ports, cut_off};
+use dormouse_ports::Category;
+
+use crate::config::HarnessConfig;
+use crate::error::TurnError;
+
+/// How much longer than its time a turn may wait for what has been sent to the store. Less than
+/// [`lease_margin`](HarnessConfig::lease_margin).
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The time that a turn has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget<'w> {
+    ports: &'w Ports,
+    lease_margin: Duration,
+    /// On the monotonic clock.
+    ends: Duration,
+}
+
+impl<'w> Budget<'w> {
+    /// As much as `config` gives to a turn, or what is left to its worker where that is less.
+    pub(crate) fn new(ports: &'w Ports, config: &HarnessConfig, time_left: Option<Duration>) -> Self {
+        let span = time_left.map_or(config.turn_budget, |left| left.min(config.turn_budget));
+        Self { ports, lease_margin: config.lease_margin, ends: ports.clock.monotonic() + span }
+    }
+
+    pub(crate) fn left(self) -> Duration {
+        self.ends.saturating_sub(self.ports.clock.monotonic())
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// Exclusive rights that outlive what is left of the turn.
+    pub(crate) fn lease(self) -> LeaseTerms {
+        let owner = self.ports.ids.fresh().into();
+        LeaseTerms { owner, duration: self.left() + self.lease_margin }
+    }
+
+    /// Runs `work` for at most what is left of the turn, and a moment longer where a commit of it is under way. What it
+    /// holds ends by itself soon after.
+    pub(crate) async fn within<T>(
+        self,
+        work: impl Future<Output = Result<T, EngineError>> + Send,
+    ) -> Result<T, TurnError> {
+        let (clock, left) = (&self.ports.clock, self.left());
+        match cut_off(Box::pin(work), clock.sleep(left), || clock.sleep(GRACE)).await {
+            Ok(result) => result.map_err(TurnError::from),
+            Err(cut) => Err(cut_short(cut)),
+        }
+    }
+}
+
+/// What is said of a turn that did not end within its time.
+fn cut_short(cut: Cut) -> TurnError {
+    match cut {
+        Cut::Clean => {
+            let message = "the turn did not end within its time; what it had claimed is free again soon";
+            TurnError::new(Category::TurnDeadlineExceeded, message)
+        }
+        Cut::InDoubt => {
+            let message =
+                "the turn did not end within its time, and what it wrote may stand: look before sending it again";
+            TurnError::new(Category::OutcomeUnknown, message)
+        }
+    }
+}
+
+/// Waits between looks at what another worker is doing, the longer the more looks there were: those who wait for the same
+/// thing shall not keep the store from it.
+#[derive(Debug)]
+pub(crate) struct Backoff<'w> {
+    ports: &'w Ports,
+    interval: Duration,
+    looks: u32,
+}
+
+impl<'w> Backoff<'w> {
+    pub(crate) fn new(ports: &'w Ports, config: &HarnessConfig) -> Self {
+        Self { ports, interval: config.poll_interval, looks: 0 }
+    }
+
+    /// Waits before the next look.
+    pub(crate) async fn pause(&mut self) {
+        let longest = self.interval.saturating_mul(1 << self.looks.min(10)).min(HarnessConfig::POLL_LONGEST);
+        self.looks += 1;
+        let jitter = jitter_from(self.ports.ids.clone())();
+        self.ports.clock.sleep(longest.mul_f64(0.5 + jitter / 2.0)).await;
+    }
+}

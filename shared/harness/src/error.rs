@@ -1,0 +1,132 @@
+use dormouse_engine::EngineError;
+use dormouse_ports::{Category, CommitError, FailureRecord, InvocationId, Map, StoreError, SubscriptionError};
+
+use crate::admission::Overloaded;
+use crate::bucket::{Bucket, bucket_of};
+
+/// A failure at the boundary of the turn (harness §7).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnError {
+    /// What went wrong.
+    pub category: Category,
+    /// What the caller can do about it.
+    pub bucket: Bucket,
+    /// What a person reads.
+    pub message: String,
+    /// The invocation that it concerns, if there is one to look at.
+    pub invocation_id: Option<InvocationId>,
+    /// Whether the invocation had ended with it before: this answer was given already, and nothing changes it.
+    pub repeated: bool,
+    /// After how many seconds there should be room, where somebody knows.
+    pub retry_after: Option<u32>,
+    /// Whether something may have been written all the same: the same request again could do it twice.
+    pub in_doubt: bool,
+}
+
+impl TurnError {
+    /// An error of `category` in its bucket.
+    pub fn new(category: Category, message: impl Into<String>) -> Self {
+        Self {
+            bucket: bucket_of(&category),
+            in_doubt: category == Category::OutcomeUnknown,
+            category,
+            message: message.into(),
+            invocation_id: None,
+            repeated: false,
+            retry_after: None,
+        }
+    }
+
+    /// A refusal of `category` by a line that is full, or did not move in time.
+    pub fn refused(category: Category, overloaded: Overloaded, message: impl Into<String>) -> Self {
+        let seconds = overloaded.retry_after.as_secs() + u64::from(overloaded.retry_after.subsec_nanos() > 0);
+        Self { retry_after: u32::try_from(seconds).ok(), ..Self::new(category, message) }
+    }
+
+    /// Whether what was sent was refused as it is, and changed nothing: whoever carried it for somebody else has to say so.
+    pub fn is_unfit(&self) -> bool {
+        let refused = [
+            Category::SuspensionResumePayloadInvalid,
+            Category::RequestInvalid,
+            Category::RequestTooLarge,
+            Category::HarnessSignalCorrelationFailed,
+        ];
+        !self.repeated && refused.contains(&self.category)
+    }
+
+    /// The failure with which an invocation ended, for those who ask again. Whatever the category, trying the same
+    /// again is no use any more.
+    pub(crate) fn ended(failure: FailureRecord, invocation_id: &InvocationId) -> Self {
+        let error = Self::new(failure.category, failure.message).of(invocation_id);
+        let bucket = match error.bucket {
+            Bucket::RetryableTransient | Bucket::UserCorrectable => Bucket::UserCorrectable,
+            Bucket::SessionTerminating => Bucket::SessionTerminating,
+        };
+        Self { bucket, repeated: true, ..error }
+    }
+
+    /// Names the invocation that it concerns.
+    #[must_use]
+    pub fn of(mut self, invocation_id: &InvocationId) -> Self {
+        self.invocation_id.get_or_insert_with(|| invocation_id.clone());
+        self
+    }
+}
+
+impl From<EngineError> for TurnError {
+    /// The category behind carriers. Transient, whatever the category, when only a port was busy. What the engine
+    /// refused before any node ran, or as a wake-up, was asked for wrongly.
+    fn from(error: EngineError) -> Self {
+        let plain = Self::new(error.derived_category().clone(), error.message());
+        let of_given_state = [Category::StateValidationError, Category::ReducerError].contains(&plain.category);
+        let asked_wrongly =
+            plain.category == Category::HarnessSignalSubscriptionFailed || (of_given_state && error.state().is_none());
+        let bucket = if error.is_transient() {
+            Bucket::RetryableTransient
+        } else if asked_wrongly {
+            Bucket::UserCorrectable
+        } else {
+            plain.bucket
+        };
+        Self { bucket, ..plain }
+    }
+}
+
+/// Refuses what is nested too deeply to be read again, or has too many values; `what` says what it is.
+pub(crate) fn bounded(what: &str, given: &Map) -> Result<(), TurnError> {
+    dormouse_json::measure_object(given, dormouse_json::ENTRY)
+        .map_err(|excess| TurnError::new(Category::RequestTooLarge, format!("{what}: {excess}")))
+}
+
+/// Of a change that can be asked for again: who does is told whether it was written.
+pub(crate) fn unknown(error: &CommitError) -> TurnError {
+    TurnError { in_doubt: false, ..TurnError::new(Category::OutcomeUnknown, error.to_string()) }
+}
+
+/// What a turn is told when the store failed with `error`.
+pub fn store_failed(error: StoreError) -> TurnError {
+    let (category, bucket) = match &error {
+        StoreError::Unavailable(_) | StoreError::LeaseHeld { .. } => {
+            (Category::SuspensionPersistenceFailed, Bucket::RetryableTransient)
+        }
+        StoreError::Denied(_) | StoreError::Corrupt(_) => {
+            (Category::SuspensionPersistenceFailed, Bucket::SessionTerminating)
+        }
+        StoreError::TooLarge { .. } | StoreError::TooComplex { .. } => {
+            (Category::RequestTooLarge, Bucket::UserCorrectable)
+        }
+        StoreError::Invalid(_) => (Category::RequestInvalid, Bucket::UserCorrectable),
+    };
+    TurnError { bucket, ..TurnError::new(category, error.to_string()) }
+}
+
+/// What a turn is told when a wake-up could not be registered.
+pub fn subscription_failed(error: SubscriptionError) -> TurnError {
+    let bucket = match &error {
+        SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,
+        SubscriptionError::Denied(_) => Bucket::SessionTerminating,
+        SubscriptionError::Rejected(_) => Bucket::UserCorrectable,
+    };
+    let message = format!("the wake-up could not be registered: {error}");
+    TurnError { bucket, ..TurnError::new(Category::HarnessSignalSubscriptionFailed, message) }
+}

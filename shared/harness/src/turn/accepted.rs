@@ -1,0 +1,196 @@
+//! Work that is accepted now and done later: what is checked before, who is called, and how it is taken up.
+//!
+//! Whoever accepts something writes it down, by [`InvocationWrite::Accept`] or [`InvocationWrite::Deliver`] in a commit of
+//! its own, and [calls](crate::WorkCall) for a worker. The call may be lost: the sweep calls for what nobody has taken up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{AfterError, Carry, CompiledGraph, EngineError, Outcome, Resume};
+use dormouse_ports::{
+    Category, Due, DueAction, FailureRecord, InvocationRecord, InvocationStatus, InvocationWrite, Map,
+    PausedInvocation, RESOLUTION, SignalDescriptor, WakePlan,
+};
+
+use super::resume::finish;
+use super::start::session_of;
+use crate::admission::Wait;
+use crate::budget::Budget;
+use crate::chat::carry_of;
+use crate::error::TurnError;
+use crate::outcome::TurnOutcome;
+use crate::transmission::Transmission;
+use crate::worker::Worker;
+
+/// What a worker does while another turn of the session runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It waits, as a fresh turn does.
+    Waits,
+    /// It goes on to other work, and comes again.
+    ComesAgain,
+}
+
+/// Checks that the fresh turn of `transmission` could begin, and gives the record of generation 0 with which it is
+/// [accepted](InvocationWrite::Accept): under the ids that it names, or fresh ones. It falls due at once, so that a
+/// sweep that comes by calls for it. It changes nothing.
+///
+/// # Errors
+/// `graph_unknown`, and what the turn would be refused with before any node runs.
+pub(crate) async fn accept(worker: &Worker, transmission: Transmission) -> Result<PausedInvocation, TurnError> {
+    let graph = worker.graphs.get(&transmission.graph)?;
+    graph.check_inputs(&transmission.state)?;
+    let session_id = session_of(worker, &transmission);
+    let Transmission { state, metadata, invocation_id, correlation_id, request_digest, .. } = transmission;
+    worker.engine.admit(graph, session_id.as_ref(), &state, &metadata).await?;
+    let (ids, now) = (&worker.ports().ids, worker.now());
+    let due = Due::first(now, DueAction::Resume(Map::new()));
+    Ok(PausedInvocation {
+        correlation_id: correlation_id.unwrap_or_else(|| ids.fresh()),
+        session_id,
+        graph: graph.name().to_owned(),
+        graph_digest: graph.digest().to_owned(),
+        descriptor: SignalDescriptor::new(""),
+        wake: WakePlan { due: Some(due), ..WakePlan::default() },
+        state,
+        schema_version: graph.schema().version().to_owned(),
+        metadata,
+        request_digest,
+        ..PausedInvocation::never(invocation_id.unwrap_or_else(|| ids.fresh().into()), now)
+    })
+}
+
+/// Checks that `payload` could resume `paused`, and gives the payload to [deliver](InvocationWrite::Deliver): without
+/// the words that only the harness says. It changes nothing.
+///
+/// # Errors
+/// `request_invalid` when the pause waits for several signals ([`part_input`](super::answers::part_input)); `graph_unknown`,
+/// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+pub(crate) fn input(worker: &Worker, paused: &PausedInvocation, mut payload: Map) -> Result<Map, TurnError> {
+    payload.shift_remove(RESOLUTION);
+    if paused.fan_in.is_some() {
+        let message = "it waits for several answers; send each of them to the address of its own part";
+        return Err(TurnError::new(Category::RequestInvalid, message).of(&paused.invocation_id));
+    }
+    let graph = worker.graphs.get(&paused.graph)?;
+    graph.takes(paused, &payload).map_err(|error| TurnError::from(error).of(&paused.invocation_id))?;
+    Ok(payload)
+}
+
+/// Begins an accepted invocation whose claim is ours.
+pub(super) async fn begin(
+    worker: &Worker,
+    record: Box<InvocationRecord>,
+    budget: Budget<'_>,
+    patience: Patience,
+) -> Result<TurnOutcome, TurnError> {
+    let graph = match worker.graph_of(&record.paused) {
+        Ok(graph) => graph.clone(),
+        Err(error) => {
+            worker.records.give_back(&record).await;
+            return Err(error);
+        }
+    };
+    if let Err(error) = worker.stand_rules_of(&graph).await {
+        worker.records.give_back(&record).await;
+        return Err(error);
+    }
+    let outcome = begin_alone(worker, &graph, &record, budget, patience).await?;
+    Ok(finish(worker, &graph, outcome, budget).await?.in_session(record.paused.session_id))
+}
+
+/// Runs it alone in its session. A run that takes longer than a turn may is over; one that had to wait for the
+/// session gets another turn.
+async fn begin_alone(
+    worker: &Worker,
+    graph: &Arc<CompiledGraph>,
+    record: &InvocationRecord,
+    budget: Budget<'_>,
+    patience: Patience,
+) -> Result<Outcome, TurnError> {
+    let carry = carry_of(graph);
+    let began = budget.left();
+    let longest = match patience {
+        Patience::Waits => began / 2,
+        Patience::ComesAgain => Duration::ZERO,
+    };
+    let wait = Wait { longest, refusable: false };
+    let _first = match worker.lines.session(record.paused.session_id.as_ref(), wait).await {
+        Ok(first) => first,
+        Err(error) => {
+            worker.records.give_back(record).await;
+            return Err(error);
+        }
+    };
+    let mut waited = budget.left() + worker.config.poll_interval < began;
+    let mut backoff = worker.backoff();
+    loop {
+        match begin_once(worker, graph, record, budget, carry.clone()).await {
+            Err(error) if error.category == Category::SessionLeaseHeld => {
+                if patience == Patience::ComesAgain || budget.is_over() {
+                    worker.records.give_back(record).await;
+                    return Err(error);
+                }
+                waited = true;
+                backoff.pause().await;
+            }
+            Err(error) if error.category == Category::TurnDeadlineExceeded && waited => {
+                worker.records.give_back(record).await;
+                return Err(error);
+            }
+            Err(error) if error.category == Category::TurnDeadlineExceeded => {
+                return Err(fail_claimed(worker, record, error).await);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// What the invocation ended with is told as such: nothing is left to try again.
+async fn begin_once(
+    worker: &Worker,
+    graph: &Arc<CompiledGraph>,
+    record: &InvocationRecord,
+    budget: Budget<'_>,
+    carry: Option<Carry>,
+) -> Result<Outcome, TurnError> {
+    let call = Resume {
+        payload: Map::new(),
+        generation: None,
+        claim: budget.lease(),
+        observers: Vec::new(),
+        after_error: |error| if is_port_busy(error) { AfterError::KeepClaim } else { AfterError::End },
+    };
+    let work = worker.engine.begin_claimed(graph, Box::new(record.clone()), call, carry);
+    let id = &record.paused.invocation_id;
+    let outcome = budget.within(async {
+        match work.await {
+            Err(error) if !is_port_busy(&error) => Ok(Err(TurnError::ended(failure_of(&error), id))),
+            Err(error) => Err(error),
+            Ok(outcome) => Ok(Ok(outcome)),
+        }
+    });
+    outcome.await?
+}
+
+async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnError) -> TurnError {
+    let InvocationStatus::Resuming(claim) = &record.status else { return error };
+    let failure = FailureRecord { category: error.category.clone(), message: error.message.clone() };
+    let (paused, owner) = (Box::new(record.paused.clone()), Some(claim.owner.clone()));
+    match worker.records.commit(InvocationWrite::Fail { paused, owner, failure: failure.clone() }).await {
+        Ok(()) => TurnError::ended(failure, &record.paused.invocation_id),
+        Err(refused) => {
+            tracing::warn!(%refused, "an invocation that took too long was not ended; its claim ends by itself");
+            error
+        }
+    }
+}
+
+/// Whether the run failed on something around it and not by itself: the next one may get further.
+fn is_port_busy(error: &EngineError) -> bool {
+    error.is_transient() || *error.category() == Category::SessionLeaseHeld
+}
+
+fn failure_of(error: &EngineError) -> FailureRecord {
+    FailureRecord { category: error.derived_category().clone(), message: error.message().to_owned() }
+}

@@ -1,0 +1,206 @@
+//! Who waits for a signal that names nothing but its correlation token.
+//!
+//! A token is chosen by a node, and may be guessed or met by chance: what it leads to depends on the way by which the
+//! signal came. What somebody sends who may is for whoever waits for the token. What an event carries is for whoever waits
+//! for an event of that shape, and nobody else: it is looked up, and parked, as
+//! [a signal of its own](SignalId::of_event).
+
+use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, ShapeId, SignalId, SignalState};
+
+use super::answers::answer_to;
+use super::deliver::deliver;
+use super::delivery::{Addressee, Delivery};
+use super::unfit::note_unfit;
+use crate::bucket::Bucket;
+use crate::budget::Budget;
+use crate::error::{TurnError, store_failed};
+use crate::outcome::TurnOutcome;
+use crate::transmission::{EventOrigin, Trigger};
+use crate::worker::Worker;
+
+/// What is known of a signal.
+enum Known {
+    /// Somebody waits for it, or has: that is what comes of it.
+    Told(TurnOutcome),
+    /// Nobody does, so far.
+    Unclaimed,
+}
+
+/// Finds who waits for `signal_id`, or keeps the signal until somebody does.
+pub(super) async fn correlate(
+    worker: &Worker,
+    signal_id: SignalId,
+    payload: Map,
+    budget: Budget<'_>,
+) -> Result<TurnOutcome, TurnError> {
+    if signal_id.origin().0.is_some() {
+        let message = format!("signal `{signal_id}` is one that only an event brings");
+        return Err(TurnError::new(Category::RequestInvalid, message));
+    }
+    loop {
+        match deliver_known(worker, &signal_id, &payload, budget).await? {
+            Known::Told(outcome) => return Ok(outcome),
+            Known::Unclaimed => {}
+        }
+        if let Some(kept) = keep(worker, &signal_id, &signal_id, &payload, budget).await? {
+            return Ok(kept);
+        }
+    }
+}
+
+/// The same for a signal that `event` carries: only who waits for such events is found.
+pub(super) async fn correlate_event(
+    worker: &Worker,
+    signal_id: SignalId,
+    event: EventOrigin,
+    payload: Map,
+    budget: Budget<'_>,
+) -> Result<TurnOutcome, TurnError> {
+    let Some(shape) = event.shape.clone() else {
+        return deliver_unshaped(worker, signal_id, &event, &payload, budget).await;
+    };
+    let stored = signal_id.of_event(&shape);
+    loop {
+        if let Some(SignalState::Waiting { invocation_id, .. }) = known_state(worker, &stored).await? {
+            let record = worker.records.load(&invocation_id).await?;
+            check_event(record.as_deref(), &signal_id, &event, &payload)?;
+        }
+        match deliver_known(worker, &stored, &payload, budget).await? {
+            Known::Told(outcome) => return Ok(outcome),
+            Known::Unclaimed => {}
+        }
+        if waits_in_the_old_way(worker, &signal_id, &shape).await? {
+            return deliver_unshaped(worker, signal_id, &event, &payload, budget).await;
+        }
+        if let Some(kept) = keep(worker, &stored, &signal_id, &payload, budget).await? {
+            return Ok(kept);
+        }
+    }
+}
+
+/// Notes for the doctor that an event came and did not fit, where somebody waits for it; names that invocation.
+pub(super) async fn unfit_event(
+    worker: &Worker,
+    signal_id: &SignalId,
+    event: &EventOrigin,
+    error: TurnError,
+) -> TurnError {
+    let stored = event.shape.as_ref().map_or_else(|| signal_id.clone(), |shape| signal_id.of_event(shape));
+    let waiting = match known_state(worker, &stored).await {
+        Ok(Some(SignalState::Waiting { invocation_id, generation })) => (invocation_id, generation),
+        Ok(Some(SignalState::Buffered(_) | SignalState::Delivered { .. }) | None) | Err(_) => return error,
+    };
+    note_unfit(worker, &waiting.0, waiting.1, &error).await;
+    error.of(&waiting.0)
+}
+
+async fn known_state(worker: &Worker, id: &SignalId) -> Result<Option<SignalState>, TurnError> {
+    let known = worker.store().load_signal(id, worker.now()).await.map_err(store_failed)?;
+    Ok(known.map(|record| record.state))
+}
+
+async fn deliver_known(
+    worker: &Worker,
+    stored: &SignalId,
+    payload: &Map,
+    budget: Budget<'_>,
+) -> Result<Known, TurnError> {
+    match known_state(worker, stored).await? {
+        Some(SignalState::Waiting { invocation_id, generation }) => {
+            let (generation, trigger) = (Some(generation), Trigger::Signal);
+            let (part, payload) = (Addressee::Signal(stored.origin().1), payload.clone());
+            let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
+            deliver(worker, delivery).await.map(Known::Told)
+        }
+        Some(SignalState::Delivered { invocation_id, generation }) => {
+            let record = worker.records.load(&invocation_id).await?;
+            let stale = TurnOutcome::Stale { invocation_id };
+            let addressee = Addressee::Signal(stored.origin().1);
+            Ok(Known::Told(record.map_or(stale, |record| answer_to(*record, Some(generation), &addressee, payload))))
+        }
+        Some(SignalState::Buffered(_)) | None => Ok(Known::Unclaimed),
+    }
+}
+
+/// Keeps the signal until somebody waits for it. `None` when somebody does by now.
+async fn keep(
+    worker: &Worker,
+    stored: &SignalId,
+    signal_id: &SignalId,
+    payload: &Map,
+    budget: Budget<'_>,
+) -> Result<Option<TurnOutcome>, TurnError> {
+    let Some(kept_for) = worker.config.early_signals else {
+        let message = format!("no paused invocation waits for signal `{signal_id}`");
+        return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
+    };
+    let (received_at, expires_at) = (worker.now(), worker.now() + kept_for);
+    let signal = BufferedSignal { payload: payload.clone(), received_at, expires_at };
+    let store = &worker.store();
+    match store.buffer_signal(stored, &signal).await.map_err(store_failed)? {
+        BufferOutcome::Buffered { expires_at } => {
+            Ok(Some(TurnOutcome::Buffered { signal_id: signal_id.clone(), expires_at }))
+        }
+        BufferOutcome::Occupied => {
+            let message = format!("another payload is already kept for signal `{signal_id}`; the first stands");
+            Err(TurnError::new(Category::RequestInvalid, message))
+        }
+        BufferOutcome::Changed if budget.is_over() => {
+            Err(TurnError::new(Category::ResumeInProgress, "the signal is changing; send it again"))
+        }
+        BufferOutcome::Changed => Ok(None),
+    }
+}
+
+/// Whether a pause of an earlier version waits for events of `shape`: it has no signal of its own for them.
+async fn waits_in_the_old_way(worker: &Worker, signal_id: &SignalId, shape: &ShapeId) -> Result<bool, TurnError> {
+    let Some(SignalState::Waiting { invocation_id, .. }) = known_state(worker, signal_id).await? else {
+        return Ok(false);
+    };
+    let record = worker.records.load(&invocation_id).await?;
+    let awaited = record.and_then(|record| record.paused.event_shape());
+    Ok(awaited.is_some_and(|awaited| awaited.id() == *shape))
+}
+
+/// Delivers what an event carries to whoever waits for the token and for an event that may be this one. Nobody may
+/// keep it: of which shape it is is not known.
+async fn deliver_unshaped(
+    worker: &Worker,
+    signal_id: SignalId,
+    event: &EventOrigin,
+    payload: &Map,
+    budget: Budget<'_>,
+) -> Result<TurnOutcome, TurnError> {
+    if let Some(SignalState::Waiting { invocation_id, .. }) = known_state(worker, &signal_id).await? {
+        let record = worker.records.load(&invocation_id).await?;
+        check_event(record.as_deref(), &signal_id, event, payload)?;
+    }
+    match deliver_known(worker, &signal_id, payload, budget).await? {
+        Known::Told(outcome) => Ok(outcome),
+        Known::Unclaimed => {
+            let message = format!("no paused invocation waits for an event that carries signal `{signal_id}`");
+            let error = TurnError::new(Category::HarnessSignalCorrelationFailed, message);
+            Err(TurnError { bucket: Bucket::RetryableTransient, ..error })
+        }
+    }
+}
+
+/// Refuses an event that whoever waits for the signal did not ask for, whatever rule took it.
+fn check_event(
+    record: Option<&InvocationRecord>,
+    signal_id: &SignalId,
+    event: &EventOrigin,
+    detail: &Map,
+) -> Result<(), TurnError> {
+    let Some(record) = record else { return Ok(()) };
+    let (source, kind) = (event.source.as_deref(), event.detail_type.as_deref());
+    let awaited = record.paused.wake.event.as_ref();
+    if awaited.is_some_and(|wait| wait.may_match(source, kind, detail)) {
+        return Ok(());
+    }
+    let (source, kind) = (source.unwrap_or("unknown"), kind.unwrap_or("unknown"));
+    let message = format!(
+        "who waits for signal `{signal_id}` did not ask for this event, of source `{source}` and detail-type `{kind}`"
+    );
+    Err(TurnError::new(Category::RequestInvalid, message).of(&record.paused.invocation_id))
+}

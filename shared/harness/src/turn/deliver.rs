@@ -1,0 +1,76 @@
+//! Delivering a signal to its invocation (harness §3.3, §6).
+
+use dormouse_ports::{Category, ClaimOutcome, ClaimRequest};
+
+use super::accepted::{Patience, begin};
+use super::answers::{Bid, Gathered, answer_to, gather};
+use super::delivery::Delivery;
+use super::resume::{Accepted, continue_claimed};
+use crate::error::{TurnError, store_failed};
+use crate::outcome::TurnOutcome;
+use crate::transmission::Trigger;
+use crate::worker::Worker;
+
+/// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
+pub(super) async fn deliver(worker: &Worker, delivery: Delivery<'_>) -> Result<TurnOutcome, TurnError> {
+    let id = delivery.invocation_id.clone();
+    let mut backoff = worker.backoff();
+    let mut bid = Bid { payload: delivery.payload.clone(), answered: None };
+    loop {
+        let lease = delivery.budget.lease();
+        let request = ClaimRequest {
+            invocation_id: id.clone(),
+            generation: delivery.generation,
+            owner: lease.owner,
+            now: worker.now(),
+            until: worker.now() + lease.duration,
+            past: None,
+            payload: Some(bid.payload.clone()),
+            answered: bid.answered,
+        };
+        match worker.records.claim(&request).await.map_err(store_failed)? {
+            ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
+                // It had not begun; the signal is for a pause that it may come to.
+                begin(worker, record, delivery.budget, Patience::Waits).await.map_err(|error| error.of(&id))?;
+            }
+            ClaimOutcome::Granted(record) => {
+                let accepted = Accepted::of(&record, &bid.payload);
+                match continue_claimed(worker, record, delivery.budget, accepted).await {
+                    // What a worker that died had left does not fit and is forgotten; ours was not looked at yet.
+                    Err(error) if accepted == Accepted::Before && is_misfit(&error) => {}
+                    // What it had left was another answer, which counts: the next look says so of ours.
+                    Ok(_) if accepted == Accepted::Before && delivery.generation.is_some() => {}
+                    turn => return turn.map_err(|error| error.of(&id)),
+                }
+            }
+            ClaimOutcome::Missing => {
+                let message = format!("there is no paused invocation {id}");
+                return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
+            }
+            ClaimOutcome::Gathering(_) if delivery.budget.is_over() => {
+                let message = "other answers keep coming; send it again";
+                return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
+            }
+            ClaimOutcome::Gathering(record) => {
+                match gather(worker, *record, &delivery).await.map_err(|error| error.of(&id))? {
+                    Gathered::Told(turn) => return Ok(turn),
+                    Gathered::Claims(next) => bid = next,
+                }
+            }
+            ClaimOutcome::Settled(record) => {
+                return Ok(answer_to(*record, delivery.generation, &delivery.part, &delivery.payload));
+            }
+            ClaimOutcome::Held { .. } if delivery.trigger == Trigger::Signal && !delivery.budget.is_over() => {
+                backoff.pause().await;
+            }
+            ClaimOutcome::Held { until } => {
+                let message = format!("another delivery is resuming the invocation until {until}; ask again then");
+                return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
+            }
+        }
+    }
+}
+
+fn is_misfit(error: &TurnError) -> bool {
+    error.category == Category::SuspensionResumePayloadInvalid
+}

@@ -1,0 +1,28 @@
+//! A signal on its way to an invocation.
+
+use dormouse_ports::{InvocationId, Map, SignalId};
+
+use crate::budget::Budget;
+use crate::transmission::Trigger;
+
+/// A delivery that found its invocation.
+pub(super) struct Delivery<'w> {
+    pub(super) invocation_id: InvocationId,
+    pub(super) generation: Option<u64>,
+    pub(super) part: Addressee,
+    pub(super) payload: Map,
+    pub(super) budget: Budget<'w>,
+    /// Who triggered it: a person waits for an answer, a timer comes again.
+    pub(super) trigger: Trigger,
+}
+
+/// Which of several expected signals a delivery is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Addressee {
+    /// It names the invocation only.
+    Pause,
+    /// The one that the descriptor calls so.
+    Part(String),
+    /// The one with this correlation token.
+    Signal(SignalId),
+}

@@ -1,0 +1,176 @@
+//! Going on with an invocation whose claim is ours.
+
+use std::sync::Arc;
+
+use dormouse_engine::{AfterError, CompiledGraph, EngineError, Outcome, Resume};
+use dormouse_ports::{Category, InvocationRecord, InvocationStatus, Map, Subscription, SubscriptionError};
+
+use super::unfit::note_unfit;
+use crate::bucket::{Bucket, bucket_of};
+use crate::budget::Budget;
+use crate::error::{TurnError, subscription_failed};
+use crate::outcome::{CompletedTurn, SuspendedTurn, TurnOutcome};
+use crate::worker::Worker;
+
+/// How often a pause may be followed by the next one within one delivery, because each signal was there already.
+const MOST_CONTINUATIONS: usize = 16;
+
+/// Whether the sender of the payload that counts still waits for an answer, or was told already that it is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It waits: after a transient error it is told to send again.
+    Now,
+    /// It was told: after a transient error the payload must stay.
+    Before,
+}
+
+impl Accepted {
+    pub(super) fn of(record: &InvocationRecord, sent: &Map) -> Self {
+        match &record.status {
+            InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Before,
+            InvocationStatus::Resuming(_)
+            | InvocationStatus::Suspended
+            | InvocationStatus::Completed { .. }
+            | InvocationStatus::Errored(_)
+            | InvocationStatus::Canceled(_) => Self::Now,
+        }
+    }
+}
+
+/// What is left to do after an outcome of the engine.
+enum Settled {
+    Done(TurnOutcome),
+    /// The awaited signal was there already: go on with this claimed record.
+    GoOn(Box<InvocationRecord>),
+}
+
+/// Continues an invocation whose claim is ours, and clears up what else would have woken it.
+pub(super) async fn continue_claimed(
+    worker: &Worker,
+    record: Box<InvocationRecord>,
+    budget: Budget<'_>,
+    accepted: Accepted,
+) -> Result<TurnOutcome, TurnError> {
+    let graph = match worker.graph_of(&record.paused) {
+        Ok(graph) => graph.clone(),
+        Err(error) => {
+            // What was acknowledged stays with the claim.
+            match accepted {
+                Accepted::Now => worker.records.give_back(&record).await,
+                Accepted::Before => worker.records.leave(&record).await,
+            }
+            return Err(error);
+        }
+    };
+    let woken = subscription_of(&record);
+    let (session_id, paused) = (record.paused.session_id.clone(), record.paused.outermost_state().clone());
+    let outcome = resume_once(worker, &graph, record, budget, accepted).await;
+    if let Ok(Outcome::Completed(_) | Outcome::Suspended(_)) = &outcome
+        && let Some(woken) = woken
+        && let Err(error) = worker.wakes.cancel(&woken).await
+    {
+        tracing::warn!(%error, invocation_id = %woken.invocation_id, "a wake-up stays; it will find nothing to do");
+    }
+    let turn = match outcome {
+        Ok(outcome) => finish(worker, &graph, outcome, budget).await,
+        Err(error) => Err(error),
+    };
+    let turn = turn.map(|turn| turn.in_session(session_id.clone()));
+    worker.listeners.notify(&graph, session_id.as_ref(), &paused, &turn).await;
+    turn
+}
+
+/// Turns an outcome of the engine into the answer; where the next signal is there already, goes on at once.
+pub(super) async fn finish(
+    worker: &Worker,
+    graph: &Arc<CompiledGraph>,
+    outcome: Outcome,
+    budget: Budget<'_>,
+) -> Result<TurnOutcome, TurnError> {
+    let mut outcome = outcome;
+    for _ in 0..MOST_CONTINUATIONS {
+        match settle(worker, graph, outcome).await? {
+            Settled::Done(turn) => return Ok(turn),
+            Settled::GoOn(record) => {
+                outcome = match resume_once(worker, graph, record.clone(), budget, Accepted::Before).await {
+                    Err(error) if error.category == Category::SuspensionResumePayloadInvalid => {
+                        tracing::warn!(reason = %error.message, "an early signal does not fit and was dropped");
+                        note_unfit(worker, &record.paused.invocation_id, record.paused.generation, &error).await;
+                        let asleep = SuspendedTurn { repeated: false, ..SuspendedTurn::stored(record.paused) };
+                        return arrange(worker, asleep).await;
+                    }
+                    outcome => outcome?,
+                };
+            }
+        }
+    }
+    let message = "the invocation paused and went on too many times in one delivery";
+    Err(TurnError::new(Category::TurnDeadlineExceeded, message))
+}
+
+async fn resume_once(
+    worker: &Worker,
+    graph: &Arc<CompiledGraph>,
+    record: Box<InvocationRecord>,
+    budget: Budget<'_>,
+    accepted: Accepted,
+) -> Result<Outcome, TurnError> {
+    let call = Resume {
+        payload: Map::new(),
+        generation: None,
+        claim: budget.lease(),
+        observers: Vec::new(),
+        after_error: match accepted {
+            Accepted::Now => |error| if may_try_again(error) { AfterError::GiveBack } else { AfterError::End },
+            Accepted::Before => |error| if may_try_again(error) { AfterError::KeepClaim } else { AfterError::End },
+        },
+    };
+    budget.within(worker.engine.resume_claimed(graph, record, call)).await
+}
+
+/// Answers for an outcome of the engine, arranging the wake-up of a pause.
+async fn settle(worker: &Worker, graph: &CompiledGraph, outcome: Outcome) -> Result<Settled, TurnError> {
+    match outcome {
+        Outcome::Completed(done) => {
+            Ok(Settled::Done(TurnOutcome::Completed(Box::new(CompletedTurn::new(graph, done)))))
+        }
+        Outcome::Suspended(mut pause) => match pause.arrived.take() {
+            Some(record) => Ok(Settled::GoOn(record)),
+            None => arrange(worker, SuspendedTurn::new(graph, *pause)).await.map(Settled::Done),
+        },
+    }
+}
+
+/// Registers the wake-up of a pause. Whatever is refused, the pause stays, and the sweep registers it as soon as it is
+/// taken: what may pass is told as late, what somebody has to repair as an error.
+async fn arrange(worker: &Worker, turn: SuspendedTurn) -> Result<TurnOutcome, TurnError> {
+    let subscription = Subscription {
+        invocation_id: turn.invocation_id.clone(),
+        generation: turn.generation,
+        descriptor: turn.descriptor.clone(),
+        wake: turn.wake.clone(),
+    };
+    let late = match worker.wakes.register(&subscription).await {
+        Ok(_) => None,
+        Err(SubscriptionError::Unavailable(reason)) => {
+            tracing::warn!(%reason, invocation_id = %turn.invocation_id, "a wake-up is registered late");
+            Some(format!("the wake-up is not registered yet, which a sweep does: {reason}"))
+        }
+        Err(error @ (SubscriptionError::Denied(_) | SubscriptionError::Rejected(_))) => {
+            let error = subscription_failed(error).of(&turn.invocation_id);
+            let message = format!("{}; it sleeps, and is registered by a sweep once that is repaired", error.message);
+            return Err(TurnError { message, ..error });
+        }
+    };
+    Ok(TurnOutcome::Suspended(Box::new(SuspendedTurn { late, ..turn })))
+}
+
+fn may_try_again(error: &EngineError) -> bool {
+    error.is_transient() || bucket_of(error.derived_category()) == Bucket::RetryableTransient
+}
+
+/// What the pause of `record` had registered, where it had.
+pub(super) fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
+    let paused = &record.paused;
+    (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| Subscription::from(paused))
+}

@@ -1,0 +1,145 @@
+//! Fresh turns: dispatch paths 3.0, 3.1 and 3.2.
+
+use std::sync::Arc;
+
+use dormouse_engine::{Carry, CompiledGraph, Invocation, Sending};
+use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
+
+use super::resume::finish;
+use crate::admission::Wait;
+use crate::budget::Budget;
+use crate::error::{TurnError, bounded};
+use crate::mode::Mode;
+use crate::outcome::TurnOutcome;
+use crate::transmission::Transmission;
+use crate::worker::Worker;
+
+/// A fresh turn (dispatch paths 3.0 to 3.2), which keeps what `carry` makes of its first state.
+pub(crate) async fn start(
+    worker: &Worker,
+    transmission: Transmission,
+    carry: Option<Carry>,
+) -> Result<TurnOutcome, TurnError> {
+    let graph = worker.graphs.get(&transmission.graph)?.clone();
+    graph.check_inputs(&transmission.state)?;
+    bounded("the state", &transmission.state)?;
+    let given = transmission.invocation_id.clone();
+    let sending = Sending::begin();
+    let turn = sending.over(start_once(worker, graph, transmission, carry)).await;
+    turn.map_err(|error| TurnError {
+        // Who names the invocation is told what came of it, however often they ask.
+        in_doubt: given.is_none() && (error.in_doubt || sending.may_have_written()),
+        ..error
+    })
+}
+
+async fn start_once(
+    worker: &Worker,
+    graph: Arc<CompiledGraph>,
+    transmission: Transmission,
+    carry: Option<Carry>,
+) -> Result<TurnOutcome, TurnError> {
+    let given = transmission.invocation_id.clone();
+    let budget = worker.budget(transmission.time_left);
+    // Of those that name the same id one runs its nodes; the others are told what came of it.
+    let _only = worker.lines.chosen(given.as_ref(), wait(budget)).await?;
+    if let Some(id) = &given
+        && let Some(earlier) = earlier_answer(worker, id, graph.name(), transmission.request_digest.as_deref()).await?
+    {
+        return Ok(earlier);
+    }
+    worker.stand_rules_of(&graph).await?;
+    let session_id = session_of(worker, &transmission);
+    let invocation_id = given.clone().unwrap_or_else(|| worker.ports().ids.fresh().into());
+    let call = Invocation {
+        state: transmission.state,
+        session_id: session_id.clone(),
+        invocation_id: Some(invocation_id.clone()),
+        correlation_id: transmission.correlation_id,
+        metadata: transmission.metadata,
+        carry,
+        request_digest: transmission.request_digest.clone(),
+        cancelable: given.is_some(),
+        ..Invocation::default()
+    };
+    let outcome = match invoke_alone(worker, &graph, call, budget).await {
+        Err(error) if may_be_stored(&error, given.is_some()) => {
+            let id = &invocation_id;
+            return match earlier_answer(worker, id, graph.name(), transmission.request_digest.as_deref()).await {
+                Ok(found) => found.ok_or_else(|| error.of(id)),
+                Err(_) if error.category == Category::OutcomeUnknown => Err(error.of(id)),
+                Err(failed) => Err(failed),
+            };
+        }
+        outcome => outcome.map_err(|error| error.of(&invocation_id))?,
+    };
+    let turn = finish(worker, &graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
+    Ok(turn.in_session(session_id))
+}
+
+/// Runs the call alone in its session: while another turn of it runs, this one waits.
+async fn invoke_alone(
+    worker: &Worker,
+    graph: &Arc<CompiledGraph>,
+    call: Invocation,
+    budget: Budget<'_>,
+) -> Result<dormouse_engine::Outcome, TurnError> {
+    let _first = worker.lines.session(call.session_id.as_ref(), wait(budget)).await?;
+    let mut backoff = worker.backoff();
+    loop {
+        let attempt = Invocation { lease: Some(budget.lease()), ..call.clone() };
+        let result = budget.within(worker.engine.invoke(graph, attempt)).await;
+        match result {
+            Err(error) if error.category == Category::SessionLeaseHeld && !budget.is_over() => {
+                backoff.pause().await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// How long a fresh turn waits for others of this process.
+fn wait(budget: Budget<'_>) -> Wait {
+    Wait { longest: budget.left() / 2, refusable: true }
+}
+
+pub(super) fn session_of(worker: &Worker, transmission: &Transmission) -> Option<SessionId> {
+    match worker.config.mode {
+        Mode::Stateless => None,
+        Mode::Sessioned => {
+            let fresh = || worker.ports().ids.fresh().into();
+            Some(transmission.session_id.clone().unwrap_or_else(fresh))
+        }
+    }
+}
+
+/// The answer that a turn of this id got before, as far as anything of it was written.
+async fn earlier_answer(
+    worker: &Worker,
+    id: &InvocationId,
+    graph: &str,
+    request_digest: Option<&str>,
+) -> Result<Option<TurnOutcome>, TurnError> {
+    let Some(record) = worker.records.load(id).await? else { return Ok(None) };
+    let forestalled = record.paused.generation == 0 && record.paused.graph.is_empty();
+    if request_digest.is_some() && record.paused.request_digest.as_deref() != request_digest && !forestalled {
+        let message = "this id belongs to another request; choose another one";
+        return Err(TurnError::new(Category::InvocationIdInUse, message));
+    }
+    if record.paused.graph != graph && !forestalled {
+        let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
+        return Err(TurnError::new(Category::RequestInvalid, message));
+    }
+    if record.paused.generation == 0 && matches!(record.status, InvocationStatus::Resuming(_)) {
+        let message = format!("invocation {id} was accepted before and has not slept yet; ask for it");
+        return Err(TurnError::new(Category::ResumeInProgress, message));
+    }
+    Ok(Some(TurnOutcome::stored(*record)))
+}
+
+/// Whether a record may tell what came of a turn that failed: the same request, delivered twice, may have ended or gone to
+/// sleep on another worker meanwhile, or this one may have without anybody knowing.
+fn may_be_stored(error: &TurnError, given: bool) -> bool {
+    let refused = [Category::SuspensionPersistenceFailed, Category::SessionSaveFailed].contains(&error.category);
+    error.category == Category::OutcomeUnknown || (given && refused)
+}

@@ -1,0 +1,89 @@
+//! Taking up what was accepted, or left by a worker that died.
+
+use std::time::Duration;
+
+use dormouse_ports::{ClaimOutcome, ClaimRequest, InvocationId, Map};
+
+use super::accepted::{Patience, begin};
+use super::resume::{Accepted, continue_claimed};
+use crate::budget::Budget;
+use crate::error::{TurnError, store_failed};
+use crate::outcome::{Turn, TurnOutcome};
+use crate::transmission::{DispatchPath, Transmission};
+use crate::turn_span::in_span;
+use crate::worker::Worker;
+
+/// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
+/// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
+pub(crate) async fn take_over(
+    worker: &Worker,
+    id: &InvocationId,
+    generation: Option<u64>,
+) -> Result<Option<TurnOutcome>, TurnError> {
+    let budget = worker.budget(None);
+    let request = takeover_of(worker, id, generation, budget);
+    match worker.records.claim(&request).await.map_err(store_failed)? {
+        ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
+            begin(worker, record, budget, Patience::ComesAgain).await.map(Some)
+        }
+        ClaimOutcome::Granted(record) => continue_claimed(worker, record, budget, Accepted::Before).await.map(Some),
+        ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Gathering(_) | ClaimOutcome::Settled(_) => {
+            Ok(None)
+        }
+    }
+}
+
+/// Does what was accepted for the invocation `id` and nobody does yet: begins it, or goes on with its input. Stale
+/// when there is nothing to do, or somebody is at it. While another turn of the session runs it waits, and gives the
+/// work back when its time is over.
+pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Option<Duration>) -> Turn {
+    let transmission = Transmission { time_left, ..Transmission::callback(id.clone(), None, Map::new()) };
+    let budget = worker.budget(transmission.time_left);
+    let request = takeover_of(worker, id, None, budget);
+    let record = match worker.records.claim(&request).await {
+        Ok(ClaimOutcome::Granted(record)) => record,
+        Ok(
+            ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Gathering(_) | ClaimOutcome::Settled(_),
+        ) => {
+            return Turn { path: None, outcome: TurnOutcome::Stale { invocation_id: id.clone() } };
+        }
+        Err(error) => return Turn { path: None, outcome: store_failed(error).of(id).into() },
+    };
+    let (begins, sessioned) = (record.paused.generation == 0, record.paused.session_id.is_some());
+    let path = match (begins, sessioned) {
+        (false, _) => DispatchPath::SignalResume,
+        (true, true) => DispatchPath::ExistingSession,
+        (true, false) => DispatchPath::Stateless,
+    };
+    let transmission = Transmission {
+        graph: record.paused.graph.clone(),
+        session_id: record.paused.session_id.clone(),
+        correlation_id: Some(record.paused.correlation_id.clone()),
+        ..transmission
+    };
+    let work = async {
+        let turn = match begins {
+            true => begin(worker, record, budget, Patience::Waits).await,
+            false => continue_claimed(worker, record, budget, Accepted::Before).await,
+        };
+        turn.map_err(|error| error.of(id))
+    };
+    let tracer = worker.config.turn_tracer.as_ref();
+    Turn { path: Some(path), outcome: in_span(tracer, &transmission, path, Box::pin(work)).await }
+}
+
+/// Asks for a claim that is out of time, with the payload that it stored.
+fn takeover_of(worker: &Worker, id: &InvocationId, generation: Option<u64>, budget: Budget<'_>) -> ClaimRequest {
+    let lease = budget.lease();
+    let (now, until) = (worker.now(), worker.now() + lease.duration);
+    ClaimRequest {
+        invocation_id: id.clone(),
+        generation,
+        owner: lease.owner,
+        now,
+        until,
+        past: None,
+        payload: None,
+        answered: None,
+    }
+}

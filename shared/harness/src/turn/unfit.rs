@@ -1,0 +1,25 @@
+//! Notes for the doctor of what came for a pause and did not fit.
+
+use std::time::Duration;
+
+use dormouse_ports::{InvocationId, Upkeep};
+
+use crate::error::TurnError;
+use crate::worker::Worker;
+
+/// For how long it is remembered that an event did not fit.
+const NOTED: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// Name of the note that an event for a pause did not fit.
+pub fn unfit_note(id: &InvocationId, generation: u64) -> String {
+    format!("unfit/{id}/{generation}")
+}
+
+/// Notes for the doctor that something came for a pause and did not fit.
+pub(super) async fn note_unfit(worker: &Worker, id: &InvocationId, generation: u64, error: &TurnError) {
+    let note = format!("{}: {}", worker.now(), error.message);
+    let note = Upkeep::Note { name: unfit_note(id, generation), note, until: worker.now() + NOTED };
+    if let Err(failed) = worker.store().upkeep(&note).await {
+        tracing::warn!(%failed, invocation_id = %id, "the doctor will not know that an event did not fit");
+    }
+}

@@ -1,0 +1,68 @@
+//! What turns run on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_engine::{CompiledGraph, Engine, Ports};
+use dormouse_ports::{EventBus, PausedInvocation, StateStore};
+use jiff::Timestamp;
+
+use crate::bucket::Bucket;
+use crate::budget::{Backoff, Budget};
+use crate::chat::Listeners;
+use crate::config::HarnessConfig;
+use crate::error::{TurnError, subscription_failed};
+use crate::lines::Lines;
+use crate::records::Records;
+use crate::registry::{GraphRegistry, events_of};
+use crate::wake_registrar::WakeRegistrar;
+
+/// What turns run on: each part has one concern.
+pub(crate) struct Worker {
+    pub(crate) engine: Engine,
+    pub(crate) graphs: GraphRegistry,
+    pub(crate) config: HarnessConfig,
+    pub(crate) records: Records,
+    pub(crate) wakes: WakeRegistrar,
+    pub(crate) bus: Arc<dyn EventBus>,
+    pub(crate) lines: Lines,
+    pub(crate) listeners: Listeners,
+}
+
+impl Worker {
+    pub(crate) fn ports(&self) -> &Ports {
+        self.engine.ports()
+    }
+
+    pub(crate) fn store(&self) -> &dyn StateStore {
+        &*self.ports().store
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.ports().clock.now()
+    }
+
+    /// The time of a turn whose worker has `time_left`.
+    pub(crate) fn budget(&self, time_left: Option<Duration>) -> Budget<'_> {
+        Budget::new(self.ports(), &self.config, time_left)
+    }
+
+    /// Waits between looks at what another worker is doing.
+    pub(crate) fn backoff(&self) -> Backoff<'_> {
+        Backoff::new(self.ports(), &self.config)
+    }
+
+    /// The graph of a pause. A worker that does not know it leaves it to one that does.
+    pub(crate) fn graph_of(&self, paused: &PausedInvocation) -> Result<&Arc<CompiledGraph>, TurnError> {
+        let known = self.graphs.get(&paused.graph);
+        known.map_err(|error| TurnError { bucket: Bucket::RetryableTransient, ..TurnError::from(error) })
+    }
+
+    /// Makes sure that the rules stand for the events that `graph` declares, before any node of it runs.
+    pub(crate) async fn stand_rules_of(&self, graph: &CompiledGraph) -> Result<(), TurnError> {
+        for shape in events_of(graph) {
+            self.wakes.rules().rely_on(shape).await.map_err(subscription_failed)?;
+        }
+        Ok(())
+    }
+}
