@@ -8,5 +8,5 @@ tools=$(./venv.sh "$PWD/requirements-lint.txt")
 "$tools/cfn-lint" template.yaml
 # It must not ask its maker for anything: the checks are in the package.
 "$tools/checkov" --framework cloudformation --file template.yaml --compact --quiet --skip-download
-"$tools/shellcheck" ./*.sh ../functions/*.sh ../shared/local/src/new/infra/build.sh ../tests/aws/*.sh ../tests/api/*.sh
+"$tools/shellcheck" ./*.sh ../functions/*.sh ../shared/cli/src/new/infra/build.sh ../tests/aws/*.sh ../tests/api/*.sh
 echo "template and scripts: nothing to object to"

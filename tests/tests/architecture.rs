@@ -62,10 +62,27 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "dormouse-cli",
+        &[
+            "dormouse-local",
+            "dormouse-http",
+            "dormouse-api",
+            "dormouse-protocol",
+            "dormouse-otel",
+            "dormouse-maintenance",
+            "dormouse-harness",
+            "dormouse-engine",
+            "dormouse-json",
+            "dormouse-ports",
+            "dormouse-aws",
+            "dormouse-system",
+        ],
+    ),
+    (
         "dormouse",
         &[
             "dormouse-lambda",
-            "dormouse-local",
+            "dormouse-cli",
             "dormouse-http",
             "dormouse-api",
             "dormouse-protocol",

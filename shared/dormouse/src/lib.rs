@@ -53,7 +53,7 @@
 //! | tell clients what a node does | [`record`](fn@record), [`JournalEntry`] |
 //! | name what is served | [`Agents`], [`Agent`] |
 //! | test | [`testing::TestBed`] |
-//! | run on this machine | [`cli`], whose command `dev` does it |
+//! | run on this machine | [`dev`], or [`cli`] with all its commands |
 //! | run on AWS Lambda | [`lambda::serve`] |
 
 #![warn(missing_docs)]
@@ -88,7 +88,14 @@ pub fn invocation_id() -> Result<InvocationId, NodeError> {
 /// AWS. Takes the arguments of this process; `--help` tells all.
 #[cfg(feature = "cli")]
 pub fn cli(agents: &Agents) -> std::process::ExitCode {
-    dormouse_local::cli::main(agents)
+    dormouse_cli::main(agents)
+}
+
+/// Runs `agents` on this machine until Ctrl-C, on the folder `.dormouse` and the port 8787: the command `dev` of [`cli`] with
+/// its defaults, for a program without a command line.
+#[cfg(feature = "cli")]
+pub fn dev(agents: &Agents) -> std::process::ExitCode {
+    dormouse_cli::dev(agents)
 }
 
 /// The functions on AWS Lambda.

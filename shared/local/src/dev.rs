@@ -32,7 +32,7 @@ use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
-use crate::keys::{self, KeysError};
+use crate::keys::{self, KeyError};
 use crate::lifetime::{Lifetime, Running};
 use crate::listen;
 use crate::scheduler::LocalScheduler;
@@ -41,7 +41,10 @@ use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
 use crate::tour::Tour;
 
-pub(crate) const TABLE: &str = "dormouse";
+/// The data folder where none is named.
+pub const FOLDER: &str = ".dormouse";
+/// The table of a data folder's store.
+pub const TABLE: &str = "dormouse";
 /// How often the store forgets what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 /// How long turns and connections that have begun may take when the process is asked to end. Whoever asks, a supervisor
@@ -213,7 +216,8 @@ async fn listen(port: u16) -> Result<TcpListener, DevError> {
     )
 }
 
-pub(crate) fn engine(store: RecordingStore) -> RecordingEngine {
+/// The engine on `store`, with the chance and the tasks of this machine.
+pub fn engine(store: RecordingStore) -> RecordingEngine {
     RecordingEngine::new(store, Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes))
 }
 
@@ -247,7 +251,7 @@ async fn development_key(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
-fn spoilt(error: KeysError) -> DevError {
+fn spoilt(error: KeyError) -> DevError {
     DevError::Key(error.to_string())
 }
 

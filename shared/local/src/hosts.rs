@@ -85,7 +85,7 @@ fn name_of(authority: &str) -> Option<String> {
 }
 
 /// Whether `name` means this machine whatever a name server says.
-pub(crate) fn is_loopback(name: &str) -> bool {
+pub fn is_loopback(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
 }
 

@@ -16,18 +16,16 @@
 #![warn(missing_docs)]
 
 mod bus;
-pub mod cli;
 mod courier;
 mod dev;
 mod folder;
 mod gate;
 mod gateway;
 mod hosts;
-mod inspect;
-mod keys;
+pub mod keys;
 mod lifetime;
 mod listen;
-mod new;
+mod opened;
 mod pattern;
 mod rules;
 mod scheduler;
@@ -36,11 +34,10 @@ mod spool;
 mod store;
 mod subscriptions;
 mod sweeper;
-mod talk;
-mod target;
-mod terminal;
 mod tour;
 
-pub use dev::{DevError, DevOptions, dev};
+pub use dev::{DevError, DevOptions, FOLDER, TABLE, dev, engine};
 pub use folder::FolderError;
+pub use hosts::is_loopback;
+pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
 pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, Place, through_door};

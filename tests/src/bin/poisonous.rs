@@ -18,7 +18,7 @@ state! {
 }
 
 fn main() -> ExitCode {
-    dormouse_local::cli::main(&dormouse_app::agents().graph(poison))
+    dormouse_cli::main(&dormouse_app::agents().graph(poison))
 }
 
 /// Asks, and dies of the answer.

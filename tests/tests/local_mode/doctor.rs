@@ -221,6 +221,8 @@ async fn ids_can_be_shortened_and_are_never_guessed() {
     for none in ["tri", "trip-2", "trip-11"] {
         assert_eq!(shown(none), (Some(4), Value::Null), "{none}");
     }
+    let short = String::from_utf8_lossy(&ward.doctor.ask(&["show", "tri"]).stderr).into_owned();
+    assert!(short.contains("four characters"), "{short}");
     for command in ["show", "cancel", "doctor", "retry"] {
         let said = ward.doctor.ask(&[command, "order-471"]);
         let told = String::from_utf8_lossy(&said.stderr).into_owned();

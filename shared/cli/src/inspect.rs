@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use dormouse_api::Agents;
 use dormouse_harness::{Overruled, Transmission, TurnError, TurnOutcome};
+use dormouse_local::EmbeddedError;
 use dormouse_maintenance::doctor::{Diagnosis, Finding, in_words};
 use dormouse_maintenance::{ParkedSignal, doctor, parked_signals, put_aside};
 use dormouse_ports::{
@@ -24,7 +25,6 @@ use dormouse_ports::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::store::EmbeddedError;
 use crate::target::{Opened, Purpose, Target, TargetError};
 pub(crate) use ask::Ask;
 pub(crate) use named::named;
@@ -81,15 +81,18 @@ pub(crate) enum InspectError {
     Overruled(Overruled),
     #[error("several begin with `{typed}`; type more of the one that you mean: {}", in_a_row(found))]
     Ambiguous { typed: String, found: Vec<InvocationId> },
+    #[error("there is no invocation `{0}`, and the beginning of an id needs four characters at least")]
+    TooShort(String),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 impl InspectError {
-    /// With what the process ends: 2 for an argument that makes no sense, 1 for everything else.
+    /// With what the process ends: 2 for an argument that makes no sense, 4 for what is not there, 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Ambiguous { .. } => ExitCode::from(2),
+            Self::TooShort(_) => ExitCode::from(4),
             Self::Target(_)
             | Self::Store(_)
             | Self::Embedded(_)

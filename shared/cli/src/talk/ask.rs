@@ -2,7 +2,9 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::target::{FOLDER, Target};
+use dormouse_local::FOLDER;
+
+use crate::target::Target;
 use crate::terminal::quoted;
 
 /// What can be said to a server.

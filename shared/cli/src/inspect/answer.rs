@@ -8,8 +8,9 @@ use dormouse_protocol::resource::{MessageInput, TaskMessageKind};
 use serde_json::{Value, json};
 
 use super::{Ending, InspectError, not_found, signal};
+use dormouse_local::keys::DEVELOPER;
+
 use crate::inspect::Printer;
-use crate::keys::DEVELOPER;
 use crate::target::{Opened, Target};
 use crate::terminal::quoted;
 

@@ -15,12 +15,15 @@ const NAMED: usize = 5;
 /// begins so. Where there is none, `typed` itself: whoever looks for it says that it is not there.
 ///
 /// # Errors
-/// When several begin so, or the store does not answer.
+/// When several begin so, when it is too short for a beginning, or the store does not answer.
 pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, InspectError> {
     let id = InvocationId::from(typed);
     let is_known = opened.store().glance(std::slice::from_ref(&id)).await?.iter().any(Option::is_some);
-    if is_known || typed.chars().count() < SHORTEST {
+    if is_known {
         return Ok(id);
+    }
+    if typed.chars().count() < SHORTEST {
+        return Err(InspectError::TooShort(typed.to_owned()));
     }
     let mut found = beginning_with(opened, typed).await?;
     match (found.pop(), found.is_empty()) {

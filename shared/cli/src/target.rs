@@ -1,36 +1,25 @@
 //! The store that the commands look into: that of a data folder, whether or not `dormouse dev` runs on it, or a table.
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, RecordingStore};
 use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
 use dormouse_harness::{Harness, HarnessConfig, Mode};
+use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{
     BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, Records, Registration, RuleName,
     SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
 };
-use dormouse_system::{RandomIds, SystemClock};
+use dormouse_system::SystemClock;
 
-use crate::bus::{Deliveries, LocalBus, RULES};
-use crate::dev::{TABLE, engine};
-use crate::folder::{DataFolder, FolderError};
-use crate::gateway::STORE;
-use crate::rules::Rules;
-use crate::scheduler::LocalScheduler;
-use crate::served::ServedBus;
-use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
-use crate::subscriptions::LocalSubscriptions;
+pub(crate) use dormouse_local::Purpose;
+
 use crate::terminal::quoted;
-
-/// The data folder where none is named.
-pub(crate) const FOLDER: &str = ".dormouse";
 
 /// Where to look.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,32 +37,13 @@ pub(crate) struct Target {
     endpoint_url: Option<String>,
 }
 
-/// What a command is going to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// It changes nothing, not even a file of the folder.
-    Look,
-    /// It changes what is stored.
-    Change,
-}
-
 /// Why there is nothing to look into. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
-    #[error("there is no data folder {}; name it with --data, or a table with --table", .0.display())]
-    NoFolder(PathBuf),
-    #[error("{0}, and it does not serve yet: try again in a moment")]
-    NotYet(FolderError),
+    #[error(transparent)]
+    Folder(#[from] OpenError),
     #[error("{0} is not set; with --table the environment must hold credentials and region")]
     NoVariable(&'static str),
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error(transparent)]
-    Embedded(#[from] EmbeddedError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("no connection can be made: {0}")]
-    Client(#[from] reqwest::Error),
     #[error("a graph cannot be compiled: {0}")]
     Agents(#[from] AgentsError),
 }
@@ -83,18 +53,12 @@ pub(crate) struct Opened {
     pub(crate) harness: Harness,
     records: Arc<dyn Records>,
     rules: RuleSource,
-    /// What has to live as long: the folder's lock, its store, and the receiving end of its bus.
-    held: Option<Held>,
 }
-
-type Held = (EmbeddedDynamoDb, DataFolder, Option<Deliveries>);
 
 /// Where the rules of the event bus can be seen.
 enum RuleSource {
-    /// On the bus of this process.
-    Here,
-    /// In the files of the process that has the folder.
-    Folder(PathBuf),
+    /// In a folder, which has to stay open as long.
+    Folder(OpenedFolder),
     /// On EventBridge.
     EventBridge(EventBridgeBus),
     /// Nowhere: nobody said which bus it is.
@@ -114,7 +78,7 @@ impl Opened {
 
     /// Whether wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
     pub(crate) fn registers(&self) -> bool {
-        matches!(&self.held, Some((_, _, Some(_))))
+        matches!(&self.rules, RuleSource::Folder(folder) if folder.subscriptions.is_some())
     }
 
     /// A doctor who knows which rules the event bus has, as far as that can be seen from here.
@@ -125,8 +89,10 @@ impl Opened {
     async fn see_rules(&self) -> RulesSeen {
         let at = self.harness.engine().ports().clock.now();
         let rules = match &self.rules {
-            RuleSource::Here => return RulesSeen::look(&self.harness).await,
-            RuleSource::Folder(folder) => match Rules::kept(folder) {
+            RuleSource::Folder(folder) if folder.subscriptions.is_some() => {
+                return RulesSeen::look(&self.harness).await;
+            }
+            RuleSource::Folder(folder) => match folder.rules() {
                 Ok(names) => Ok(names.into_iter().map(ListedRule::enabled).collect()),
                 Err(error) => Err(error.to_string()),
             },
@@ -144,9 +110,9 @@ impl Opened {
     /// Closes the store, where it is this process's.
     pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
         drop((self.harness, self.records));
-        match self.held {
-            Some((store, _folder, _deliveries)) => store.stop().await,
-            None => Ok(()),
+        match self.rules {
+            RuleSource::Folder(folder) => folder.close().await,
+            RuleSource::EventBridge(_) | RuleSource::Nowhere => Ok(()),
         }
     }
 }
@@ -188,66 +154,21 @@ impl Target {
                     Err(_) => (Arc::new(NoBus), RuleSource::Nowhere),
                 };
                 let store = DynamoDbStateStore::new(&clients.dynamodb, table, config);
-                opened(agents, store, bus, Arc::new(LeftToTheSweep), rules, None)
+                opened(agents, store, bus, Arc::new(LeftToTheSweep), rules)
             }
             None => self.open_folder(agents, purpose, config).await,
         }
     }
 
     async fn open_folder(&self, agents: &Agents, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
-        if !self.data.is_dir() {
-            return Err(TargetError::NoFolder(self.data.clone()));
-        }
-        // Whoever serves a folder wakes by its index.
+        let folder = OpenedFolder::open(&self.data, purpose).await?;
+        // The process that serves a folder wakes by its index.
         let config = StoreConfig { wakes_by_index: true, ..config };
-        let held = match purpose {
-            Purpose::Look => DataFolder::look(&self.data),
-            Purpose::Change => DataFolder::take(&self.data),
-        };
-        match held {
-            Ok(folder) => own(agents, folder, purpose, config).await,
-            Err(taken @ FolderError::Taken { .. }) => {
-                let address = DataFolder::address(&self.data).ok().filter(|address| !address.is_empty());
-                let (Some(address), Ok(key)) = (address, DataFolder::store_key(&self.data)) else {
-                    return Err(TargetError::NotYet(taken));
-                };
-                let client = Client::from_conf(through_door(&format!("{address}{STORE}"), &key).build());
-                let rules = RuleSource::Folder(self.data.join(RULES));
-                let bus: Arc<dyn EventBus> = match purpose {
-                    // Who looks publishes nothing.
-                    Purpose::Look => Arc::new(NoBus),
-                    Purpose::Change => Arc::new(ServedBus::at(&address, DataFolder::signal_key(&self.data)?)?),
-                };
-                opened(agents, on(&client, config), bus, Arc::new(LeftToTheSweep), rules, None)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let store = DynamoDbStateStore::new(&folder.client, TABLE, config);
+        let bus = folder.bus.clone().unwrap_or_else(|| Arc::new(NoBus));
+        let subscriptions = folder.subscriptions.clone().unwrap_or_else(|| Arc::new(LeftToTheSweep));
+        opened(agents, store, bus, subscriptions, RuleSource::Folder(folder))
     }
-}
-
-/// Everything of a folder that nobody else has.
-async fn own(
-    agents: &Agents,
-    folder: DataFolder,
-    purpose: Purpose,
-    config: StoreConfig,
-) -> Result<Opened, TargetError> {
-    let embedded = EmbeddedDynamoDb::existing(folder.path()).await?;
-    let store = on(&embedded.client(), config);
-    if purpose == Purpose::Look {
-        let rules = RuleSource::Folder(folder.path().join(RULES));
-        let held = Some((embedded, folder, None));
-        return opened(agents, store, Arc::new(NoBus), Arc::new(LeftToTheSweep), rules, held);
-    }
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
-    let scheduler = LocalScheduler::new(clock);
-    let subscriptions = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler));
-    opened(agents, store, Arc::new(bus), subscriptions, RuleSource::Here, Some((embedded, folder, Some(deliveries))))
-}
-
-fn on(client: &Client, config: StoreConfig) -> DynamoDbStateStore {
-    DynamoDbStateStore::new(client, TABLE, config)
 }
 
 fn opened(
@@ -256,7 +177,6 @@ fn opened(
     bus: Arc<dyn EventBus>,
     subscriptions: Arc<dyn SignalSubscriptions>,
     rules: RuleSource,
-    held: Option<Held>,
 ) -> Result<Opened, TargetError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
@@ -264,7 +184,7 @@ fn opened(
     let engine = engine(RecordingStore::new(store.clone(), store.clone(), clock));
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    Ok(Opened { harness, records: store, rules, held })
+    Ok(Opened { harness, records: store, rules })
 }
 
 fn access(endpoint: Option<String>) -> Result<Access, TargetError> {

@@ -1,6 +1,18 @@
-//! The command line.
+//! The command line of agents: `dev` runs them, the other commands make packages, look at what sleeps and answer it.
+//!
+//! Commands open a store by themselves or speak to a server as any client does.
 
-use std::io::{IsTerminal, Write};
+#![warn(missing_docs)]
+
+mod inspect;
+mod keys;
+mod new;
+mod talk;
+mod target;
+mod terminal;
+
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,18 +21,16 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use dormouse_api::Agents;
 use dormouse_http::Authorization;
+use dormouse_local::{DevOptions, FOLDER};
 use dormouse_otel::Telemetry;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::dev::{DevOptions, dev};
 use crate::inspect::{Ask, inspect};
 use crate::keys::{AskKeys, keys};
 use crate::new::{Infra, New, NewError, infra, new};
 use crate::talk::{Talk, talk};
-use crate::target::FOLDER;
-use crate::terminal;
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
@@ -106,7 +116,16 @@ enum Log {
 /// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is filtered by
 /// `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main(agents: &Agents) -> ExitCode {
-    match Cli::parse().command {
+    obey(Cli::parse(), agents)
+}
+
+/// Runs `agents` on this machine until Ctrl-C, as the command `dev` does without options.
+pub fn dev(agents: &Agents) -> ExitCode {
+    obey(Cli::parse_from(["dormouse", "dev"]), agents)
+}
+
+fn obey(cli: Cli, agents: &Agents) -> ExitCode {
+    match cli.command {
         Command::Dev(arguments) => run(arguments, agents),
         Command::New(ask) => written(new(&ask)),
         Command::Infra(ask) => written(infra(&ask)),
@@ -116,16 +135,30 @@ pub fn main(agents: &Agents) -> ExitCode {
             Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit()
         }
         Command::Ask(ask) => quietly(async {
-            inspect(ask, agents).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string()))
+            inspect(ask, agents).await.map(Into::into).map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Talk(asked) => quietly(async {
-            talk(asked, agents).await.map(Into::into).map_err(|error| (error.exit_code(), error.to_string()))
+            talk(asked, agents).await.map(Into::into).map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Keys(ask) => quietly(async {
-            let done = keys(ask, agents).await.map_err(|error| (error.exit_code(), error.to_string()));
-            done.map(|()| ExitCode::SUCCESS)
+            let done = keys(ask, agents).await.map(|()| ExitCode::SUCCESS);
+            done.map_err(|error| failed(error.exit_code(), &error))
         }),
     }
+}
+
+/// How a command ends that failed with `error`: the code, and what to complain of. A reader that has seen enough, as `head`
+/// has, is no failure.
+fn failed(code: ExitCode, error: &(dyn Error + 'static)) -> (ExitCode, Option<String>) {
+    match is_enough(error) {
+        true => (ExitCode::SUCCESS, None),
+        false => (code, Some(error.to_string())),
+    }
+}
+
+fn is_enough(error: &(dyn Error + 'static)) -> bool {
+    let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref().is_some_and(closed) || error.source().is_some_and(is_enough)
 }
 
 /// How a command ended that only writes files.
@@ -137,7 +170,7 @@ fn written(done: Result<(), NewError>) -> ExitCode {
 }
 
 /// Runs a command. The log is silent unless `RUST_LOG` asks for it: what there is to say is printed.
-fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, String)>>) -> ExitCode {
+fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<String>)>>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
     tracing_subscriber::registry().with(filter).with(lines).init();
@@ -145,8 +178,10 @@ fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, String)>>) 
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
-    runtime.block_on(command).unwrap_or_else(|(code, message)| {
-        complain(&message);
+    runtime.block_on(command).unwrap_or_else(|(code, complaint)| {
+        if let Some(message) = complaint {
+            complain(&message);
+        }
         code
     })
 }
@@ -174,7 +209,7 @@ fn run(arguments: Dev, agents: &Agents) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}")),
     };
-    match runtime.block_on(dev(agents, options, exporter)) {
+    match runtime.block_on(dormouse_local::dev(agents, options, exporter)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }

@@ -12,8 +12,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ask::Server;
-use crate::folder::DataFolder;
-use crate::hosts::is_loopback;
+use dormouse_local::{address_of, development_key, is_loopback};
+
 use crate::inspect::InspectError;
 
 /// Where `dormouse dev` listens unless it is told otherwise.
@@ -115,7 +115,7 @@ impl Client {
             Some(key) => key.clone(),
             // It opens everything on this machine, and is nobody else's business.
             None if !is_here => return Err(TalkError::KeyElsewhere(url)),
-            None => DataFolder::api_key(&server.data).ok_or(TalkError::NoKey)?,
+            None => development_key(&server.data).ok_or(TalkError::NoKey)?,
         };
         // Who is asked is who answers: nobody else gets the key, neither by a redirect nor by a proxy on the way to this
         // very machine.
@@ -204,11 +204,9 @@ fn reason(error: &dyn std::error::Error) -> String {
 
 /// Where the process listens that has the folder. With a key of one's own it may be another one.
 fn noted(data: &Path, has_key: bool) -> Result<String, TalkError> {
-    let address = DataFolder::address(data).ok().filter(|address| !address.is_empty());
-    match address.filter(|_| DataFolder::is_taken(data)) {
+    match address_of(data) {
         Some(address) => Ok(address),
         None if has_key => Ok(USUAL.to_owned()),
-        // Somebody else may listen there by now.
         None => Err(TalkError::NobodyThere(data.to_owned())),
     }
 }

@@ -1,0 +1,248 @@
+//! `dormouse keys`: makes, lists and revokes API keys, in the store itself.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use dormouse_api::keys::{Grant, KeyInfo};
+use dormouse_api::{Agents, Keys};
+use dormouse_local::EmbeddedError;
+use dormouse_local::keys::{KeyError, TENANT, generate, keep};
+use dormouse_ports::{StateStore, StoreError};
+use dormouse_protocol::Scope;
+use dormouse_protocol::id::WorkspaceId;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::inspect::{Printer, moment};
+use crate::target::{Purpose, Target, TargetError};
+
+/// How many keys are listed at once.
+const PAGE: usize = 100;
+
+/// What can be done with keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AskKeys {
+    /// Make a key and print it: it is shown this once, and only its hash is kept.
+    #[command(
+        after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read --expires-in 30d\n  \
+        dormouse keys create --actor grace --all-scopes --never-expires --workspace workspace_01J… --table dormouse\n\n\
+        JSON: {\"key\", \"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \"expires_at\"}"
+    )]
+    Create(Create),
+    /// List the keys, without what is secret of them.
+    #[command(
+        after_help = "JSON: {\"keys\": [{\"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \
+        \"expires_at\"}], \"next\"}"
+    )]
+    List(List),
+    /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
+    #[command(after_help = "JSON: {\"revoked\"}\nExit code 4: there is no such key.")]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Create {
+    /// The name that resources and events give whoever holds the key.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    actor: String,
+    /// Whose resources it can see at all.
+    #[arg(long, default_value = TENANT, value_name = "NAME", value_parser = name)]
+    tenant: String,
+    /// Only this workspace; may be given again. All of the tenant's without it.
+    #[arg(long, value_name = "WORKSPACE_ID")]
+    workspace: Vec<String>,
+    /// What it may do, `tasks:read` for example; may be given again.
+    #[arg(long, value_name = "SCOPE", value_parser = scope, required_unless_present = "all_scopes")]
+    scope: Vec<Scope>,
+    /// It may do everything.
+    #[arg(long, conflicts_with = "scope")]
+    all_scopes: bool,
+    /// After which time it is refused, `30d` or `12h` for example.
+    #[arg(long, value_name = "DURATION", value_parser = duration, required_unless_present = "never_expires")]
+    expires_in: Option<SignedDuration>,
+    /// It is good until it is revoked.
+    #[arg(long, conflicts_with = "expires_in")]
+    never_expires: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// The id of the key behind which the list goes on.
+    #[arg(long, value_name = "KEY_ID")]
+    after: Option<String>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Revoke {
+    /// Which key: the digits behind `dm_`, without the secret.
+    #[arg(value_name = "KEY_ID")]
+    id: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Why nothing became of it. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeysError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    #[error("there is no key {0}")]
+    NoKey(String),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl KeysError {
+    /// With which code the process ends.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NoKey(_) => ExitCode::from(4),
+            Self::Target(_) | Self::Store(_) | Self::Key(_) | Self::Embedded(_) | Self::Io(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Does what `ask` says.
+pub(crate) async fn keys(ask: AskKeys, agents: &Agents) -> Result<(), KeysError> {
+    match ask {
+        AskKeys::Create(ask) => create(ask, agents).await,
+        AskKeys::List(ask) => list(ask, agents).await,
+        AskKeys::Revoke(ask) => revoke(ask, agents).await,
+    }
+}
+
+async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
+    let now = Timestamp::now();
+    let all = || Scope::ALL.iter().copied().collect();
+    let grant = Grant {
+        actor: ask.actor,
+        tenant: ask.tenant,
+        workspaces: (!ask.workspace.is_empty()).then(|| ask.workspace.into_iter().map(Into::into).collect()),
+        scopes: if ask.all_scopes { all() } else { ask.scope.into_iter().collect() },
+        expires_at: ask.expires_in.map(|duration| now + duration),
+    };
+    let token = generate()?;
+    let opened = ask.target.open(agents, Purpose::Change, 1).await?;
+    let kept = keep(&*opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
+    opened.close().await?;
+    kept?;
+    let mut told = json!(KeyInfo { id: token.id().to_owned(), created_at: now, grant });
+    told["key"] = token.reveal().into();
+    Ok(Printer::new(ask.json).fields(&told)?)
+}
+
+async fn list(ask: List, agents: &Agents) -> Result<(), KeysError> {
+    let opened = ask.target.open(agents, Purpose::Look, 1).await?;
+    let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
+    opened.close().await?;
+    let (page, printer) = (page?, Printer::new(ask.json));
+    if ask.json {
+        return Ok(printer.json(&json!({ "keys": page.items, "next": page.next }))?);
+    }
+    if page.items.is_empty() {
+        printer.line("there are no keys")?;
+        return Ok(());
+    }
+    let head = ["KEY", "ACTOR", "TENANT", "WORKSPACES", "CREATED", "EXPIRES", "SCOPES"];
+    printer.table(head, &page.items.iter().map(cells).collect::<Vec<_>>())?;
+    match page.next {
+        Some(next) => Ok(printer.line(&format!("more follows: --after {next}"))?),
+        None => Ok(()),
+    }
+}
+
+fn cells(key: &KeyInfo) -> [String; 7] {
+    let grant = &key.grant;
+    let workspaces = grant.workspaces.iter().flatten().map(WorkspaceId::as_str).collect::<Vec<_>>().join(" ");
+    let scopes = grant.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ");
+    [
+        key.id.clone(),
+        grant.actor.clone(),
+        grant.tenant.clone(),
+        if grant.workspaces.is_some() { workspaces } else { "all".to_owned() },
+        moment(key.created_at),
+        grant.expires_at.map_or_else(|| "never".to_owned(), moment),
+        if grant.scopes.len() == Scope::ALL.len() { "all".to_owned() } else { scopes },
+    ]
+}
+
+async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
+    let (now, opened) = (Timestamp::now(), ask.target.open(agents, Purpose::Change, 1).await?);
+    let revoked = take_away(&*opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
+    opened.close().await?;
+    if !revoked? {
+        return Err(KeysError::NoKey(ask.id));
+    }
+    Ok(Printer::new(ask.json).fields(&json!({ "revoked": ask.id }))?)
+}
+
+async fn take_away(store: &dyn StateStore, keys: &Keys, id: &str, now: Timestamp) -> Result<bool, KeysError> {
+    match keys.revocation(id, now).await? {
+        Some(revocation) => Ok(keep(store, revocation, now).await.map(|()| true)?),
+        None => Ok(false),
+    }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let refusal = || "expected 1 to 64 letters, digits, and - _ . @ +".to_owned();
+    dormouse_api::keys::is_name(text).then(|| text.to_owned()).ok_or_else(refusal)
+}
+
+fn scope(word: &str) -> Result<Scope, String> {
+    let known = || Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ");
+    Scope::parse(word).ok_or_else(|| format!("there are: {}", known()))
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let day = |days: &str| days.parse::<i64>().ok().and_then(|days| days.checked_mul(24));
+    let duration = match text.strip_suffix('d').and_then(day) {
+        Some(hours) => Some(SignedDuration::from_hours(hours)),
+        None => text.parse().ok(),
+    };
+    duration.filter(SignedDuration::is_positive).ok_or_else(|| "expected a duration, 30d or 12h for example".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_days_too() {
+        assert_eq!(duration("30d"), Ok(SignedDuration::from_hours(720)));
+        assert_eq!(duration("12h"), Ok(SignedDuration::from_hours(12)));
+        assert_eq!(duration("PT5M"), Ok(SignedDuration::from_mins(5)));
+        for wrong in ["", "d", "0d", "-1d", "soon", "99999999999999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_do_not_run_into_others() {
+        for good in ["ci", "ada@example.com", "team-1_a.b+c"] {
+            assert_eq!(name(good).as_deref(), Ok(good));
+        }
+        for wrong in ["", "a/b", "a b", "\u{e9}", &"x".repeat(65)] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A data folder as commands open it: alone, or beside the `dormouse dev` that serves it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use dormouse_ports::{Clock, EventBus, RuleName, SignalSubscriptions};
+use dormouse_system::{RandomIds, SystemClock};
+
+use crate::bus::{Deliveries, LocalBus, RULES};
+use crate::folder::{DataFolder, FolderError};
+use crate::gateway::STORE;
+use crate::rules::Rules;
+use crate::scheduler::LocalScheduler;
+use crate::served::ServedBus;
+use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
+use crate::subscriptions::LocalSubscriptions;
+
+/// What a command is going to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It changes nothing, not even a file of the folder.
+    Look,
+    /// It changes what is stored.
+    Change,
+}
+
+/// Why a folder cannot be opened. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is none.
+    #[error("there is no data folder {}; name it with --data, or a table with --table", .0.display())]
+    NoFolder(PathBuf),
+    /// The process that has it has just begun.
+    #[error("{0}, and it does not serve yet: try again in a moment")]
+    NotYet(FolderError),
+    /// It cannot be had.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Its store cannot run.
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    /// The operating system says no.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// This machine cannot make a client of the process that has it.
+    #[error("no connection can be made: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// An open data folder.
+pub struct OpenedFolder {
+    /// A client of its store; the table is [`TABLE`](crate::TABLE).
+    pub client: Client,
+    /// Its bus, where something is going to be published.
+    pub bus: Option<Arc<dyn EventBus>>,
+    /// Where wake-ups are registered, if they can be from this process. Elsewhere that is left to the sweep of the process
+    /// that serves the folder.
+    pub subscriptions: Option<Arc<dyn SignalSubscriptions>>,
+    /// Where the rules of its bus are kept.
+    rules: PathBuf,
+    /// What has to live as long: the folder's lock, its store, and the receiving end of its bus.
+    held: Option<(EmbeddedDynamoDb, DataFolder, Option<Deliveries>)>,
+}
+
+impl fmt::Debug for OpenedFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenedFolder").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl OpenedFolder {
+    /// Opens the folder `path` for `purpose`.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(path: &Path, purpose: Purpose) -> Result<Self, OpenError> {
+        if !path.is_dir() {
+            return Err(OpenError::NoFolder(path.to_owned()));
+        }
+        let held = match purpose {
+            Purpose::Look => DataFolder::look(path),
+            Purpose::Change => DataFolder::take(path),
+        };
+        match held {
+            Ok(folder) => Self::alone(folder, purpose).await,
+            Err(taken @ FolderError::Taken { .. }) => Self::beside(path, purpose, taken),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// With a store in this process.
+    async fn alone(folder: DataFolder, purpose: Purpose) -> Result<Self, OpenError> {
+        let embedded = EmbeddedDynamoDb::existing(folder.path()).await?;
+        let (client, rules) = (embedded.client(), folder.path().join(RULES));
+        let (bus, subscriptions, deliveries) = match purpose {
+            Purpose::Look => (None, None, None),
+            Purpose::Change => {
+                let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+                let (bus, deliveries) = LocalBus::open(folder.path(), clock.clone(), Arc::new(RandomIds))?;
+                let subscriptions = LocalSubscriptions::new(bus.clone(), LocalScheduler::new(clock));
+                let bus: Arc<dyn EventBus> = Arc::new(bus);
+                let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(subscriptions);
+                (Some(bus), Some(subscriptions), Some(deliveries))
+            }
+        };
+        Ok(Self { client, bus, subscriptions, rules, held: Some((embedded, folder, deliveries)) })
+    }
+
+    /// Through the process that has it.
+    fn beside(path: &Path, purpose: Purpose, taken: FolderError) -> Result<Self, OpenError> {
+        let address = DataFolder::address(path).ok().filter(|address| !address.is_empty());
+        let (Some(address), Ok(key)) = (address, DataFolder::store_key(path)) else {
+            return Err(OpenError::NotYet(taken));
+        };
+        let bus: Option<Arc<dyn EventBus>> = match purpose {
+            Purpose::Look => None,
+            Purpose::Change => Some(Arc::new(ServedBus::at(&address, DataFolder::signal_key(path)?)?)),
+        };
+        let client = Client::from_conf(through_door(&format!("{address}{STORE}"), &key).build());
+        Ok(Self { client, bus, subscriptions: None, rules: path.join(RULES), held: None })
+    }
+
+    /// The rules that its bus has.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn rules(&self) -> io::Result<Vec<RuleName>> {
+        Rules::kept(&self.rules)
+    }
+
+    /// Closes the store, where it is this process's.
+    ///
+    /// # Errors
+    /// When it cannot write what it has.
+    pub async fn close(self) -> Result<(), EmbeddedError> {
+        drop((self.client, self.bus, self.subscriptions));
+        match self.held {
+            Some((store, _folder, _deliveries)) => store.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the process listens that serves the folder `path`; `None` when none does.
+pub fn address_of(path: &Path) -> Option<String> {
+    let address = DataFolder::address(path).ok().filter(|address| !address.is_empty());
+    // Another process may listen at an old address by now.
+    address.filter(|_| DataFolder::is_taken(path))
+}
+
+/// The development key of the folder `path`, if there is one.
+pub fn development_key(path: &Path) -> Option<String> {
+    DataFolder::api_key(path)
+}
