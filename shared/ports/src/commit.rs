@@ -44,7 +44,7 @@ pub struct ClaimRequest {
     /// When the claim ends by itself.
     pub until: Timestamp,
     /// The end of a claim of somebody else that does not count, because it is [further away](crate::limits::LEASE) than
-    /// any turn needs: a clock was wrong. As with [`LeaseRequest::past`], only that very claim is passed over.
+    /// any turn needs: a clock was wrong. As with [`LeaseRequest::past`](crate::LeaseRequest::past), only that very claim is passed over.
     pub past: Option<Timestamp>,
     /// What the delivery carries; stored with the claim. `None` only takes over a claim whose time is over or that is
     /// passed over, with the payload that it stored.

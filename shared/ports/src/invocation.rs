@@ -11,7 +11,7 @@ use crate::{
     Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoreError, StoredList, WakePlan,
 };
 
-/// What is read of invocations. Their claims and their changes are [`Commits`].
+/// What is read of invocations. Their claims and their changes are [`Commits`](crate::Commits).
 #[async_trait]
 pub trait Invocations: Send + Sync {
     /// Loads the record of an invocation that was suspended at least once, or canceled.

@@ -96,7 +96,7 @@ pub struct Lease {
     pub fence: u64,
 }
 
-/// What [`crate::StateStore::load_session`] found.
+/// What [`Sessions::load_session`] found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedSession {
     /// The record, or `None` when the session was never saved.
