@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_engine::{DrainSummary, Engine, Migrations, Ports};
-use dormouse_ports::{Checkpointer, InvocationId, Invocations, SessionId, SignalDescriptor, WakePlan, WakePlanner};
+use dormouse_ports::{Checkpointer, InvocationId, SessionId, SignalDescriptor, WakePlan, WakePlanner};
 use dormouse_system::RandomIds;
 use dormouse_testkit::TokioSpawner;
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ impl<'c> Bench<'c> {
         let watched = |durable| Arc::new(WatchedCheckpointer::new(durable, case.checkpoints.flush_every));
         let store = Arc::new(WatchedStore::new(keeping.store, case.sessions.faults.clone()));
         let ports = Ports {
-            store: store.clone(),
+            store: store.turns(),
             clock: Arc::new(case.tick.map_or_else(LiveClock::default, LiveClock::ticking)),
             // Requests to DynamoDB are told apart by these beyond tables, so no two cases may share any.
             ids: Arc::new(RandomIds),
@@ -139,7 +139,7 @@ impl<'c> Bench<'c> {
         }
         let record = match &ids.invocation_id {
             None => None,
-            Some(id) => self.store.load_invocation(&InvocationId::new(id.as_str())).await.ok().flatten(),
+            Some(id) => self.store.invocations().load_invocation(&InvocationId::new(id.as_str())).await.ok().flatten(),
         };
         let checkpoint = match (&self.checkpointer, &ids.invocation_id) {
             (Some(checkpointer), Some(id)) => checkpointer

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, GrowingLists, IdSource, InvocationWrite, Journal, LeaseRequest,
-    LoadedSession, Map, SessionExpectation, SessionId, SessionRecord, SessionWrite, StateStore, StoreError, StoreLayer,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, GrowingLists, IdSource, InvocationWrite, Invocations,
+    Journal, LeaseRequest, LoadedSession, Map, Page, SessionExpectation, SessionFilter, SessionId, SessionRecord,
+    SessionSummary, SessionWrite, Sessions, StateStore, StoreError, TurnStore,
 };
 use dormouse_system::RandomIds;
 use jiff::Timestamp;
@@ -32,7 +33,7 @@ pub(crate) struct Calls {
     pub(crate) claim: Option<ClaimRequest>,
 }
 
-/// A [`StateStore`] in front of the one under test.
+/// The sessions and the commits of the store under test.
 pub(crate) struct WatchedStore {
     inner: Arc<dyn StateStore>,
     faults: Faults,
@@ -84,14 +85,20 @@ impl WatchedStore {
     fn lock(&self) -> std::sync::MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The store with this before it.
+    pub(crate) fn turns(self: &Arc<Self>) -> TurnStore {
+        TurnStore { sessions: self.clone(), commits: self.clone(), ..self.inner.clone().into() }
+    }
+
+    /// What is read of the invocations.
+    pub(crate) fn invocations(&self) -> &dyn Invocations {
+        &*self.inner
+    }
 }
 
 #[async_trait]
-impl StoreLayer for WatchedStore {
-    fn below(&self) -> &dyn StateStore {
-        &*self.inner
-    }
-
+impl Sessions for WatchedStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         {
             let mut calls = self.lock();
@@ -104,6 +111,21 @@ impl StoreLayer for WatchedStore {
         Ok(loaded)
     }
 
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        self.inner.delete_session(id).await
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        self.inner.list_sessions(filter, cursor).await
+    }
+}
+
+#[async_trait]
+impl Commits for WatchedStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         self.lock().claim = Some(request.clone());
         self.inner.claim(request).await

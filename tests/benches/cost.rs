@@ -136,7 +136,7 @@ impl Bench {
         let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
         store.commit(&history(count)).await.expect("it is saved");
         let engine = Engine::new(Ports {
-            store,
+            store: store.into(),
             clock: Arc::new(SystemClock::default()),
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),

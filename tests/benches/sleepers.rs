@@ -20,7 +20,7 @@ use dormouse_engine::{CompiledGraph, END, Engine, Field, FieldType, GraphBuilder
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{IdSource, SignalDescriptor};
+use dormouse_ports::{IdSource, MaintenanceStore, SignalDescriptor};
 use dormouse_system::{RandomIds, SystemClock};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
 use dormouse_tests::{map, raw};
@@ -156,6 +156,7 @@ struct Bench {
     _threads: Threads,
     embedded: EmbeddedDynamoDb,
     harness: Harness,
+    maintenance: MaintenanceStore,
     meter: Meter,
 }
 
@@ -169,8 +170,9 @@ impl Bench {
         ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
         let meter = Meter::with_units();
         let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+        let store = Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default()));
         let engine = Engine::new(Ports {
-            store: Arc::new(DynamoDbStateStore::new(&client, TABLE, StoreConfig::default())),
+            store: store.clone().into(),
             clock: Arc::new(SystemClock::default()),
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
@@ -179,7 +181,7 @@ impl Bench {
         let graphs = GraphRegistry::new([Arc::new(graph())]);
         let (subscriptions, bus) = (Arc::new(MemorySubscriptions::default()), Arc::new(MemoryBus::default()));
         let harness = Harness::new(engine, graphs, subscriptions, bus, HarnessConfig::new(Mode::Stateless));
-        let bench = Self { _threads: Threads(Some(threads)), embedded, harness, meter };
+        let bench = Self { _threads: Threads(Some(threads)), embedded, harness, maintenance: store.into(), meter };
         bench.suspend(MODEL).await;
         bench.sweep(SweepScope::Everything).await;
         bench.fill(count - 1).await;
@@ -225,7 +227,7 @@ impl Bench {
     }
 
     async fn sweep(&self, scope: SweepScope) {
-        let summary = dormouse_maintenance::sweep(&self.harness, scope).await.expect("it sweeps");
+        let summary = dormouse_maintenance::sweep(&self.harness, &self.maintenance, scope).await.expect("it sweeps");
         assert_eq!((summary.failed, summary.orphan_timers), (0, 0));
     }
 }

@@ -16,8 +16,8 @@ use dormouse_engine::{
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    CheckpointRecord, Checkpointer, Commit, Commits, GrowingLists, InvocationWrite, Journal, Map, SaveSource,
-    SignalDescriptor,
+    CheckpointRecord, Checkpointer, Commit, Commits, GrowingLists, InvocationWrite, Journal, MaintenanceStore, Map,
+    SaveSource, SignalDescriptor,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -55,6 +55,11 @@ pub fn store(client: &Client) -> DynamoDbStateStore {
     DynamoDbStateStore::new(client, TABLE, StoreConfig::default())
 }
 
+/// What sweeps of the records go through.
+pub fn maintenance(client: &Client) -> MaintenanceStore {
+    Arc::new(store(client)).into()
+}
+
 /// The text in the state of the record `name`.
 pub fn text(name: &str) -> String {
     let digits = if name == LONG_NAME { 400 } else { 1 };
@@ -85,13 +90,14 @@ pub fn checkpoint() -> CheckpointRecord {
 /// When something does not become what it is to be.
 pub async fn record(stage: &Stage, client: &Client) {
     let alone = worker(stage, client, Mode::Stateless).expect("graphs that compile");
+    let maintenance = maintenance(client);
     let start = async |graph: &str, name: &str| sleep(&alone, Transmission::start(graph, given(name)), name).await;
     start("nested", "failed").await;
     stage.clock.advance(DAY);
-    stage.sweep(&alone, SweepScope::Due).await.expect("a sweep");
+    stage.sweep_on(&alone, &maintenance, SweepScope::Due).await.expect("a sweep");
     start("ask", "advanced").await;
     stage.clock.advance(HOUR);
-    stage.sweep(&alone, SweepScope::Due).await.expect("a sweep");
+    stage.sweep_on(&alone, &maintenance, SweepScope::Due).await.expect("a sweep");
     for name in ["asleep-small", LONG_NAME, "claimed", "completed", "canceled"] {
         start("ask", name).await;
     }

@@ -9,7 +9,7 @@ use dormouse_harness::{
 };
 use dormouse_maintenance::doctor::{Diagnosis, Doctor, RulesSeen};
 use dormouse_maintenance::{SweepOrder, SweepSummary, sweep};
-use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Event, IdSource, Map, StateStore};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Clock, Commits, Event, IdSource, MaintenanceStore, Map, TurnStore};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
 use serde_json::Value;
 
@@ -52,9 +52,9 @@ impl Stage {
     }
 
     /// An engine on `store`.
-    pub fn engine_on(&self, store: Arc<dyn StateStore>) -> Engine {
+    pub fn engine_on(&self, store: impl Into<TurnStore>) -> Engine {
         Engine::new(Ports {
-            store,
+            store: store.into(),
             clock: self.clock.clone(),
             ids: self.ids.clone(),
             spawner: Arc::new(TokioSpawner),
@@ -70,7 +70,7 @@ impl Stage {
     /// A worker that serves `graphs` on `store`.
     pub fn harness_on(
         &self,
-        store: Arc<dyn StateStore>,
+        store: impl Into<TurnStore>,
         mode: Mode,
         graphs: impl IntoIterator<Item = Arc<CompiledGraph>>,
     ) -> Harness {
@@ -83,7 +83,7 @@ impl Stage {
     ///
     /// # Errors
     /// When one of them does not compile.
-    pub fn shipped_on(&self, store: Arc<dyn StateStore>, mode: Mode) -> Result<Harness, AgentsError> {
+    pub fn shipped_on(&self, store: impl Into<TurnStore>, mode: Mode) -> Result<Harness, AgentsError> {
         let outside = Outside::new(self.bus.clone(), self.clock.clone());
         let graphs = dormouse_app::agents().compile(&outside)?.graphs;
         let config = HarnessConfig::new(mode);
@@ -115,7 +115,7 @@ impl Stage {
     ///
     /// # Panics
     /// When the claim is not granted.
-    pub async fn hold_in(&self, store: &dyn StateStore, id: &str, payload: Map, lasting: Duration) {
+    pub async fn hold_in(&self, store: &dyn Commits, id: &str, payload: Map, lasting: Duration) {
         let now = self.clock.now();
         let request = ClaimRequest {
             invocation_id: id.into(),
@@ -131,7 +131,12 @@ impl Stage {
         assert!(matches!(claimed, Ok(ClaimOutcome::Granted(_))), "{claimed:?}");
     }
 
-    /// Lets a sweep of `harness` come by, and `harness` do what that called for.
+    /// What a sweep of the stage's own store goes through.
+    pub fn maintenance(&self) -> MaintenanceStore {
+        self.store.clone().into()
+    }
+
+    /// Lets a sweep of `harness`, which is on the stage's own store, come by, and `harness` do what that called for.
     ///
     /// # Errors
     /// When the sweep fails.
@@ -140,20 +145,21 @@ impl Stage {
         harness: &Harness,
         order: impl Into<SweepOrder> + Send,
     ) -> Result<SweepSummary, TurnError> {
-        self.sweep_and_tell(harness, order).await.map(|(summary, _)| summary)
+        self.sweep_on(harness, &self.maintenance(), order).await.map(|(summary, _)| summary)
     }
 
-    /// The same; also tells what came of the calls, in their order.
+    /// The same on any `store`; also tells what came of the calls, in their order.
     ///
     /// # Errors
     /// When the sweep fails.
-    pub async fn sweep_and_tell(
+    pub async fn sweep_on(
         &self,
         harness: &Harness,
+        store: &MaintenanceStore,
         order: impl Into<SweepOrder> + Send,
     ) -> Result<(SweepSummary, Vec<TurnOutcome>), TurnError> {
         let before = self.bus.events().len();
-        let summary = sweep(harness, order).await?;
+        let summary = sweep(harness, store, order).await?;
         let mut outcomes = Vec::new();
         for event in self.bus.events().into_iter().skip(before) {
             if let Some(call) = called_for(event) {
@@ -193,8 +199,8 @@ impl Middleware for Swallows {
 ///
 /// # Errors
 /// When there is nobody of that name, or the store does not answer.
-pub async fn diagnose(harness: &Harness, id: &str) -> Result<Diagnosis, TurnError> {
-    Doctor::new(harness, RulesSeen::look(harness).await).diagnose(&id.into()).await
+pub async fn diagnose(harness: &Harness, store: &MaintenanceStore, id: &str) -> Result<Diagnosis, TurnError> {
+    Doctor::new(harness, store, RulesSeen::look(harness).await).diagnose(&id.into()).await
 }
 
 /// A JSON object as a map.

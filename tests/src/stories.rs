@@ -9,7 +9,8 @@ use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
 use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    Category, Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, Map, StateStore,
+    Category, Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, MaintenanceStore, Map,
+    StateStore,
 };
 use serde_json::{Value, json};
 
@@ -173,7 +174,7 @@ impl Story {
             }
             for number in 0.. {
                 assert!(number < ATTEMPTS, "{}: the step is never answered: {step:?}", self.name);
-                if attempt.run(step.perform(stage, &worker)).await == Some(true) {
+                if attempt.run(step.perform(stage, &worker, &store.clone().into())).await == Some(true) {
                     break;
                 }
                 stage.outlive_leases();
@@ -188,7 +189,7 @@ impl Story {
     /// When it fails.
     pub async fn rest(&self, stage: &Stage, store: &Arc<dyn StateStore>) {
         stage.outlive_leases();
-        let answered = Step::Sweep(0).perform(stage, &self.worker(stage, store.clone())).await;
+        let answered = Step::Sweep(0).perform(stage, &self.worker(stage, store.clone()), &store.clone().into()).await;
         assert!(answered, "{}: a sound sweep fails", self.name);
     }
 
@@ -205,7 +206,9 @@ impl Story {
         assert_eq!(told.collect::<BTreeSet<_>>(), announced, "{name}");
         let again = worker.turn(Transmission::callback(id(), None, Map::new())).await.outcome;
         assert_eq!(self.ending(&again), first, "{name}");
-        let summary = dormouse_maintenance::sweep(&worker, SweepScope::Everything).await.expect("it sweeps");
+        let summary = dormouse_maintenance::sweep(&worker, &store.clone().into(), SweepScope::Everything)
+            .await
+            .expect("it sweeps");
         let left = (summary.examined, summary.failed, summary.expired_claims, summary.unclaimed_signals);
         assert_eq!(left, (0, 0, 0, 0), "{name}: nothing is left behind");
     }
@@ -229,9 +232,9 @@ impl Story {
 
 impl Step {
     /// Whether it was answered.
-    async fn perform(&self, stage: &Stage, worker: &Harness) -> bool {
+    async fn perform(&self, stage: &Stage, worker: &Harness, store: &MaintenanceStore) -> bool {
         match self {
-            Self::Sweep(_) => match stage.sweep_and_tell(worker, SweepScope::Everything).await {
+            Self::Sweep(_) => match stage.sweep_on(worker, store, SweepScope::Everything).await {
                 Ok((summary, turns)) => summary.failed == 0 && !turns.iter().any(may_pass),
                 Err(_) => false,
             },
@@ -252,7 +255,7 @@ impl Step {
                         journal: Journal::default(),
                         growing: GrowingLists::default(),
                     };
-                    match worker.engine().ports().store.commit(&commit).await {
+                    match worker.engine().ports().store.commits.commit(&commit).await {
                         // Whoever asks again finds that it was accepted.
                         Ok(()) | Err(CommitError::InvocationConflict) => true,
                         Err(CommitError::Store(_) | CommitError::Unknown(_)) => false,

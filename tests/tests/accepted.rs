@@ -217,7 +217,7 @@ async fn a_job_that_never_sleeps_ends_under_its_claim() {
 async fn a_lost_call_is_made_up_for_by_the_sweep() {
     let scene = scene();
     scene.accepted(json!({})).await;
-    let early = dormouse_maintenance::sweep(&scene.harness, SweepScope::Due).await.unwrap();
+    let early = dormouse_maintenance::sweep(&scene.harness, &scene.stage.maintenance(), SweepScope::Due).await.unwrap();
     assert_eq!((early.called, early.expired_claims), (0, 0), "the first call has its time");
     scene.stage.clock.advance(Duration::from_secs(10));
     let summary = scene.stage.sweep(&scene.harness, SweepScope::Due).await.unwrap();
@@ -371,7 +371,13 @@ async fn it_waits_for_its_session_and_gives_the_work_back_when_that_takes_too_lo
     let status = scene.record().await.status;
     assert!(matches!(&status, InvocationStatus::Resuming(claim) if claim.is_unowned()), "{status:?}");
     assert_eq!(
-        (dormouse_maintenance::sweep(&scene.harness, SweepScope::Due).await.unwrap().called, scene.runs()),
+        (
+            dormouse_maintenance::sweep(&scene.harness, &scene.stage.maintenance(), SweepScope::Due)
+                .await
+                .unwrap()
+                .called,
+            scene.runs()
+        ),
         (1, 0)
     );
     scene.stage.outlive_leases();

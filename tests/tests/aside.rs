@@ -11,8 +11,8 @@ use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::Finding;
 use dormouse_ports::{
-    Category, ClaimOutcome, ClaimRequest, Commit, CommitError, InvocationStatus, InvocationWrite, Invocations,
-    SignalDescriptor, StateStore, StoreError, StoreLayer, limits,
+    Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationStatus, InvocationWrite, Invocations,
+    SignalDescriptor, StateStore, StoreError, TurnStore, limits,
 };
 use dormouse_tests::{Stage, diagnose, map};
 use serde_json::json;
@@ -63,13 +63,13 @@ async fn it_is_put_aside_when_too_many_workers_died_and_goes_on_when_somebody_sa
     assert_eq!((again.called, again.expired_claims), (0, 0), "no sweep comes by any more");
     assert!(matches!(harness.look_up(&"i1".into()).await.unwrap(),
         TurnOutcome::Errored(error) if error.category == Category::AttemptsExhausted && error.message.contains("retry i1")));
-    assert_eq!(dormouse_maintenance::put_aside(&harness).await.unwrap(), ["i1".into()]);
-    let diagnosis = diagnose(&harness, "i1").await.unwrap();
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), ["i1".into()]);
+    let diagnosis = diagnose(&harness, &stage.maintenance(), "i1").await.unwrap();
     assert_eq!(diagnosis.remarks[0].finding, Finding::PutAside);
     assert!(diagnosis.is_trouble());
 
     harness.retry(&"i1".into()).await.unwrap();
-    assert_eq!(dormouse_maintenance::put_aside(&harness).await.unwrap(), []);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), []);
     assert_eq!(stage.bus.events().last().unwrap().detail["invocation_id"], "i1", "a worker is called");
     let twice = harness.retry(&"i1".into()).await.unwrap_err();
     assert_eq!(twice.category, Category::SuspensionRecordInvalid);
@@ -84,10 +84,10 @@ async fn it_can_be_canceled_for_good() {
     let harness = asleep(&stage).await;
     die(&stage, limits::ATTEMPTS).await;
     stage.sweep(&harness, SweepScope::Everything).await.unwrap();
-    assert_eq!(dormouse_maintenance::put_aside(&harness).await.unwrap(), ["i1".into()]);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), ["i1".into()]);
     assert!(!harness.cancel(&"i1".into(), None, Some("not worth it".to_owned())).await.unwrap().repeated);
     assert!(matches!(status(&stage).await, InvocationStatus::Canceled(_)));
-    assert_eq!(dormouse_maintenance::put_aside(&harness).await.unwrap(), []);
+    assert_eq!(dormouse_maintenance::put_aside(&stage.maintenance()).await.unwrap(), []);
     assert_eq!(harness.retry(&"i1".into()).await.unwrap_err().category, Category::SuspensionRecordInvalid);
     assert!(harness.cancel(&"i1".into(), None, None).await.unwrap().repeated);
 }
@@ -122,10 +122,18 @@ async fn what_is_not_put_aside_is_not_tried_again() {
 /// Does not say whether it lets anything be tried again.
 struct Silent(Arc<dyn StateStore>);
 
+impl Silent {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.0.clone();
+        TurnStore { commits: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Silent {
-    fn below(&self) -> &dyn StateStore {
-        &*self.0
+impl Commits for Silent {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.0.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
@@ -142,7 +150,7 @@ async fn whoever_is_not_told_whether_it_is_tried_again_may_ask_once_more() {
     let harness = asleep(&stage).await;
     die(&stage, limits::ATTEMPTS).await;
     stage.sweep(&harness, SweepScope::Everything).await.unwrap();
-    let silent = stage.harness_on(Arc::new(Silent(stage.store.clone())), Mode::Stateless, [asking()]);
+    let silent = stage.harness_on(Arc::new(Silent(stage.store.clone())).turns(), Mode::Stateless, [asking()]);
     let error = silent.retry(&"i1".into()).await.unwrap_err();
     assert_eq!((error.category, error.in_doubt), (Category::OutcomeUnknown, false));
     harness.retry(&"i1".into()).await.unwrap();
@@ -166,10 +174,18 @@ async fn its_wait_stays_as_long_as_it_is_put_aside() {
 /// Notes how long claims are asked for.
 struct Asked(Arc<dyn StateStore>, Mutex<Vec<Duration>>);
 
+impl Asked {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.0.clone();
+        TurnStore { commits: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Asked {
-    fn below(&self) -> &dyn StateStore {
-        &*self.0
+impl Commits for Asked {
+    async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
+        self.0.commit(commit).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
@@ -184,7 +200,7 @@ async fn a_claim_outlives_its_turn_by_a_margin_for_clocks() {
     let stage = Stage::default();
     asleep(&stage).await;
     let asked = Arc::new(Asked(stage.store.clone(), Mutex::default()));
-    let harness = stage.harness_on(asked.clone(), Mode::Stateless, [asking()]);
+    let harness = stage.harness_on(asked.clone().turns(), Mode::Stateless, [asking()]);
     let config = harness.config();
     assert!(config.lease_margin >= Duration::from_secs(1), "two clocks agree that well, not better");
     let answer = Transmission::signal("s1", map(json!({ "answer": "yes" })));

@@ -154,7 +154,7 @@ async fn canceled_while_running(work: Work, sleeps_first: bool) -> Stage {
     assert!(harness.cancel(&"i-1".into(), None, None).await.unwrap().repeated);
     let session = stage.store.load_session(&"s-1".into(), None).await.unwrap().record;
     assert_eq!(session, session_before, "a canceled turn saves nothing");
-    let swept = dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.unwrap();
+    let swept = dormouse_maintenance::sweep(&harness, &stage.maintenance(), SweepScope::Everything).await.unwrap();
     assert_eq!((swept.examined, swept.failed), (0, 0));
     let ran_behind = gate.behind.load(Ordering::Relaxed);
     // Who does not ask goes on until the end is refused.
@@ -204,7 +204,8 @@ async fn whichever_call_of_a_cancellation_breaks_the_sleeper_ends_canceled() {
             let signal = Transmission::signal(pause.descriptor.signal_id.clone(), Map::new());
             is_canceled(&asleep.turn(signal).await);
             stage.clock.advance(Duration::from_secs(3_600));
-            let swept = dormouse_maintenance::sweep(&asleep, SweepScope::Everything).await.unwrap();
+            let swept =
+                dormouse_maintenance::sweep(&asleep, &stage.maintenance(), SweepScope::Everything).await.unwrap();
             assert_eq!((swept.examined, swept.failed), (0, 0), "nothing is left behind");
         }
     }

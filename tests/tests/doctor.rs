@@ -12,9 +12,9 @@ use dormouse_harness::{Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::{Diagnosis, Finding};
 use dormouse_ports::{
-    BufferedSignal, Category, Commit, Commits, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal,
-    LeaseRequest, Maintenance, Map, PausedInvocation, PendingRow, SessionId, Sessions, SignalDescriptor, SignalState,
-    SuspendFrom, Upkeep,
+    BufferedSignal, Category, Commit, Commits, GrowingLists, IndexRepair, InvocationId, InvocationWrite, Invocations,
+    Journal, LeaseRequest, Map, PausedInvocation, PendingRow, SessionId, Sessions, SignalDescriptor, SignalState,
+    Sleepers, SuspendFrom,
 };
 use dormouse_testkit::SubscriptionCall;
 use dormouse_tests::{Stage, diagnose, map};
@@ -65,13 +65,13 @@ async fn asleep_in(graph: Arc<CompiledGraph>) -> Scene {
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [graph]);
     let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
-    dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.unwrap();
+    dormouse_maintenance::sweep(&harness, &stage.maintenance(), SweepScope::Everything).await.unwrap();
     Scene { stage, harness }
 }
 
 impl Scene {
     async fn diagnosis(&self, id: &str) -> Result<Diagnosis, TurnError> {
-        diagnose(&self.harness, id).await
+        diagnose(&self.harness, &self.stage.maintenance(), id).await
     }
 
     async fn findings(&self) -> Vec<Finding> {
@@ -86,10 +86,15 @@ impl Scene {
     /// What comes of the remedy against the first finding.
     async fn repaired(&self) -> String {
         let diagnosis = self.diagnosis("i").await.unwrap();
-        dormouse_maintenance::doctor::repair(&self.harness, &diagnosis.record, diagnosis.remarks[0].finding)
-            .await
-            .unwrap()
-            .unwrap()
+        dormouse_maintenance::doctor::repair(
+            &self.harness,
+            &self.stage.maintenance(),
+            &diagnosis.record,
+            diagnosis.remarks[0].finding,
+        )
+        .await
+        .unwrap()
+        .unwrap()
     }
 
     /// The same store under another worker's graphs.
@@ -190,7 +195,7 @@ async fn a_wake_up_that_no_sweep_has_seen_is_registered() {
 #[tokio::test]
 async fn a_missing_row_is_written_again() {
     let scene = asleep().await;
-    scene.stage.store.upkeep(&Upkeep::Ended(scene.row().await)).await.unwrap();
+    scene.stage.store.repair(&IndexRepair::Ended(scene.row().await)).await.unwrap();
     assert_eq!(scene.findings().await, [Finding::RowMissing]);
     assert_eq!(scene.repaired().await, "the row was written again");
     assert_eq!(scene.findings().await, [Finding::Waiting]);

@@ -108,7 +108,11 @@ async fn of_two_that_came_early_by_two_ways_the_first_that_fits_stands() {
         stage.clock.advance(std::time::Duration::from_secs(1));
         worker.turn(Transmission::signal("s", answer("person"))).await;
         assert_eq!(answered(&begins(&worker, "payment").await), expected);
-        assert_eq!(dormouse_maintenance::parked_signals(&worker).await.unwrap(), [], "both are consumed");
+        assert_eq!(
+            dormouse_maintenance::parked_signals(&worker, &stage.maintenance()).await.unwrap(),
+            [],
+            "both are consumed"
+        );
     }
 }
 
@@ -146,7 +150,7 @@ async fn a_pause_of_an_earlier_version_is_woken_by_its_events_and_by_no_others()
     let worker = worker(&stage);
     begins(&worker, "payment").await;
     stage.store.plant_signal(&dormouse_ports::SignalId::from("s").of_event(&shape_of("bank")), None);
-    let diagnosis = diagnose(&worker, "i").await.unwrap();
+    let diagnosis = diagnose(&worker, &stage.maintenance(), "i").await.unwrap();
     assert_eq!(diagnosis.remarks[0].finding, Finding::Waiting);
     assert!(matches!(worker.turn(event(Some("exporter"), "exporter")).await.outcome, TurnOutcome::Buffered { .. }));
     let done = worker.turn(event(Some("bank"), "bank")).await.outcome;
@@ -175,7 +179,7 @@ async fn the_doctor_says_with_what_a_parked_signal_came() {
     let stage = Stage::default();
     let worker = worker(&stage);
     worker.turn(event(Some("bank"), "bank")).await;
-    let parked = dormouse_maintenance::parked_signals(&worker).await.unwrap();
+    let parked = dormouse_maintenance::parked_signals(&worker, &stage.maintenance()).await.unwrap();
     assert_eq!((parked[0].signal_id.as_str(), &parked[0].event_shape), ("s", &Some(shape_of("bank"))));
 }
 
@@ -191,7 +195,7 @@ async fn the_doctor_names_the_pause_whose_event_did_not_fit() {
         let misfit = Transmission { signal_payload: Some(map(payload)), ..event(Some("bank"), "bank") };
         let TurnOutcome::Errored(error) = worker.turn(misfit).await.outcome else { panic!("it fits") };
         assert!(error.is_unfit() && error.invocation_id == Some("i".into()), "{error:?}");
-        let diagnosis = diagnose(&worker, "i").await.unwrap();
+        let diagnosis = diagnose(&worker, &stage.maintenance(), "i").await.unwrap();
         let told = diagnosis.remarks.iter().find(|remark| remark.finding == Finding::EventUnfit).expect("it is told");
         assert!(diagnosis.is_trouble() && told.sentence.contains(reason), "{}", told.sentence);
         assert_eq!(answered(&worker.turn(event(Some("bank"), "bank")).await.outcome), "bank");

@@ -12,8 +12,9 @@ use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, 
 use dormouse_maintenance::doctor::Finding;
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    Edition, EventShape, EventWait, Glance, InvocationId, Invocations, Maintenance, Page, PausedInvocation, PendingRow,
-    RuleEntries, RuleEntry, RuleName, RuleNeed, SignalDescriptor, Sleepers, StateStore, StoreError, StoreLayer, Upkeep,
+    Edition, EventShape, EventWait, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations, MaintenanceStore,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleName, RuleNeed, RuleUpdate,
+    ShapeId, SignalDescriptor, Sleepers, StoreError, TurnStore,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, diagnose, map};
@@ -62,19 +63,26 @@ impl Scene {
     }
 
     async fn sweep(&self) -> SweepSummary {
-        dormouse_maintenance::sweep(&self.worker, SweepScope::Everything).await.unwrap()
+        dormouse_maintenance::sweep(&self.worker, &self.stage.maintenance(), SweepScope::Everything).await.unwrap()
     }
 
     /// What the doctor says of `i`.
     async fn findings(&self) -> Vec<Finding> {
-        let diagnosis = diagnose(&self.worker, "i").await.unwrap();
+        let diagnosis = diagnose(&self.worker, &self.stage.maintenance(), "i").await.unwrap();
         diagnosis.remarks.into_iter().map(|remark| remark.finding).collect()
     }
 
     /// The doctor makes or enables the rule that `i` needs.
     async fn repair_rule(&self) {
         let record = self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap();
-        let repaired = dormouse_maintenance::doctor::repair(&self.worker, &record, Finding::RuleMissing).await.unwrap();
+        let repaired = dormouse_maintenance::doctor::repair(
+            &self.worker,
+            &self.stage.maintenance(),
+            &record,
+            Finding::RuleMissing,
+        )
+        .await
+        .unwrap();
         assert_eq!(repaired.as_deref(), Some("the rule is there and enabled"));
     }
 
@@ -109,7 +117,7 @@ fn graph(name: &str, event: Option<&Value>) -> Arc<CompiledGraph> {
     Arc::new(graph.edge("ask", END).compile().unwrap())
 }
 
-fn worker(stage: &Stage, store: Arc<dyn StateStore>) -> Harness {
+fn worker(stage: &Stage, store: impl Into<TurnStore>) -> Harness {
     let event = json!({ "pattern": { "source": ["jobs"] }, "correlation": "$.detail.id" });
     stage.harness_on(store, Mode::Stateless, [graph("job", Some(&event)), graph("plain", None)])
 }
@@ -223,7 +231,7 @@ async fn an_entry_that_is_gone_is_made_again_with_its_rule() {
     let scene = Scene::new();
     scene.sleeps("i").await;
     for entry in scene.stage.store.rule_entries().await.unwrap() {
-        scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();
+        scene.stage.store.update_rule(&RuleUpdate::Unneeded(entry)).await.unwrap();
     }
     let before = scene.rules();
     scene.sweep().await;
@@ -241,7 +249,8 @@ async fn pauses_at(call: usize) -> bool {
     let broken = Arc::new(FaultyStore::broken_at(scene.stage.store.clone(), call, Fault::DieBefore));
     let sweeper = worker(&scene.stage, broken.clone());
     assert!(
-        dormouse_maintenance::sweep(&sweeper, SweepScope::Everything).now_or_never().is_none() == broken.has_struck()
+        dormouse_maintenance::sweep(&sweeper, &broken.clone().into(), SweepScope::Everything).now_or_never().is_none()
+            == broken.has_struck()
     );
     begin(&sleeper, "job", "second").await;
     has_a_rule(&scene, "second").await;
@@ -287,20 +296,67 @@ impl Interrupted {
     }
 }
 
-#[async_trait]
-impl StoreLayer for Interrupted {
-    fn below(&self) -> &dyn StateStore {
-        &*self.inner
+impl Interrupted {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.inner.clone();
+        TurnStore { invocations: self.clone(), rules: self.clone(), notes: self, ..store.into() }
     }
+}
 
+impl Interrupted {
+    /// The store with this before it.
+    fn maintenance(self: Arc<Self>) -> MaintenanceStore {
+        let store = self.inner.clone();
+        MaintenanceStore { sleepers: self, ..store.into() }
+    }
+}
+
+#[async_trait]
+impl Sleepers for Interrupted {
     async fn list_pending(&self, due_by: Option<Timestamp>, at: Option<&str>) -> Result<Page<PendingRow>, StoreError> {
         self.meet().await;
         self.inner.list_pending(due_by, at).await
     }
 
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.inner.pending_row(paused).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.dead_claims(now).await
+    }
+
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.put_aside().await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.inner.list_parked(cursor).await
+    }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        self.meet().await;
+        self.inner.repair(repair).await
+    }
+}
+
+#[async_trait]
+impl Invocations for Interrupted {
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        self.inner.load_invocation(id).await
+    }
+
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
         self.meet().await;
         self.inner.glance(ids).await
+    }
+}
+
+#[async_trait]
+impl RuleEntries for Interrupted {
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+        self.inner.touch_rule(shape, fresh, now).await
     }
 
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
@@ -308,13 +364,25 @@ impl StoreLayer for Interrupted {
         self.inner.rule_entries().await
     }
 
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
         self.meet().await;
-        if self.is_blind && matches!(upkeep, Upkeep::RuleUnneeded(_)) {
+        if self.is_blind && matches!(update, RuleUpdate::Unneeded(_)) {
             let entry = self.inner.rule_entries().await?.remove(0);
-            return self.inner.upkeep(&Upkeep::RuleUnneeded(entry)).await;
+            return self.inner.update_rule(&RuleUpdate::Unneeded(entry)).await;
         }
-        self.inner.upkeep(upkeep).await
+        self.inner.update_rule(update).await
+    }
+}
+
+#[async_trait]
+impl Notes for Interrupted {
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.inner.note(name).await
+    }
+
+    async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
+        self.meet().await;
+        self.inner.keep_note(name, text, until).await
     }
 }
 
@@ -323,7 +391,13 @@ async fn interrupted(at: usize, is_blind: bool) -> Option<Scene> {
     let scene = Scene::new().with_a_ripe_rule().await;
     let (inner, sleeper) = (scene.stage.store.clone(), scene.another_worker());
     let store = Arc::new(Interrupted { inner, sleeper, calls: AtomicUsize::new(0), at, is_blind });
-    dormouse_maintenance::sweep(&worker(&scene.stage, store.clone()), SweepScope::Everything).await.unwrap();
+    dormouse_maintenance::sweep(
+        &worker(&scene.stage, store.clone().turns()),
+        &store.clone().maintenance(),
+        SweepScope::Everything,
+    )
+    .await
+    .unwrap();
     (store.calls.load(Ordering::Relaxed) > at).then_some(scene)
 }
 
@@ -364,7 +438,8 @@ async fn what_a_dead_sweep_left_of_a_rule_goes_in_the_next_round() {
             let scene = Scene::new().with_a_ripe_rule().await;
             let broken = Arc::new(FaultyStore::broken_at(scene.stage.store.clone(), call, fault));
             let sweeper = worker(&scene.stage, broken.clone());
-            let _ = dormouse_maintenance::sweep(&sweeper, SweepScope::Everything).now_or_never();
+            let _ =
+                dormouse_maintenance::sweep(&sweeper, &broken.clone().into(), SweepScope::Everything).now_or_never();
             let summary = scene.sweep().await;
             assert_eq!((scene.rules(), summary.orphan_timers), (Vec::new(), 0), "call {call}, {fault:?}");
             if !broken.has_struck() {
@@ -401,7 +476,7 @@ async fn a_round_of_several_sweeps_knows_what_the_first_one_saw() {
     }
     let order = SweepOrder { rows: 1, ..SweepScope::Everything.into() };
     for _ in 0..20 {
-        dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
+        dormouse_maintenance::sweep(&scene.worker, &scene.stage.maintenance(), order).await.unwrap();
         scene.stage.clock.advance(KEPT / 4);
     }
     assert_eq!(scene.rules().len(), 1);
@@ -409,7 +484,7 @@ async fn a_round_of_several_sweeps_knows_what_the_first_one_saw() {
         scene.ends(id).await;
     }
     for _ in 0..20 {
-        dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
+        dormouse_maintenance::sweep(&scene.worker, &scene.stage.maintenance(), order).await.unwrap();
         scene.stage.clock.advance(KEPT / 4);
     }
     assert_eq!(scene.rules(), []);
@@ -422,13 +497,12 @@ async fn a_round_that_lost_its_memory_removes_nothing() {
     begin(&scene.worker, "plain", "a").await;
     begin(&scene.worker, "plain", "b").await;
     let order = SweepOrder { rows: 1, ..SweepScope::Everything.into() };
-    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
-    let forget = Upkeep::Position { lane: "rules".to_owned(), position: None };
-    scene.stage.store.upkeep(&forget).await.unwrap();
-    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, &scene.stage.maintenance(), order).await.unwrap();
+    scene.stage.store.keep_note("rules", None, None).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, &scene.stage.maintenance(), order).await.unwrap();
     assert_eq!(scene.rules().len(), 1, "the round is over, and nothing went");
-    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
-    dormouse_maintenance::sweep(&scene.worker, order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, &scene.stage.maintenance(), order).await.unwrap();
+    dormouse_maintenance::sweep(&scene.worker, &scene.stage.maintenance(), order).await.unwrap();
     assert_eq!(scene.rules(), [], "the next one knows");
 }
 
@@ -470,7 +544,7 @@ async fn a_rule_that_is_not_noted_to_stand_is_made_anew_by_the_sweep() {
     let scene = Scene::new();
     let shape = scene.sleeps("i").await.event_shape().unwrap();
     let entry = scene.stage.store.rule_entries().await.unwrap().remove(0);
-    scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();
+    scene.stage.store.update_rule(&RuleUpdate::Unneeded(entry)).await.unwrap();
     scene.stage.store.touch_rule(&shape.id(), &Edition::of("old"), Timestamp::UNIX_EPOCH).await.unwrap();
     scene.stage.subscriptions.plant_rule(RuleName { shape: shape.id(), edition: Some(Edition::of("old")) }, shape);
     let before = scene.stage.subscriptions.rule_calls().0;
@@ -530,7 +604,7 @@ async fn the_first_sweep_makes_what_graphs_declare_and_later_ones_keep_it() {
     let (stage, seen) = (Stage::default(), Arc::default());
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [declaring(&stage, &seen)]);
     for _ in 0..5 {
-        let summary = dormouse_maintenance::sweep(&worker, SweepScope::Everything).await.unwrap();
+        let summary = dormouse_maintenance::sweep(&worker, &stage.maintenance(), SweepScope::Everything).await.unwrap();
         assert_eq!((summary.failed, summary.collected, summary.orphan_timers), (0, 0, 0));
         assert_eq!(stage.subscriptions.rules().len(), 1);
         stage.clock.advance(KEPT);
@@ -600,10 +674,10 @@ async fn of_the_first_versions(scene: &Scene) -> (RuleName, EventShape) {
         dormouse_ports::EventRules::remove_rule(&*scene.stage.subscriptions, &name).await.unwrap();
     }
     for entry in scene.stage.store.rule_entries().await.unwrap() {
-        scene.stage.store.upkeep(&Upkeep::RuleUnneeded(entry)).await.unwrap();
+        scene.stage.store.update_rule(&RuleUpdate::Unneeded(entry)).await.unwrap();
     }
     let row = PendingRow { rule: RuleNeed::Unknown, ..PendingRow::of(&paused) };
-    scene.stage.store.upkeep(&Upkeep::Registered(row)).await.unwrap();
+    scene.stage.store.repair(&IndexRepair::Registered(row)).await.unwrap();
     let name = RuleName { shape: shape.id(), edition: None };
     scene.stage.subscriptions.plant_rule(name.clone(), shape.clone());
     (name, shape)

@@ -333,14 +333,16 @@ async fn a_wait_that_cannot_be_arranged_is_refused_before_anything_is_written() 
 async fn the_doctor_says_who_has_answered() {
     let scene = Scene::asleep().await;
     tally(scene.answer("b", "yes").await);
-    let diagnosis = diagnose(&scene.worker, "i").await.unwrap();
+    let diagnosis = diagnose(&scene.worker, &scene.stage.maintenance(), "i").await.unwrap();
     assert!(!diagnosis.is_trouble(), "{diagnosis:?}");
     let sentence = &diagnosis.remarks[0].sentence;
     assert!(sentence.contains("waits for 2 of 3 answers: b answered, a, c did not"), "{sentence}");
     scene.stage.store.plant_signal(&"s/c".into(), None);
-    let diagnosis = diagnose(&scene.worker, "i").await.unwrap();
+    let diagnosis = diagnose(&scene.worker, &scene.stage.maintenance(), "i").await.unwrap();
     let [found] = &diagnosis.remarks[..] else { panic!("{diagnosis:?}") };
     assert!(found.sentence.contains("signal `s/c`"), "{}", found.sentence);
-    dormouse_maintenance::doctor::repair(&scene.worker, &diagnosis.record, found.finding).await.unwrap();
-    assert!(!diagnose(&scene.worker, "i").await.unwrap().is_trouble());
+    dormouse_maintenance::doctor::repair(&scene.worker, &scene.stage.maintenance(), &diagnosis.record, found.finding)
+        .await
+        .unwrap();
+    assert!(!diagnose(&scene.worker, &scene.stage.maintenance(), "i").await.unwrap().is_trouble());
 }

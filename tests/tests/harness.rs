@@ -165,14 +165,30 @@ async fn a_pause_whose_wake_up_is_refused_stays_and_the_sweep_registers_it() {
             other => panic!("{other:?}"),
         }
         assert!(
-            dormouse_maintenance::sweep(worker, SweepScope::Everything).await.unwrap().failed > 0,
+            dormouse_maintenance::sweep(worker, &scene.stage.maintenance(), SweepScope::Everything)
+                .await
+                .unwrap()
+                .failed
+                > 0,
             "it is told of until it is done"
         );
         scene.stage.subscriptions.recover();
         assert!(matches!(worker.turn(start()).await.outcome, TurnOutcome::Suspended(_)), "the same id is no dead end");
-        assert_eq!(dormouse_maintenance::sweep(worker, SweepScope::Everything).await.unwrap().registered, 1);
+        assert_eq!(
+            dormouse_maintenance::sweep(worker, &scene.stage.maintenance(), SweepScope::Everything)
+                .await
+                .unwrap()
+                .registered,
+            1
+        );
         assert!(matches!(scene.stage.subscriptions.calls()[..], [SubscriptionCall::Subscribed(_)]));
-        assert_eq!(dormouse_maintenance::sweep(worker, SweepScope::Everything).await.unwrap().registered, 0);
+        assert_eq!(
+            dormouse_maintenance::sweep(worker, &scene.stage.maintenance(), SweepScope::Everything)
+                .await
+                .unwrap()
+                .registered,
+            0
+        );
     }
 }
 

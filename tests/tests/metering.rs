@@ -95,7 +95,8 @@ async fn looking_at_many_takes_few_requests() {
         assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
         ids.push(id);
     }
-    let doctor = Doctor::new(&harness, RulesSeen::look(&harness).await);
+    let maintenance = store.clone().into();
+    let doctor = Doctor::new(&harness, &maintenance, RulesSeen::look(&harness).await);
     let asked = |operation: &str| meter.snapshot().get(operation).map_or(0, |usage| usage.requests);
 
     meter.reset();
@@ -107,8 +108,9 @@ async fn looking_at_many_takes_few_requests() {
     meter.reset();
     let (mut examined, mut cursor) = (0, None);
     loop {
-        let page =
-            dormouse_maintenance::migration_report(&harness, cursor.as_deref()).await.expect("the store answers");
+        let page = dormouse_maintenance::migration_report(&harness, &maintenance, cursor.as_deref())
+            .await
+            .expect("the store answers");
         examined += page.pauses.len();
         cursor = page.next;
         if cursor.is_none() {
@@ -119,7 +121,8 @@ async fn looking_at_many_takes_few_requests() {
     assert!(asked("BatchGetItem") <= asked("Query"), "one for each page");
 
     meter.reset();
-    let swept = dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.expect("the store answers");
+    let swept =
+        dormouse_maintenance::sweep(&harness, &maintenance, SweepScope::Everything).await.expect("the store answers");
     assert_eq!((swept.examined, swept.registered), (SLEEPERS, 0), "the index is what wakes");
     assert!(asked("GetItem") < 8 && asked("UpdateItem") < 8, "{:?}", meter.snapshot());
 }

@@ -16,7 +16,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::ensure_table;
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{InvocationId, Invocations, Maintenance, Sessions};
+use dormouse_ports::{Garbage, InvocationId, Invocations, Sessions};
 use dormouse_tests::released::{TABLE, store, text, worker};
 use dormouse_tests::{Stage, map, raw};
 use serde_json::{Value, json};
@@ -68,7 +68,8 @@ impl Scene {
     async fn collected_by(&self, client: &Client) -> usize {
         let (store, mut cursor, mut removed) = (store(client), None, 0);
         loop {
-            let collected = store.collect(self.harness.engine().ports().clock.now(), cursor.as_deref()).await.unwrap();
+            let collected =
+                store.collect_garbage(self.harness.engine().ports().clock.now(), cursor.as_deref()).await.unwrap();
             removed += collected.removed;
             cursor = collected.next;
             if collected.done {
@@ -154,7 +155,7 @@ async fn what_was_said_in_a_deleted_session_goes_with_the_last_who_sleeps_on_it(
         for _ in 0..count {
             scene.stage.clock.advance(DAY);
             let now = scene.harness.engine().ports().clock.now();
-            let collected = store(&scene.embedded.client()).collect(now, place.as_deref()).await.unwrap();
+            let collected = store(&scene.embedded.client()).collect_garbage(now, place.as_deref()).await.unwrap();
             assert!(collected.done);
             place = collected.next;
         }
@@ -188,7 +189,7 @@ async fn what_cannot_be_read_keeps_what_it_may_refer_to() {
     for _ in 0..5 {
         scene.stage.clock.advance(DAY);
         let now = scene.harness.engine().ports().clock.now();
-        place = store(&scene.embedded.client()).collect(now, place.as_deref()).await.unwrap().next;
+        place = store(&scene.embedded.client()).collect_garbage(now, place.as_deref()).await.unwrap().next;
     }
     pause(readable).await;
     assert!(scene.loads("talk").await);

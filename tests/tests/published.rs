@@ -109,6 +109,7 @@ impl Walk {
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).unwrap(),
+            maintenance: store.clone().into(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),

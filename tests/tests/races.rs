@@ -12,13 +12,14 @@ use dormouse_engine::{
 use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Commit, CommitError, Commits, Map, Sessions, SignalId, Signals,
-    StateStore, StoreError, StoreLayer,
+    BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Map, Sessions,
+    SignalId, SignalRecord, Signals, StoreError, TurnStore,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, map};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 state! {
@@ -207,15 +208,30 @@ impl Meanwhile {
     }
 }
 
+impl Meanwhile {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.store.clone();
+        TurnStore { signals: self.clone(), commits: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Meanwhile {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
+impl Commits for Meanwhile {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.store.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         self.happens().await;
         self.store.commit(commit).await
+    }
+}
+
+#[async_trait]
+impl Signals for Meanwhile {
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        self.store.load_signal(id, now).await
     }
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
@@ -236,7 +252,7 @@ fn falls_asleep(stage: &Stage) -> impl Future<Output = ()> + Send + 'static {
 #[tokio::test]
 async fn a_cancellation_reaches_whom_it_finds_asleep_at_the_second_look() {
     let stage = Stage::default();
-    let harness = stage.harness_on(Meanwhile::new(&stage, falls_asleep(&stage)), Mode::Sessioned, [journal()]);
+    let harness = stage.harness_on(Meanwhile::new(&stage, falls_asleep(&stage)).turns(), Mode::Sessioned, [journal()]);
     assert!(!harness.cancel(&"i".into(), None, None).await.unwrap().repeated);
     assert_eq!(ending(&harness).await.category, Category::InvocationCanceled);
 }
@@ -244,7 +260,7 @@ async fn a_cancellation_reaches_whom_it_finds_asleep_at_the_second_look() {
 #[tokio::test]
 async fn a_signal_reaches_whom_it_finds_asleep_at_the_second_look() {
     let stage = Stage::default();
-    let harness = stage.harness_on(Meanwhile::new(&stage, falls_asleep(&stage)), Mode::Sessioned, [journal()]);
+    let harness = stage.harness_on(Meanwhile::new(&stage, falls_asleep(&stage)).turns(), Mode::Sessioned, [journal()]);
     let turn = harness.turn(Transmission::signal("signal-i", map(json!({ "answer": "yes" })))).await;
     assert!(matches!(turn.outcome, TurnOutcome::Completed(_)), "{turn:?}");
     assert_eq!(entries(&stage).await, json!(["i", "yes"]));
@@ -256,10 +272,18 @@ struct Slow {
     answers: bool,
 }
 
+impl Slow {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.stage.store.clone();
+        TurnStore { commits: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Slow {
-    fn below(&self) -> &dyn StateStore {
-        &*self.stage.store
+impl Commits for Slow {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.stage.store.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
@@ -277,7 +301,7 @@ impl StoreLayer for Slow {
 /// What a turn of the journal comes to over a slow store, and the entries of its session afterwards.
 async fn turn_over(answers: bool, graph: &str, transmission: Transmission) -> (TurnOutcome, usize) {
     let stage = Arc::new(Stage::default());
-    let store = Arc::new(Slow { stage: stage.clone(), answers });
+    let store = Arc::new(Slow { stage: stage.clone(), answers }).turns();
     let harness = stage.harness_on(store, Mode::Sessioned, [journal(), noted()]);
     let session = Some("session".into());
     let turn = Transmission { session_id: session, graph: graph.to_owned(), ..transmission };

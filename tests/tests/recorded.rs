@@ -14,8 +14,8 @@ use dormouse_engine::{
     SessionPolicy, State, StateSchema, Update, record, save_session, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{
-    Category, Commit, CommitError, EntryKind, InvocationWrite, Journal, JournalEntry, Map, SignalDescriptor,
-    StateStore, StoreError, StoreLayer, limits,
+    Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, EntryKind, InvocationWrite, Journal,
+    JournalEntry, Map, SignalDescriptor, StateStore, StoreError, TurnStore, limits,
 };
 use dormouse_tests::Stage;
 use serde_json::{Value, json};
@@ -41,10 +41,18 @@ impl Hears {
     }
 }
 
+impl Hears {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.store.clone();
+        TurnStore { commits: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Hears {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
+impl Commits for Hears {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.store.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
@@ -110,7 +118,7 @@ fn single<F: Future<Output = Result<Update, NodeError>> + Send + 'static>(
 /// Runs `graph` until it sleeps or ends; what was told.
 async fn told(stage: &Stage, graph: GraphBuilder) -> Vec<(&'static str, Vec<String>)> {
     let store = Hears::on(stage);
-    let ended = run(&stage.engine_on(store.clone()), &compiled(graph)).await;
+    let ended = run(&stage.engine_on(store.clone().turns()), &compiled(graph)).await;
     ended.unwrap();
     store.heard()
 }
@@ -152,7 +160,7 @@ async fn what_nodes_record_is_told_with_the_pause_and_with_the_end() {
         .edge("ask", "after")
         .edge("after", END);
     let (store, graph) = (Hears::on(&stage), compiled(graph));
-    let engine = stage.engine_on(store.clone());
+    let engine = stage.engine_on(store.clone().turns());
     let Outcome::Suspended(paused) = run(&engine, &graph).await.unwrap() else { panic!("it did not sleep") };
     assert_eq!(store.heard(), [("pause", words(&["before", "asked"]))]);
     engine.resume(&graph, &paused.invocation_id, resume(|_| AfterError::End)).await.unwrap();
@@ -309,7 +317,7 @@ async fn woken(
     graph: Arc<CompiledGraph>,
     after_error: fn(&EngineError) -> AfterError,
 ) -> Result<Outcome, EngineError> {
-    let engine = stage.engine_on(store.clone());
+    let engine = stage.engine_on(store.clone().turns());
     let Outcome::Suspended(paused) = run(&engine, &graph).await.unwrap() else { panic!("it did not sleep") };
     engine.resume(&graph, &paused.invocation_id, resume(after_error)).await
 }
@@ -389,9 +397,9 @@ async fn a_node_that_records_too_much_hears_of_it() {
             futures::future::ready(recorded.map(|()| Update::none()))
         })
     };
-    run(&stage.engine_on(store.clone()), &compiled(many(limits::ENTRIES))).await.unwrap();
+    run(&stage.engine_on(store.clone().turns()), &compiled(many(limits::ENTRIES))).await.unwrap();
     assert_eq!(store.heard()[0].1.len(), limits::ENTRIES);
-    let error = run(&stage.engine_on(store), &compiled(many(limits::ENTRIES + 1))).await.unwrap_err();
+    let error = run(&stage.engine_on(store.turns()), &compiled(many(limits::ENTRIES + 1))).await.unwrap_err();
     assert_eq!(error.derived_category(), &Category::LimitExceeded);
     assert!(error.message().contains("101 entries"), "{error}");
 }
@@ -417,7 +425,7 @@ async fn nodes_of_subgraphs_that_record_too_much_together_are_refused() {
         .edge("in", END);
     let stage = Stage::default();
     let store = Hears::on(&stage);
-    let error = run(&stage.engine_on(store), &compiled(graph)).await.unwrap_err();
+    let error = run(&stage.engine_on(store.turns()), &compiled(graph)).await.unwrap_err();
     assert_eq!(error.category(), &Category::LimitExceeded);
     assert!(error.message().contains("102 entries"), "{error}");
 }
@@ -438,7 +446,7 @@ async fn only_a_nodes_own_body_records() {
     assert!(note("nobody").unwrap_err().to_string().contains("outside of a node"));
     let stage = Stage::default();
     let graph = compiled(single(noting("node")).wrap("work", Arc::new(Records)));
-    let error = run(&stage.engine_on(Hears::on(&stage)), &graph).await.unwrap_err();
+    let error = run(&stage.engine_on(Hears::on(&stage).turns()), &graph).await.unwrap_err();
     assert!(error.message().contains("outside of a node"), "{error}");
 }
 

@@ -8,8 +8,8 @@ use dormouse_aws::{DynamoDbCheckpointer, StoreConfig, ensure_table};
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::{Fate, SweepScope};
-use dormouse_ports::{Category, Checkpointer, InvocationId, Invocations, Map};
-use dormouse_tests::released::{TABLE, VERSION, WRITTEN, checkpoint, folder, given, store, text, worker};
+use dormouse_ports::{Category, Checkpointer, InvocationId, Invocations, MaintenanceStore, Map};
+use dormouse_tests::released::{TABLE, VERSION, WRITTEN, checkpoint, folder, given, maintenance, store, text, worker};
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
 
@@ -31,6 +31,10 @@ impl Past {
         stage.clock.advance(WRITTEN);
         let alone = worker(&stage, &client, Mode::Stateless).unwrap();
         Self { embedded, stage, alone }
+    }
+
+    fn maintenance(&self) -> MaintenanceStore {
+        maintenance(&self.embedded.client())
     }
 
     async fn completes(&self, turn: Transmission) -> Map {
@@ -58,7 +62,9 @@ impl Past {
     async fn reports_that_all_go_on(&self) {
         let (mut fates, mut cursor) = (Vec::new(), None);
         loop {
-            let page = dormouse_maintenance::migration_report(&self.alone, cursor.as_deref()).await.unwrap();
+            let page = dormouse_maintenance::migration_report(&self.alone, &self.maintenance(), cursor.as_deref())
+                .await
+                .unwrap();
             fates.extend(page.pauses.into_iter().map(|pause| (pause.invocation_id, pause.fate)));
             cursor = page.next;
             if cursor.is_none() {
@@ -102,7 +108,7 @@ impl Past {
     }
 
     async fn the_dead_are_taken_over(&self) {
-        self.stage.sweep(&self.alone, SweepScope::Everything).await.unwrap();
+        self.stage.sweep_on(&self.alone, &self.maintenance(), SweepScope::Everything).await.unwrap();
         assert_eq!(self.state_of("claimed").await["answer"], 5);
     }
 
@@ -133,7 +139,7 @@ impl Past {
         let record = store.load_invocation(&"advanced".into()).await.unwrap().unwrap();
         assert_eq!(record.paused.wake.rung(), 1);
         self.stage.clock.advance(WRITTEN);
-        self.stage.sweep(&self.alone, SweepScope::Due).await.unwrap();
+        self.stage.sweep_on(&self.alone, &self.maintenance(), SweepScope::Due).await.unwrap();
         assert_eq!(self.state_of("advanced").await["answer"], -1);
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Invocations, Maintenance, Map, PausedInvocation, PendingRow, SignalDescriptor, Sleepers, Upkeep};
+use dormouse_ports::{IndexRepair, Invocations, Map, PausedInvocation, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ async fn a_row_of_an_earlier_pause_is_removed_by_either_sweep() {
         let first = scene.paused().await;
         assert!(matches!(scene.answer("first").await, TurnOutcome::Suspended(_)));
         let present = scene.rows().await;
-        scene.stage.store.upkeep(&Upkeep::Row(Box::new(first))).await.unwrap();
+        scene.stage.store.repair(&IndexRepair::Row(Box::new(first))).await.unwrap();
         assert_eq!(scene.rows().await.len(), 2);
         scene.stage.clock.advance(later);
         let summary = scene.stage.sweep(&scene.worker, scope).await.unwrap();

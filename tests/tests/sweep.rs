@@ -10,8 +10,8 @@ use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State,
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    BusError, Collected, Event, EventBus, InvocationId, InvocationRecord, Invocations, Maintenance, Map, PendingRow,
-    SignalDescriptor, SignalState, Signals, Sleepers, StateStore, StoreError, StoreLayer, Upkeep, limits,
+    BusError, Collected, Event, EventBus, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations,
+    MaintenanceStore, Map, PendingRow, SignalDescriptor, SignalState, Signals, Sleepers, StoreError, TurnStore, limits,
 };
 use dormouse_testkit::{FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, called_for, map};
@@ -46,8 +46,8 @@ async fn sleepers(stage: &Stage, count: usize) -> Harness {
     harness
 }
 
-async fn sweep(harness: &Harness, scope: SweepScope, rows: usize) -> SweepSummary {
-    dormouse_maintenance::sweep(harness, SweepOrder { rows, ..scope.into() }).await.unwrap()
+async fn sweep(harness: &Harness, store: &MaintenanceStore, scope: SweepScope, rows: usize) -> SweepSummary {
+    dormouse_maintenance::sweep(harness, store, SweepOrder { rows, ..scope.into() }).await.unwrap()
 }
 
 /// The same, and its calls are answered.
@@ -64,12 +64,12 @@ fn calls_for(stage: &Stage) -> Vec<WorkCall> {
 async fn a_sweep_stops_at_its_bound_and_the_next_one_goes_on() {
     let stage = stage();
     let harness = sleepers(&stage, 5).await;
-    let first = sweep(&harness, SweepScope::Everything, 2).await;
+    let first = sweep(&harness, &stage.maintenance(), SweepScope::Everything, 2).await;
     assert_eq!((first.examined, first.registered, first.unfinished), (2, 2, true));
     let another_worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
-    let second = sweep(&another_worker, SweepScope::Everything, 2).await;
+    let second = sweep(&another_worker, &stage.maintenance(), SweepScope::Everything, 2).await;
     assert_eq!((second.examined, second.registered, second.unfinished), (2, 2, true));
-    let third = sweep(&another_worker, SweepScope::Everything, 2).await;
+    let third = sweep(&another_worker, &stage.maintenance(), SweepScope::Everything, 2).await;
     assert_eq!((third.examined, third.registered, third.unfinished), (1, 1, false));
 }
 
@@ -95,7 +95,7 @@ async fn a_sweep_runs_nothing_and_calls_again_while_nobody_has_it() {
     // Somebody has the second one.
     stage.die_holding("i1", Map::new()).await;
     for (round, scope) in [SweepScope::Due, SweepScope::Everything].into_iter().enumerate() {
-        let summary = sweep(&harness, scope, 100).await;
+        let summary = sweep(&harness, &stage.maintenance(), scope, 100).await;
         assert_eq!((summary.called, summary.failed, summary.expired_claims), (2, 0, 0), "{scope:?}");
         for id in ["i0", "i1", "i2"] {
             let outcome = harness.look_up(&id.into()).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_sweep_runs_nothing_and_calls_again_while_nobody_has_it() {
     stage.outlive_leases();
     let summary = sweep_and_work(&stage, &harness, SweepScope::Everything, 100).await;
     assert_eq!((summary.called, summary.expired_claims, summary.orphan_timers), (3, 1, 2));
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.called, 0);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.called, 0);
     assert_eq!(stage.store.list_pending(None, None).await.unwrap().items, []);
 }
 
@@ -119,7 +119,7 @@ async fn calls_that_the_bus_does_not_take_are_told_and_made_by_the_next_sweep() 
     let harness = sleepers(&stage, 2).await;
     stage.clock.advance(Duration::from_secs(3600));
     stage.bus.fail_with(Some("no bus"));
-    let summary = sweep(&harness, SweepScope::Due, 100).await;
+    let summary = sweep(&harness, &stage.maintenance(), SweepScope::Due, 100).await;
     assert_eq!((summary.called, summary.failed), (0, 2));
     stage.bus.fail_with(None);
     let summary = sweep_and_work(&stage, &harness, SweepScope::Due, 100).await;
@@ -153,7 +153,7 @@ async fn what_fell_due_costs_a_glance_and_a_publication_for_a_hundred() {
     let (graphs, config) = (GraphRegistry::new([waiting()]), HarnessConfig::new(Mode::Stateless));
     let engine = stage.engine_on(store.clone());
     let harness = Harness::new(engine, graphs, stage.subscriptions.clone(), bus.clone(), config);
-    let summary = sweep(&harness, SweepScope::Due, 1000).await;
+    let summary = sweep(&harness, &store.clone().into(), SweepScope::Due, 1000).await;
     assert_eq!((summary.examined, summary.called), (150, 150));
     let pages = bus.0.lock().unwrap().len();
     assert_eq!(bus.0.lock().unwrap().iter().sum::<usize>(), 150);
@@ -164,10 +164,18 @@ async fn what_fell_due_costs_a_glance_and_a_publication_for_a_hundred() {
 /// A store whose reading of a whole record kills the process.
 struct Deadly(Arc<MemoryStore>);
 
+impl Deadly {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.0.clone();
+        TurnStore { invocations: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Deadly {
-    fn below(&self) -> &dyn StateStore {
-        &*self.0
+impl Invocations for Deadly {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.0.glance(ids).await
     }
 
     async fn load_invocation(&self, _id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
@@ -181,10 +189,10 @@ async fn a_sweep_that_dies_of_a_record_is_followed_by_one_that_goes_on_behind_it
     let stage = stage();
     sleepers(&stage, 5).await;
     let order = || SweepOrder { rows: 2, ..SweepScope::Everything.into() };
-    let deadly = stage.harness_on(Arc::new(Deadly(stage.store.clone())), Mode::Stateless, [waiting()]);
-    assert!(dormouse_maintenance::sweep(&deadly, order()).now_or_never().is_none(), "it dies");
+    let deadly = stage.harness_on(Arc::new(Deadly(stage.store.clone())).turns(), Mode::Stateless, [waiting()]);
+    assert!(dormouse_maintenance::sweep(&deadly, &stage.maintenance(), order()).now_or_never().is_none(), "it dies");
     let sound = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
-    dormouse_maintenance::sweep(&sound, order()).await.unwrap();
+    dormouse_maintenance::sweep(&sound, &stage.maintenance(), order()).await.unwrap();
     let rows = stage.store.list_pending(None, None).await.unwrap().items;
     let registered: Vec<_> = rows.iter().map(|row| (row.invocation_id.as_str(), row.registered)).collect();
     assert_eq!(registered, [("i0", false), ("i1", false)], "the first page of two");
@@ -199,16 +207,16 @@ async fn a_sweep_without_time_begins_nothing() {
     let harness = sleepers(&stage, 3).await;
     stage.clock.advance(Duration::from_secs(3600));
     let order = SweepOrder { time_left: Some(Duration::from_secs(1)), ..SweepScope::Everything.into() };
-    assert_eq!(dormouse_maintenance::sweep(&harness, order).await.unwrap().examined, 0);
+    assert_eq!(dormouse_maintenance::sweep(&harness, &stage.maintenance(), order).await.unwrap().examined, 0);
 }
 
 #[tokio::test]
 async fn each_wake_up_is_registered_once_by_sweeps() {
     let stage = stage();
     let harness = sleepers(&stage, 5).await;
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.registered, 5);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.registered, 5);
     let before = stage.subscriptions.calls().len();
-    let again = sweep(&harness, SweepScope::Everything, 100).await;
+    let again = sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await;
     assert_eq!((again.examined, again.registered), (5, 0));
     assert_eq!(stage.subscriptions.calls().len(), before);
 }
@@ -217,12 +225,12 @@ async fn each_wake_up_is_registered_once_by_sweeps() {
 async fn calls(count: usize) -> (usize, usize) {
     let stage = Stage::default();
     let harness = sleepers(&stage, count).await;
-    while sweep(&harness, SweepScope::Everything, 100).await.unfinished {}
+    while sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.unfinished {}
     let store = Arc::new(FaultyStore::sound(stage.store.clone()));
     let harness = stage.harness_on(store.clone(), Mode::Stateless, [waiting()]);
-    sweep(&harness, SweepScope::Due, 100).await;
+    sweep(&harness, &store.clone().into(), SweepScope::Due, 100).await;
     let due = store.calls();
-    sweep(&harness, SweepScope::Everything, 100).await;
+    sweep(&harness, &store.clone().into(), SweepScope::Everything, 100).await;
     (due, store.calls() - due)
 }
 
@@ -240,12 +248,12 @@ async fn a_dead_claim_is_counted_and_taken_over() {
     let stage = stage();
     let harness = sleepers(&stage, 1).await;
     stage.die_holding("i0", Map::new()).await;
-    let held = sweep(&harness, SweepScope::Everything, 100).await;
+    let held = sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await;
     assert_eq!((held.expired_claims, held.called), (0, 0));
     stage.outlive_leases();
     let expired = sweep_and_work(&stage, &harness, SweepScope::Everything, 100).await;
     assert_eq!((expired.expired_claims, expired.called), (1, 1));
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.expired_claims, 0);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.expired_claims, 0);
 }
 
 #[tokio::test]
@@ -259,7 +267,7 @@ async fn a_dead_claim_is_found_at_once_among_any_number_of_sleepers() {
     // Nothing has fallen due, and in the lane of everything only one row is looked at.
     let summary = sweep_and_work(&stage, &harness, SweepScope::Everything, 1).await;
     assert_eq!((summary.expired_claims, summary.called, summary.unfinished), (1, 1, true));
-    let summary = sweep(&harness, SweepScope::Due, 100).await;
+    let summary = sweep(&harness, &stage.maintenance(), SweepScope::Due, 100).await;
     assert_eq!((summary.expired_claims, summary.called, summary.examined), (1, 1, 0));
 }
 
@@ -284,11 +292,11 @@ async fn a_row_whose_pause_is_over_is_removed() {
     let paused = stage.store.load_invocation(&"i0".into()).await.unwrap().unwrap().paused;
     harness.turn(Transmission::signal("s0", Map::new())).await;
     for scope in [SweepScope::Everything, SweepScope::Due] {
-        stage.store.upkeep(&Upkeep::Row(Box::new(paused.clone()))).await.unwrap();
+        stage.store.repair(&IndexRepair::Row(Box::new(paused.clone()))).await.unwrap();
         if scope == SweepScope::Due {
             stage.clock.advance(Duration::from_secs(3600));
         }
-        let summary = sweep(&harness, scope, 100).await;
+        let summary = sweep(&harness, &stage.maintenance(), scope, 100).await;
         assert_eq!((summary.orphan_timers, summary.called, summary.failed), (1, 0, 0), "{scope:?}");
         assert_eq!(stage.store.pending_row(&paused).await.unwrap(), None::<PendingRow>);
     }
@@ -300,8 +308,8 @@ async fn a_wait_of_an_invocation_that_is_gone_is_removed() {
     let harness = sleepers(&stage, 1).await;
     let nobody = SignalState::Waiting { invocation_id: "nobody".into(), generation: 1 };
     stage.store.plant_signal(&"lost".into(), Some(nobody));
-    assert_eq!(sweep(&harness, SweepScope::Due, 100).await.collected, 0);
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.collected, 1);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Due, 100).await.collected, 0);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.collected, 1);
     let kept = async |id: &str| {
         let record = stage.store.load_signal(&id.into(), harness.engine().ports().clock.now()).await;
         record.unwrap().is_some()
@@ -314,28 +322,27 @@ async fn a_parked_signal_is_unclaimed_until_somebody_waits() {
     let stage = stage();
     let harness = sleepers(&stage, 0).await;
     harness.turn(Transmission::signal("s0", Map::new())).await;
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 0, "it has just come");
+    assert_eq!(
+        sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.unclaimed_signals,
+        0,
+        "it has just come"
+    );
     stage.clock.advance(Duration::from_secs(60));
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 1);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.unclaimed_signals, 1);
     let start = Transmission::start("waiting", map(json!({ "name": "s0" })));
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Completed(_)));
-    assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.unclaimed_signals, 0);
+    assert_eq!(sweep(&harness, &stage.maintenance(), SweepScope::Everything, 100).await.unclaimed_signals, 0);
     assert_eq!(stage.store.list_parked(None).await.unwrap().items, []);
 }
 
-/// A store whose ground has three stretches, with something to remove in each; notes where they were asked for.
+/// What is stored has three stretches, with something to remove in each; notes where they were asked for.
 struct Ground {
-    store: Arc<MemoryStore>,
     asked: Mutex<Vec<Option<String>>>,
 }
 
 #[async_trait]
-impl StoreLayer for Ground {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
-    }
-
-    async fn collect(&self, _now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+impl Garbage for Ground {
+    async fn collect_garbage(&self, _now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
         self.asked.lock().unwrap().push(cursor.map(str::to_owned));
         let next = match cursor {
             None => Some("second"),
@@ -349,11 +356,12 @@ impl StoreLayer for Ground {
 #[tokio::test]
 async fn each_sweep_goes_on_where_the_ground_was_left() {
     let stage = stage();
-    let ground = Arc::new(Ground { store: stage.store.clone(), asked: Mutex::default() });
+    let ground = Arc::new(Ground { asked: Mutex::default() });
     for _ in 0..4 {
         // Each on another machine.
-        let harness = stage.harness_on(ground.clone(), Mode::Stateless, [waiting()]);
-        assert_eq!(sweep(&harness, SweepScope::Everything, 100).await.collected, 1);
+        let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
+        let maintenance = MaintenanceStore { garbage: ground.clone(), ..stage.maintenance() };
+        assert_eq!(sweep(&harness, &maintenance, SweepScope::Everything, 100).await.collected, 1);
     }
     let asked = ground.asked.lock().unwrap().clone();
     assert_eq!(asked.iter().map(Option::as_deref).collect::<Vec<_>>(), [None, Some("second"), Some("third"), None]);

@@ -10,8 +10,8 @@ use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    Clock, Commit, Commits, GrowingLists, InvocationWrite, Invocations, Journal, Maintenance, Map, PausedInvocation,
-    Upkeep,
+    Clock, Commit, Commits, GrowingLists, IndexRepair, InvocationWrite, Invocations, Journal, Map, PausedInvocation,
+    Sleepers,
 };
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -168,6 +168,6 @@ async fn a_row_without_its_pause_is_told() {
     let paused = scene.asleep(expense()).await;
     let callback = Transmission::callback("i", Some(1), approval());
     assert!(matches!(scene.worker.turn(callback).await.outcome, TurnOutcome::Completed(_)));
-    scene.stage.store.upkeep(&Upkeep::Row(Box::new(paused))).await.unwrap();
+    scene.stage.store.repair(&IndexRepair::Row(Box::new(paused))).await.unwrap();
     assert_eq!(scene.told().await, BTreeMap::from([("orphan_timers", 1)]));
 }

@@ -60,7 +60,8 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     // The report names it beside the others.
     let (mut named, mut cursor) = (Vec::new(), None);
     loop {
-        let report = dormouse_maintenance::migration_report(&worker, cursor.as_deref()).await.unwrap();
+        let report =
+            dormouse_maintenance::migration_report(&worker, &store.clone().into(), cursor.as_deref()).await.unwrap();
         named.extend(report.pauses.into_iter().map(|pause| pause.fate));
         cursor = report.next;
         if cursor.is_none() {
@@ -70,7 +71,7 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     assert_eq!((named.len(), named.contains(&Fate::Unreadable)), (2, true), "{named:?}");
     // Time passes; who sleeps beside it is woken, and whoever is called for the other says that it cannot be read.
     stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
-    let (swept, turns) = stage.sweep_and_tell(&worker, SweepScope::Due).await.unwrap();
+    let (swept, turns) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Due).await.unwrap();
     assert_eq!((swept.called, swept.failed), (2, 0), "{swept:?}");
     let unreadable = |turn: &&TurnOutcome| matches!(turn, TurnOutcome::Errored(error) if error.category == Category::SuspensionPersistenceFailed);
     assert_eq!(turns.iter().filter(unreadable).count(), 1, "{turns:?}");
@@ -81,7 +82,7 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     let record = store.load_invocation(&"damaged".into()).await.unwrap().unwrap();
     assert!(matches!(record.status, InvocationStatus::Canceled(_)), "{record:?}");
     assert!(worker.cancel(&"damaged".into(), None, None).await.unwrap().repeated);
-    let swept = stage.sweep(&worker, SweepScope::Everything).await.unwrap();
+    let (swept, _) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Everything).await.unwrap();
     assert_eq!(swept.failed, 0, "{swept:?}");
     assert_eq!(store.list_pending(None, None).await.unwrap().items, [], "its row is gone");
     embedded.stop().await.unwrap();

@@ -46,7 +46,7 @@ async fn told(stage: &Stage, graph: GraphBuilder) -> Result<Upgrade, (Category, 
 
 async fn fate(stage: &Stage, graph: GraphBuilder) -> (Fate, Result<Upgrade, (Category, Bucket, String)>) {
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph)]);
-    let report = dormouse_maintenance::migration_report(&worker, None).await.unwrap();
+    let report = dormouse_maintenance::migration_report(&worker, &stage.maintenance(), None).await.unwrap();
     let [pause] = &report.pauses[..] else { panic!("{report:?}") };
     assert_eq!((pause.invocation_id.as_str(), pause.generation, pause.graph.as_str()), ("i-1", 1, "g"));
     let outcome = pause.outcome.clone().map_err(|error| (error.category, error.bucket, error.message));
@@ -101,7 +101,7 @@ async fn a_pinned_pause_waits_for_the_shape_that_wrote_it() {
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(older)]);
     let turn = worker.turn(Transmission::callback("i-1", None, map(json!({ "x": 9 })))).await.outcome;
     assert!(matches!(&turn, TurnOutcome::Completed(done) if done.state["x"] == 9), "{turn:?}");
-    assert_eq!(dormouse_maintenance::migration_report(&worker, None).await.unwrap().pauses, []);
+    assert_eq!(dormouse_maintenance::migration_report(&worker, &stage.maintenance(), None).await.unwrap().pauses, []);
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_graph_may_refuse_pauses_of_another_shape() {
 async fn a_pause_whose_graph_is_gone_is_reported() {
     let stage = asleep().await;
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, []);
-    let report = dormouse_maintenance::migration_report(&worker, None).await.unwrap();
+    let report = dormouse_maintenance::migration_report(&worker, &stage.maintenance(), None).await.unwrap();
     let outcome = report.pauses[0].outcome.as_ref().unwrap_err();
     assert_eq!((&outcome.category, report.pauses[0].fate), (&Category::GraphUnknown, Fate::GraphUnknown));
 }

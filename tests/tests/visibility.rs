@@ -314,6 +314,7 @@ impl World {
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).unwrap(),
+            maintenance: store.clone().into(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new([7; 32])),

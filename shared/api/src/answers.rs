@@ -118,7 +118,8 @@ impl Api {
             return Err(conflict("the task does not wait for an answer"));
         }
         let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
-        let record = self.parts().harness.engine().ports().store.load_invocation(&id).await.map_err(store)?;
+        let record =
+            self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await.map_err(store)?;
         let record = record.ok_or_else(|| internal(&"a task without an invocation"))?;
         if record.status != InvocationStatus::Suspended {
             return Err(conflict("another answer has come already"));

@@ -192,7 +192,7 @@ impl Api {
         }
         let ports = self.0.harness.engine().ports();
         let (id, now, growing) = (ports.ids.fresh(), call.now, GrowingLists::default());
-        match ports.store.commit(&Commit { id, now, session, invocation, journal, growing }).await {
+        match ports.store.commits.commit(&Commit { id, now, session, invocation, journal, growing }).await {
             Ok(()) => {}
             Err(CommitError::Store(error)) => return Err(store(error)),
             Err(CommitError::Unknown(reason)) => return Err(unknown(&reason, call.idempotency_key.is_some())),

@@ -108,7 +108,8 @@ impl Api {
     /// The final state of a task as JSON, without what is private; `None` when the store has forgotten it.
     async fn final_state(&self, task: &TaskId) -> Result<Option<Vec<u8>>, ProtocolError> {
         let id = InvocationId::from(task.as_str());
-        let record = self.parts().harness.engine().ports().store.load_invocation(&id).await.map_err(store)?;
+        let record =
+            self.parts().harness.engine().ports().store.invocations.load_invocation(&id).await.map_err(store)?;
         Ok(match record.map(|record| record.status) {
             Some(InvocationStatus::Completed { state }) => {
                 Some(serde_json::Value::Object(redact::object(state)).to_string().into_bytes())

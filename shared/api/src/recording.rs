@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_harness::chat::{HISTORY_LENGTH, MESSAGES};
 use dormouse_ports::{
-    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, DocumentKey, InvocationId, InvocationWrite, Journal,
-    JournalEntry, Map, PausedInvocation, Records, StateStore, StoreError, StoreLayer, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, DocumentKey, InvocationId, InvocationWrite,
+    Journal, JournalEntry, Map, PausedInvocation, Records, StoreError, SuspendFrom, TurnStore,
 };
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::Draft;
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The most messages that one event batch tells of; the newest.
 const MOST_SAID: usize = 50;
 
-/// A [`StateStore`] that adds to each commit of a task's invocation what clients are told of it: the task's new status,
+/// A [`TurnStore`] that adds to each commit of a task's invocation what clients are told of it: the task's new status,
 /// messages, artifact, outcome and events, and as events of the task what its nodes have [recorded]. A server demands it:
 /// its engine is a [`RecordingEngine`](crate::RecordingEngine).
 ///
@@ -49,7 +49,7 @@ const MOST_SAID: usize = 50;
 /// [recorded]: fn@dormouse_engine::record
 #[derive(Clone)]
 pub struct RecordingStore {
-    store: Arc<dyn StateStore>,
+    store: TurnStore,
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     bell: Bell,
@@ -63,8 +63,8 @@ impl fmt::Debug for RecordingStore {
 
 impl RecordingStore {
     /// Tells of what is committed to `store`, whose journals `records` reads.
-    pub fn new(store: Arc<dyn StateStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, records, clock, bell: Bell::default() }
+    pub fn new(store: impl Into<TurnStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
+        Self { store: store.into(), records, clock, bell: Bell::default() }
     }
 
     /// The same, which rings `bell` for each stream that a commit appended to.
@@ -79,7 +79,7 @@ impl RecordingStore {
     }
 
     async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
-        self.store.commit(commit).await?;
+        self.store.commits.commit(commit).await?;
         commit.journal.appends.iter().for_each(|append| self.bell.ring(&append.stream));
         Ok(())
     }
@@ -135,7 +135,7 @@ impl RecordingStore {
                 end(&mut ledger, &mut task, Ending::Canceled { reason: cancellation.reason.as_deref() })
             }
             Some(InvocationWrite::Release { invocation_id, generation: 1.., .. }) => {
-                let record = self.store.load_invocation(invocation_id).await?;
+                let record = self.store.invocations.load_invocation(invocation_id).await?;
                 match record.filter(|_| task.kept.resource.status == TaskStatus::Working) {
                     Some(record) => waiting(&mut ledger, &mut task, &record.paused),
                     None => return Ok(None),
@@ -285,12 +285,15 @@ fn said_since(
     (newest.iter().filter_map(shown).collect(), true)
 }
 
-#[async_trait]
-impl StoreLayer for RecordingStore {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
+impl From<RecordingStore> for TurnStore {
+    fn from(recording: RecordingStore) -> Self {
+        let store = recording.store.clone();
+        Self { commits: Arc::new(recording), ..store }
     }
+}
 
+#[async_trait]
+impl Commits for RecordingStore {
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
         let Some(task) = task_of(commit) else { return self.pass(commit).await };
         let mut told = untold(commit);
@@ -312,7 +315,7 @@ impl StoreLayer for RecordingStore {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let outcome = self.store.claim(request).await?;
+        let outcome = self.store.commits.claim(request).await?;
         if let (ClaimOutcome::Granted(record), Some(_), Some(task)) =
             (&outcome, &request.payload, task_called(&request.invocation_id))
             && let Err(error) = self.tell_woken(&task, record.paused.generation, request).await

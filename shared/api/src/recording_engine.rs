@@ -39,7 +39,7 @@ impl RecordingEngine {
         planner: Arc<dyn WakePlanner>,
     ) -> Self {
         let clock = store.clock().clone();
-        Self(Engine::new(Ports { store: Arc::new(store), clock, ids, spawner, planner }))
+        Self(Engine::new(Ports { store: store.into(), clock, ids, spawner, planner }))
     }
 
     /// The same with other limits.

@@ -235,7 +235,7 @@ impl Api {
     async fn forgetting(&self, id: &SessionId) -> Result<Option<SessionWrite>, ProtocolError> {
         let session_id = dormouse_ports::SessionId::from(id.as_str());
         let ports = self.parts().harness.engine().ports();
-        let record = ports.store.load_session(&session_id, None).await.map_err(store)?.record;
+        let record = ports.store.sessions.load_session(&session_id, None).await.map_err(store)?.record;
         let remembers = record.filter(|record| record.state.get(MESSAGES).is_some_and(Value::is_array));
         Ok(remembers.map(|mut record| {
             record.state.insert(MESSAGES.to_owned(), json!([]));

@@ -139,7 +139,7 @@ impl Api {
         }
         let id = InvocationId::from(task.kept.resource.envelope.id.as_str());
         let harness = &self.parts().harness;
-        let paused = match harness.engine().ports().store.load_invocation(&id).await {
+        let paused = match harness.engine().ports().store.invocations.load_invocation(&id).await {
             Err(StoreError::Corrupt(reason)) => {
                 tracing::warn!(%id, reason, "a task is canceled whose invocation cannot be read");
                 harness.remains(&id).await.map_err(|error| internal(&error.message))?

@@ -15,8 +15,8 @@ use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
-    Commit, Commits, Due, DueAction, GrowingLists, InvocationWrite, Invocations, Journal, Maintenance,
-    PausedInvocation, PendingRow, SignalDescriptor, SuspendFrom, Upkeep, WakePlan,
+    Commit, Commits, Due, DueAction, GrowingLists, IndexRepair, InvocationWrite, Invocations, Journal,
+    PausedInvocation, PendingRow, SignalDescriptor, Sleepers, SuspendFrom, WakePlan,
 };
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
@@ -28,7 +28,7 @@ async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
     folder_with(async |store| {
         if lost {
             let paused = store.load_invocation(&"ada".into()).await.unwrap().unwrap().paused;
-            store.upkeep(&Upkeep::Ended(PendingRow::of(&paused))).await.unwrap();
+            store.repair(&IndexRepair::Ended(PendingRow::of(&paused))).await.unwrap();
         }
     })
     .await
@@ -45,7 +45,7 @@ async fn folder_with(change: impl AsyncFnOnce(&DynamoDbStateStore)) -> (tempfile
     let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
     let bus = Arc::new(MemoryBus::default());
     let graphs = dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
-    let engine = Engine::new(Ports { store: store.clone(), clock, ids, spawner, planner });
+    let engine = Engine::new(Ports { store: store.clone().into(), clock, ids, spawner, planner });
     let config = HarnessConfig::new(Mode::Sessioned);
     let harness = Harness::new(engine, graphs, Arc::new(MemorySubscriptions::default()), bus, config);
     let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });

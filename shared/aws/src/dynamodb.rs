@@ -45,10 +45,11 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Commits, Diagnostics, Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, Invocations,
-    LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Maintenance, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, RuleEntries, RuleEntry, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId,
-    SignalRecord, Signals, Sleepers, StoreError, StreamEntry, Surroundings, Upkeep, limits,
+    Commits, Diagnostics, Document, DocumentKey, Edition, FeedRow, Garbage, Glance, IndexRepair, InvocationId,
+    InvocationRecord, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow,
+    PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleUpdate, SessionFilter, SessionId,
+    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry,
+    Surroundings, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -243,6 +244,10 @@ impl Sleepers for DynamoDbStateStore {
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         self.query_parked(cursor).await
     }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        self.repair_index(repair).await
+    }
 }
 
 #[async_trait]
@@ -254,19 +259,26 @@ impl RuleEntries for DynamoDbStateStore {
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         self.query_entries().await
     }
+
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
+        self.put_plainly(rules::update_write(update)).await
+    }
 }
 
 #[async_trait]
-impl Maintenance for DynamoDbStateStore {
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.read_position(lane).await
+impl Notes for DynamoDbStateStore {
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.read_note(name).await
     }
 
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        self.keep_up(upkeep).await
+    async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
+        self.put_plainly(upkeep::note_write(name, text, until)).await
     }
+}
 
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+#[async_trait]
+impl Garbage for DynamoDbStateStore {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
         self.collect_stretch(now, cursor).await
     }
 }

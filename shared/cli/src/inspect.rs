@@ -343,7 +343,7 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
         Err(error) => Err(error.into()),
         Ok(mut diagnosis) => {
-            diagnosis.mind(&parked_signals(&opened.harness).await?);
+            diagnosis.mind(&parked_signals(&opened.harness, &opened.maintenance).await?);
             let report = treat(opened, diagnosis, repair).await;
             printer.report(&report)?;
             Ok(if is_trouble(&report) { Ending::Trouble } else { Ending::Fine })
@@ -376,7 +376,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
             break;
         }
     }
-    for id in put_aside(&opened.harness).await? {
+    for id in put_aside(&opened.maintenance).await? {
         examined += 1;
         match opened.doctor().await.diagnose(&id).await {
             Ok(diagnosis) if diagnosis.is_trouble() => reports.push(treat(opened, diagnosis, repair).await),
@@ -384,7 +384,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
             Err(error) => reports.push(unreadable(&id, &error)),
         }
     }
-    let mut parked = parked_signals(&opened.harness).await?;
+    let mut parked = parked_signals(&opened.harness, &opened.maintenance).await?;
     parked.retain(|signal| !awaited.contains(&signal.stored_as()));
     let troubles = reports.iter().filter(|report| is_trouble(report)).count();
     if json {
@@ -430,7 +430,9 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
                 true if registers(remark.finding) && !opened.registers() => {
                     told["not_repaired"] = LEFT_TO_THE_SWEEP.into();
                 }
-                true => match doctor::repair(&opened.harness, &diagnosis.record, remark.finding).await {
+                true => match doctor::repair(&opened.harness, &opened.maintenance, &diagnosis.record, remark.finding)
+                    .await
+                {
                     Ok(done) => told["repaired"] = done.into(),
                     Err(error) => told["not_repaired"] = format!("{}: {}", error.category, error.message).into(),
                 },

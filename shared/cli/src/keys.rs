@@ -8,7 +8,7 @@ use dormouse_api::keys::{Grant, KeyInfo};
 use dormouse_api::{Agents, Keys};
 use dormouse_local::EmbeddedError;
 use dormouse_local::keys::{KeyError, TENANT, generate, keep};
-use dormouse_ports::{StateStore, StoreError};
+use dormouse_ports::{Commits, StoreError};
 use dormouse_protocol::Scope;
 use dormouse_protocol::id::WorkspaceId;
 use jiff::{SignedDuration, Timestamp};
@@ -143,7 +143,7 @@ async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
     };
     let token = generate()?;
     let opened = ask.target.open(agents, Purpose::Change, 1).await?;
-    let kept = keep(&*opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
+    let kept = keep(opened.store(), Keys::creation(&token, grant.clone(), now), now).await;
     opened.close().await?;
     kept?;
     let mut told = json!(KeyInfo { id: token.id().to_owned(), created_at: now, grant });
@@ -188,7 +188,7 @@ fn cells(key: &KeyInfo) -> [String; 7] {
 
 async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
     let (now, opened) = (Timestamp::now(), ask.target.open(agents, Purpose::Change, 1).await?);
-    let revoked = take_away(&*opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
+    let revoked = take_away(opened.store(), &Keys::new(opened.records()), &ask.id, now).await;
     opened.close().await?;
     if !revoked? {
         return Err(KeysError::NoKey(ask.id));
@@ -196,7 +196,7 @@ async fn revoke(ask: Revoke, agents: &Agents) -> Result<(), KeysError> {
     Ok(Printer::new(ask.json).fields(&json!({ "revoked": ask.id }))?)
 }
 
-async fn take_away(store: &dyn StateStore, keys: &Keys, id: &str, now: Timestamp) -> Result<bool, KeysError> {
+async fn take_away(store: &dyn Commits, keys: &Keys, id: &str, now: Timestamp) -> Result<bool, KeysError> {
     match keys.revocation(id, now).await? {
         Some(revocation) => Ok(keep(store, revocation, now).await.map(|()| true)?),
         None => Ok(false),

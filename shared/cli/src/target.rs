@@ -12,8 +12,8 @@ use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{
-    BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, Records, Registration, RuleName,
-    SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
+    BusError, Clock, Event, EventBus, EventRule, EventRules, ListedRule, MaintenanceStore, Records, Registration,
+    RuleName, SignalSubscriptions, StateStore, Subscription, SubscriptionError, Timers,
 };
 use dormouse_system::SystemClock;
 
@@ -51,7 +51,8 @@ pub(crate) enum TargetError {
 /// A store with a harness on it.
 pub(crate) struct Opened {
     pub(crate) harness: Harness,
-    records: Arc<dyn Records>,
+    store: Arc<DynamoDbStateStore>,
+    pub(crate) maintenance: MaintenanceStore,
     rules: RuleSource,
 }
 
@@ -72,8 +73,9 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    pub(crate) fn store(&self) -> Arc<dyn StateStore> {
-        self.harness.engine().ports().store.clone()
+    /// The store as it is, which tells no clients.
+    pub(crate) fn store(&self) -> &dyn StateStore {
+        &*self.store
     }
 
     /// Whether wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
@@ -83,7 +85,7 @@ impl Opened {
 
     /// A doctor who knows which rules the event bus has, as far as that can be seen from here.
     pub(crate) async fn doctor(&self) -> Doctor<'_> {
-        Doctor::new(&self.harness, self.see_rules().await)
+        Doctor::new(&self.harness, &self.maintenance, self.see_rules().await)
     }
 
     async fn see_rules(&self) -> RulesSeen {
@@ -104,12 +106,12 @@ impl Opened {
 
     /// What reads the documents of the store.
     pub(crate) fn records(&self) -> Arc<dyn Records> {
-        self.records.clone()
+        self.store.clone()
     }
 
     /// Closes the store, where it is this process's.
     pub(crate) async fn close(self) -> Result<(), EmbeddedError> {
-        drop((self.harness, self.records));
+        drop((self.harness, self.store, self.maintenance));
         match self.rules {
             RuleSource::Folder(folder) => folder.close().await,
             RuleSource::EventBridge(_) | RuleSource::Nowhere => Ok(()),
@@ -184,7 +186,7 @@ fn opened(
     let engine = engine(RecordingStore::new(store.clone(), store.clone(), clock));
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    Ok(Opened { harness, records: store, rules })
+    Ok(Opened { harness, maintenance: store.clone().into(), store, rules })
 }
 
 fn access(endpoint: Option<String>) -> Result<Access, TargetError> {

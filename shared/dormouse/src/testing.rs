@@ -150,6 +150,7 @@ impl TestBed {
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents,
+            maintenance: store.clone().into(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("the secret of a test bed, which signs nothing")),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use async_trait::async_trait;
-use dormouse_ports::{Commit, CommitError, InvocationWrite, StateStore, StoreLayer};
+use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, StoreError};
 use futures::future::{Either, select};
 
 /// What a piece of work has sent to the store.
@@ -191,13 +191,13 @@ fn lasts(commit: &Commit) -> bool {
     saves || moves || !commit.journal.is_empty()
 }
 
-/// A store that tells of every commit.
-pub(crate) struct Told(pub(crate) Arc<dyn StateStore>);
+/// The commits of a store, which tell of each.
+pub(crate) struct Told(pub(crate) Arc<dyn Commits>);
 
 #[async_trait]
-impl StoreLayer for Told {
-    fn below(&self) -> &dyn StateStore {
-        &*self.0
+impl Commits for Told {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.0.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {

@@ -28,14 +28,14 @@ impl Records {
     }
 
     pub(crate) async fn load(&self, id: &InvocationId) -> Result<Option<Box<InvocationRecord>>, TurnError> {
-        let record = self.engine.ports().store.load_invocation(id).await.map_err(store_failed)?;
+        let record = self.engine.ports().store.invocations.load_invocation(id).await.map_err(store_failed)?;
         Ok(record.map(Box::new))
     }
 
     /// Commits a change of an invocation that concerns no session.
     pub(crate) async fn commit(&self, write: InvocationWrite) -> Result<(), CommitError> {
         let store = &self.engine.ports().store;
-        store.commit(&self.commit_of(write)).await
+        store.commits.commit(&self.commit_of(write)).await
     }
 
     /// A commit of `write` alone.

@@ -44,7 +44,7 @@ use async_trait::async_trait;
 use dormouse_engine::Ports;
 use dormouse_ports::{
     Clock, Edition, EventRule, EventRules, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation,
-    Registration, RuleEntry, RuleName, ShapeId, StateStore, StoreError, SubscriptionError, Upkeep,
+    Registration, RuleEntries, RuleEntry, RuleName, RuleUpdate, ShapeId, StoreError, SubscriptionError,
 };
 use jiff::Timestamp;
 
@@ -99,7 +99,7 @@ impl Relied {
 
 /// The rules on the bus: makes them, and remembers what a process may rely on.
 pub struct StandingRules {
-    store: Arc<dyn StateStore>,
+    entries: Arc<dyn RuleEntries>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     event_rules: Arc<dyn EventRules>,
@@ -127,8 +127,8 @@ impl PausePreparation for StandingRules {
 
 impl StandingRules {
     pub(crate) fn new(ports: &Ports, event_rules: Arc<dyn EventRules>, policy: RulePolicy) -> Self {
-        let (store, clock, ids) = (ports.store.clone(), ports.clock.clone(), ports.ids.clone());
-        Self { store, clock, ids, event_rules, policy, relied: Relied::default() }
+        let (entries, clock, ids) = (ports.store.rules.clone(), ports.clock.clone(), ports.ids.clone());
+        Self { entries, clock, ids, event_rules, policy, relied: Relied::default() }
     }
 
     /// Makes sure that there is a rule for `shape`, and that it stays while it is needed.
@@ -218,8 +218,8 @@ impl StandingRules {
             let registration = if is_known { Registration::Known } else { Registration::Made };
             self.event_rules.put_rule(&EventRule { name, shape: shape.clone() }).await?;
             if registration == Registration::Made || entry.stands_since.is_none() {
-                let stands = Upkeep::RuleStands { entry: entry.clone(), since: self.clock.now() };
-                self.store.upkeep(&stands).await.map_err(unavailable)?;
+                let stands = RuleUpdate::Stands { entry: entry.clone(), since: self.clock.now() };
+                self.entries.update_rule(&stands).await.map_err(unavailable)?;
             }
             if self.is_young(touched) {
                 self.relied.put(id, Made { edition: entry.edition, touched });
@@ -231,9 +231,9 @@ impl StandingRules {
 
     /// Removes the entry of a rule that was never made. Where that fails, a round of the sweep does it.
     async fn forget_unmade(&self, id: &ShapeId) {
-        let Ok(entries) = self.store.rule_entries().await else { return };
+        let Ok(entries) = self.entries.rule_entries().await else { return };
         if let Some(entry) = entries.into_iter().find(|entry| entry.shape == *id && entry.stands_since.is_none())
-            && let Err(error) = self.store.upkeep(&Upkeep::RuleUnneeded(entry)).await
+            && let Err(error) = self.entries.update_rule(&RuleUpdate::Unneeded(entry)).await
         {
             tracing::warn!(%error, "the entry of a rule stays that was never made");
         }
@@ -244,7 +244,7 @@ impl StandingRules {
     /// # Errors
     /// When the store does not answer.
     pub async fn touch(&self, shape: &ShapeId) -> Result<RuleEntry, SubscriptionError> {
-        let touched = self.store.touch_rule(shape, &Edition::of(&self.ids.fresh()), self.clock.now()).await;
+        let touched = self.entries.touch_rule(shape, &Edition::of(&self.ids.fresh()), self.clock.now()).await;
         touched.map_err(unavailable)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, Engine, Ports};
-use dormouse_ports::{EventBus, PausedInvocation, StateStore};
+use dormouse_ports::{EventBus, PausedInvocation, TurnStore};
 use jiff::Timestamp;
 
 use crate::bucket::Bucket;
@@ -34,8 +34,8 @@ impl Worker {
         self.engine.ports()
     }
 
-    pub(crate) fn store(&self) -> &dyn StateStore {
-        &*self.ports().store
+    pub(crate) fn store(&self) -> &TurnStore {
+        &self.ports().store
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -6,7 +6,7 @@ use dormouse_api::{CompiledAgents, Keys, PersonaSpec, RecordingEngine};
 use dormouse_engine::{CompiledGraph, DrainSummary, Engine, Phases};
 use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, TraceExporter, TurnError};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary, sweep};
-use dormouse_ports::{EventBus, SignalSubscriptions, limits};
+use dormouse_ports::{EventBus, MaintenanceStore, SignalSubscriptions, limits};
 use futures::future::{Either, select};
 use serde_json::Value;
 
@@ -25,6 +25,8 @@ pub struct Parts {
     pub engine: RecordingEngine,
     /// The agents that it serves.
     pub agents: CompiledAgents,
+    /// What its sweeps go through: of the same store as the engine.
+    pub maintenance: MaintenanceStore,
     /// Registers wake-ups.
     pub subscriptions: Arc<dyn SignalSubscriptions>,
     /// Hears of deadlines that have passed.
@@ -96,6 +98,7 @@ pub struct App(Arc<Shared>);
 struct Shared {
     sessioned: Harness,
     stateless: Harness,
+    maintenance: MaintenanceStore,
     personas: Vec<PersonaSpec>,
     callbacks: CallbackSigner,
     signal_key: BearerKey,
@@ -117,6 +120,7 @@ impl App {
         let Parts {
             engine,
             agents,
+            maintenance,
             subscriptions,
             bus,
             callbacks,
@@ -150,6 +154,7 @@ impl App {
         Self(Arc::new(Shared {
             sessioned,
             stateless,
+            maintenance,
             personas,
             callbacks,
             signal_key,
@@ -196,7 +201,7 @@ impl App {
     /// When the index cannot be read, or the time is over: a later sweep goes on.
     pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
         let order = SweepOrder { time_left, ..scope.into() };
-        self.within(time_left, sweep(self.harness(), order)).await?
+        self.within(time_left, sweep(self.harness(), &self.0.maintenance, order)).await?
     }
 
     /// Runs `work` for at most `time_left`, and a moment.

@@ -83,12 +83,13 @@ pub async fn compose(
         streams: streams(function),
         origins: config.origins,
         reads_only: function == Function::Stream,
-        ..Wire::new(store, subscriptions.clone(), Cursors::new(secrets.callback_secret.as_bytes()))
+        ..Wire::new(store.clone(), subscriptions.clone(), Cursors::new(secrets.callback_secret.as_bytes()))
     };
     let limits = config.quotas.limits;
     let app = App::new(Parts {
         engine: RecordingEngine::new(recording, ids, spawner, planner).limited(config.quotas.invocation),
         agents,
+        maintenance: store.into(),
         subscriptions,
         bus,
         callbacks: CallbackSigner::new(secrets.callback_secret),

@@ -17,7 +17,7 @@ use dormouse_http::{
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
-use dormouse_ports::{Clock, Records, SignalSubscriptions, StateStore, StoreError};
+use dormouse_ports::{Clock, Commits, Records, SignalSubscriptions, Sleepers, StoreError};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use jiff::Timestamp;
@@ -138,10 +138,11 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     let api_key = development_key(&folder, &*table, table.clone()).await?;
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
-    let timed: Arc<dyn StateStore> = table.clone();
+    let timed: Arc<dyn Sleepers> = table.clone();
     let app = App::new(Parts {
         engine: engine(recording).limited(quotas.invocation),
         agents: agents.compile(&Outside::new(Arc::new(bus.clone()), clock.clone()))?,
+        maintenance: table.clone().into(),
         subscriptions: subscriptions.clone(),
         bus: Arc::new(bus.clone()),
         callbacks: CallbackSigner::new(secret.clone()),
@@ -225,7 +226,7 @@ pub fn engine(store: RecordingStore) -> RecordingEngine {
 fn start_triggers(
     app: &App,
     deliveries: Deliveries,
-    (scheduler, store): (LocalScheduler, Arc<dyn StateStore>),
+    (scheduler, store): (LocalScheduler, Arc<dyn Sleepers>),
     clock: &Arc<dyn Clock>,
     lease: Duration,
     lifetime: &Lifetime,
@@ -240,7 +241,7 @@ fn start_triggers(
 /// The key of the folder that may do everything: made at the first start, and let in again by a store that forgot it.
 async fn development_key(
     folder: &DataFolder,
-    store: &dyn StateStore,
+    store: &dyn Commits,
     records: Arc<dyn Records>,
 ) -> Result<String, DevError> {
     let made = keys::generate().map_err(spoilt)?.reveal();

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::{Clock, Due, InvocationId, PendingRow, StateStore, StoreError};
+use dormouse_ports::{Clock, Due, InvocationId, PendingRow, Sleepers, StoreError};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -70,7 +70,7 @@ impl LocalScheduler {
     }
 
     /// Fires entries until it is time to end. What has not been taken then is in the index still.
-    pub(crate) async fn run(self, store: Arc<dyn StateStore>, courier: Arc<Courier>) {
+    pub(crate) async fn run(self, store: Arc<dyn Sleepers>, courier: Arc<Courier>) {
         let mut read_at = self.0.clock.monotonic();
         loop {
             if self.0.clock.monotonic() >= read_at {
@@ -98,7 +98,7 @@ impl LocalScheduler {
     }
 
     /// Takes from the index what falls due soon.
-    async fn read(&self, store: &dyn StateStore) -> Result<(), StoreError> {
+    async fn read(&self, store: &dyn Sleepers) -> Result<(), StoreError> {
         let (until, mut cursor) = (self.0.clock.now() + AHEAD, None);
         loop {
             let page = store.list_pending(Some(until), cursor.as_deref()).await?;
@@ -206,7 +206,7 @@ mod tests {
         scheduler.cancel(&"cancelled".into(), 1, &due(soon));
         scheduler.cancel(&"unknown".into(), 1, &due(soon));
         assert_eq!(scheduler.agenda().entries.len(), 1, "what is far away is in the index only");
-        let store: Arc<dyn StateStore> = Arc::new(MemoryStore::default());
+        let store: Arc<dyn Sleepers> = Arc::new(MemoryStore::default());
         tokio::spawn(scheduler.run(store, courier(&functions, &lifetime)));
         let wakeup = json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}});
         assert_eq!(taken(&functions).await, [wakeup]);

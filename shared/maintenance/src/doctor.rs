@@ -7,8 +7,8 @@ mod words;
 
 use dormouse_harness::{Harness, TurnError, is_put_aside, store_failed, unfit_note};
 use dormouse_ports::{
-    AnswerRule, Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, PausedInvocation,
-    SignalState, StateStore, Surroundings, limits,
+    AnswerRule, Category, Claim, DueAction, InvocationId, InvocationRecord, InvocationStatus, Invocations,
+    MaintenanceStore, PausedInvocation, SignalState, Surroundings, limits,
 };
 use jiff::Timestamp;
 
@@ -26,13 +26,14 @@ use words::waiting;
 #[derive(Debug)]
 pub struct Doctor<'h> {
     harness: &'h Harness,
+    store: &'h MaintenanceStore,
     rules: RulesSeen,
 }
 
 impl<'h> Doctor<'h> {
     /// A doctor for what workers of `harness` run.
-    pub fn new(harness: &'h Harness, rules: RulesSeen) -> Self {
-        Self { harness, rules }
+    pub fn new(harness: &'h Harness, store: &'h MaintenanceStore, rules: RulesSeen) -> Self {
+        Self { harness, store, rules }
     }
 
     /// Says why the invocation `id` sleeps, or why it does not go on.
@@ -40,7 +41,8 @@ impl<'h> Doctor<'h> {
     /// # Errors
     /// `not_found` when it was never suspended; otherwise when the store does not answer.
     pub async fn diagnose(&self, id: &InvocationId) -> Result<Diagnosis, TurnError> {
-        let record = self.store().load_invocation(id).await.map_err(store_failed)?.ok_or_else(|| never_slept(id))?;
+        let record =
+            self.invocations().load_invocation(id).await.map_err(store_failed)?.ok_or_else(|| never_slept(id))?;
         let around = match Self::has_surroundings(&record) {
             true => self.look_around(&[&record.paused]).await?.pop().unwrap_or_default(),
             false => Surroundings::default(),
@@ -55,7 +57,7 @@ impl<'h> Doctor<'h> {
     pub async fn diagnose_all(&self, ids: &[InvocationId]) -> Result<Vec<Result<Diagnosis, TurnError>>, TurnError> {
         let mut diagnoses = Vec::new();
         for ids in ids.chunks(TOGETHER) {
-            let loaded = self.store().load_invocations(ids).await.map_err(store_failed)?;
+            let loaded = self.invocations().load_invocations(ids).await.map_err(store_failed)?;
             let paused: Vec<_> = loaded.iter().flatten().flatten().filter(|it| Self::has_surroundings(it)).collect();
             let paused: Vec<_> = paused.into_iter().map(|record| &record.paused).collect();
             let mut around = match self.look_around(&paused).await {
@@ -88,11 +90,11 @@ impl<'h> Doctor<'h> {
     }
 
     async fn look_around(&self, paused: &[&PausedInvocation]) -> Result<Vec<Surroundings>, TurnError> {
-        self.store().surroundings(paused, self.now()).await.map_err(store_failed)
+        self.store.diagnostics.surroundings(paused, self.now()).await.map_err(store_failed)
     }
 
-    fn store(&self) -> &dyn StateStore {
-        &*self.harness.engine().ports().store
+    fn invocations(&self) -> &dyn Invocations {
+        &*self.harness.engine().ports().store.invocations
     }
 
     fn now(&self) -> Timestamp {
@@ -255,7 +257,7 @@ impl<'h> Doctor<'h> {
             return Ok(());
         }
         let name = unfit_note(&paused.invocation_id, paused.generation);
-        let noted = self.store().sweep_position(&name).await.map_err(store_failed)?;
+        let noted = self.harness.engine().ports().store.notes.note(&name).await.map_err(store_failed)?;
         remarks.extend(noted.map(|noted| {
             let sentence = format!(
                 "an event came for it that did not fit, and lies with what failed ({noted}); have it sent again as the pause \

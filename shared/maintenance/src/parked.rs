@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, store_failed};
-use dormouse_ports::{BufferedSignal, ParkedRow, ShapeId, SignalId, SignalState, Upkeep};
+use dormouse_ports::{BufferedSignal, IndexRepair, MaintenanceStore, ParkedRow, ShapeId, SignalId, SignalState};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -40,21 +40,25 @@ impl ParkedSignal {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn parked_signals(harness: &Harness) -> Result<Vec<ParkedSignal>, TurnError> {
+pub async fn parked_signals(harness: &Harness, store: &MaintenanceStore) -> Result<Vec<ParkedSignal>, TurnError> {
     let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
         let (event_shape, signal_id) = row.signal_id.origin();
         let received_at = row.received_at;
         signal.map(|signal| ParkedSignal { signal_id, event_shape, received_at, expires_at: signal.expires_at })
     };
-    Ok(parked_rows(harness).await?.into_iter().filter_map(parked).collect())
+    Ok(parked_rows(harness, store).await?.into_iter().filter_map(parked).collect())
 }
 
 /// Removes the rows of signals that are parked no more, and counts those that have been for long.
-pub(crate) async fn sweep_parked(harness: &Harness, summary: &mut SweepSummary) -> Result<(), TurnError> {
+pub(crate) async fn sweep_parked(
+    harness: &Harness,
+    store: &MaintenanceStore,
+    summary: &mut SweepSummary,
+) -> Result<(), TurnError> {
     let ports = harness.engine().ports();
-    for (row, signal) in parked_rows(harness).await? {
+    for (row, signal) in parked_rows(harness, store).await? {
         if signal.is_none() {
-            ports.store.upkeep(&Upkeep::Unparked(row)).await.map_err(store_failed)?;
+            store.sleepers.repair(&IndexRepair::Unparked(row)).await.map_err(store_failed)?;
         } else if since(row.received_at, ports.clock.now()) >= UNCLAIMED_AFTER {
             summary.unclaimed_signals += 1;
         }
@@ -63,14 +67,18 @@ pub(crate) async fn sweep_parked(harness: &Harness, summary: &mut SweepSummary) 
 }
 
 /// The first rows of the index, each with its signal, if that is parked still.
-async fn parked_rows(harness: &Harness) -> Result<Vec<(ParkedRow, Option<BufferedSignal>)>, TurnError> {
+async fn parked_rows(
+    harness: &Harness,
+    store: &MaintenanceStore,
+) -> Result<Vec<(ParkedRow, Option<BufferedSignal>)>, TurnError> {
     let ports = harness.engine().ports();
     let (mut rows, mut cursor) = (Vec::new(), None);
     // A page may be empty: neither rows nor pages without end.
     for _ in 0..ROWS {
-        let page = ports.store.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
+        let page = store.sleepers.list_parked(cursor.as_deref()).await.map_err(store_failed)?;
         for row in page.items.into_iter().take(ROWS - rows.len()) {
-            let record = ports.store.load_signal(&row.signal_id, ports.clock.now()).await.map_err(store_failed)?;
+            let record =
+                ports.store.signals.load_signal(&row.signal_id, ports.clock.now()).await.map_err(store_failed)?;
             let signal = match record.map(|record| record.state) {
                 Some(SignalState::Buffered(signal)) if signal.received_at == row.received_at => Some(signal),
                 Some(SignalState::Buffered(_) | SignalState::Waiting { .. } | SignalState::Delivered { .. }) | None => {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, StandingRules, TurnError, store_failed, subscription_failed};
 use dormouse_ports::{
-    EventShape, InvocationId, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName, RuleNeed, ShapeId,
-    SubscriptionError, Upkeep,
+    EventShape, InvocationId, InvocationStatus, ListedRule, Registration, RuleEntry, RuleName, RuleNeed, RuleUpdate,
+    ShapeId, SubscriptionError,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -46,9 +46,8 @@ impl Round {
 
     /// What is kept of it until the next sweep goes on behind `cursor`. It is kept before the sweep's own position: a
     /// crash between the two leaves a round that is not sure of itself.
-    pub(crate) fn kept(self, cursor: &str) -> Upkeep {
-        let kept = serde_json::to_string(&Self { cursor: Some(cursor.to_owned()), ..self });
-        Upkeep::Position { lane: ROUND.to_owned(), position: kept.ok() }
+    pub(crate) fn kept(self, cursor: &str) -> Option<String> {
+        serde_json::to_string(&Self { cursor: Some(cursor.to_owned()), ..self }).ok()
     }
 
     /// Somebody sleeps who needs that.
@@ -108,7 +107,7 @@ pub(crate) async fn keep_rules(
 
 /// What the store has noted of rules.
 async fn entries(harness: &Harness) -> Result<BTreeMap<ShapeId, RuleEntry>, TurnError> {
-    let entries = harness.engine().ports().store.rule_entries().await.map_err(store_failed)?;
+    let entries = harness.engine().ports().store.rules.rule_entries().await.map_err(store_failed)?;
     Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
 }
 
@@ -166,7 +165,7 @@ impl<'r> RuleRound<'r> {
         id: &InvocationId,
     ) -> Result<Result<Option<Registration>, SubscriptionError>, TurnError> {
         let store = &self.harness.engine().ports().store;
-        let record = store.load_invocation(id).await.map_err(store_failed)?;
+        let record = store.invocations.load_invocation(id).await.map_err(store_failed)?;
         let asleep = record.filter(|record| {
             matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
                 && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
@@ -186,12 +185,12 @@ impl<'r> RuleRound<'r> {
         let is_needed = |shape| self.round.needed.contains_key(shape) || self.declared.contains_key(shape);
         for entry in self.entries.values().filter(|entry| !is_needed(&entry.shape)) {
             let upkeep = match entry.idle_since {
-                None => Upkeep::RuleIdle { entry: entry.clone(), since: ports.clock.now() },
-                Some(since) if self.is_long_ago(since) => Upkeep::RuleUnneeded(entry.clone()),
+                None => RuleUpdate::Idle { entry: entry.clone(), since: ports.clock.now() },
+                Some(since) if self.is_long_ago(since) => RuleUpdate::Unneeded(entry.clone()),
                 Some(_) => continue,
             };
-            forgotten |= matches!(upkeep, Upkeep::RuleUnneeded(_));
-            ports.store.upkeep(&upkeep).await.map_err(store_failed)?;
+            forgotten |= matches!(upkeep, RuleUpdate::Unneeded(_));
+            ports.store.rules.update_rule(&upkeep).await.map_err(store_failed)?;
         }
         Ok(forgotten)
     }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, WorkCall, store_failed, subscription_failed};
 use dormouse_ports::{
-    Glance, InvocationId, InvocationRecord, InvocationStatus, PendingRow, Registration, RuleNeed, Standing, StateStore,
-    Subscription, Upkeep, WakePlan, limits,
+    Glance, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, MaintenanceStore, PendingRow, Registration,
+    RuleNeed, Standing, Subscription, TurnStore, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -42,17 +42,21 @@ const GROUND: &str = "ground";
 ///
 /// # Errors
 /// When the index cannot be read. A row that cannot be dealt with is counted, not raised.
-pub async fn sweep(harness: &Harness, order: impl Into<SweepOrder> + Send) -> Result<SweepSummary, TurnError> {
+pub async fn sweep(
+    harness: &Harness,
+    store: &MaintenanceStore,
+    order: impl Into<SweepOrder> + Send,
+) -> Result<SweepSummary, TurnError> {
     let order = order.into();
     let left = order.time_left.map(|left| left.saturating_sub(MARGIN));
     let time = TimeLimit::new(&*harness.engine().ports().clock, left);
     let mut sweep =
-        Sweep { harness, rows: order.rows, time, called: BTreeSet::new(), summary: SweepSummary::default() };
+        Sweep { harness, store, rows: order.rows, time, called: BTreeSet::new(), summary: SweepSummary::default() };
     sweep.lane(SweepScope::Due).await?;
     sweep.claims().await?;
     if order.scope == SweepScope::Everything {
         sweep.lane(SweepScope::Everything).await?;
-        sweep_parked(harness, &mut sweep.summary).await?;
+        sweep_parked(harness, store, &mut sweep.summary).await?;
         sweep.ground().await?;
     }
     Ok(sweep.summary)
@@ -61,6 +65,7 @@ pub async fn sweep(harness: &Harness, order: impl Into<SweepOrder> + Send) -> Re
 /// A sweep that is under way.
 struct Sweep<'h> {
     harness: &'h Harness,
+    store: &'h MaintenanceStore,
     /// How many rows it may look at in each lane.
     rows: usize,
     time: TimeLimit<'h>,
@@ -85,8 +90,9 @@ enum Told {
 }
 
 impl<'h> Sweep<'h> {
-    fn store(&self) -> &'h dyn StateStore {
-        &*self.harness.engine().ports().store
+    /// What a turn needs of the store, too.
+    fn turns(&self) -> &'h TurnStore {
+        &self.harness.engine().ports().store
     }
 
     fn now(&self) -> Timestamp {
@@ -95,13 +101,13 @@ impl<'h> Sweep<'h> {
 
     /// Goes on where the lane was left. A round ends at the last row; the next sweep begins a new one.
     async fn lane(&mut self, lane: SweepScope) -> Result<(), TurnError> {
-        let (store, mut rows_left) = (self.store(), self.rows);
-        let began = store.sweep_position(lane.as_str()).await.map_err(store_failed)?;
+        let mut rows_left = self.rows;
+        let began = self.turns().notes.note(lane.as_str()).await.map_err(store_failed)?;
         let (mut cursor, mut kept, mut done) = (began.clone(), began.clone(), false);
         let due_by = (lane == SweepScope::Due).then(|| self.now());
         let mut round = self.round(lane, began.as_deref()).await?;
         while rows_left > 0 && !self.time.is_over() {
-            let page = store.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
+            let page = self.store.sleepers.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
             rows_left = rows_left.saturating_sub(page.items.len().max(1));
             if round.is_some() && kept != page.next && page.items.iter().any(is_unregistered) {
                 // What is loaded to be registered may be too much for this process: the next one goes on behind it.
@@ -130,7 +136,7 @@ impl<'h> Sweep<'h> {
         match (round, &cursor) {
             (Some(round), None) if done => keep_rules(self.harness, &round, self.time, &mut self.summary).await?,
             (Some(round), Some(cursor)) if began.as_ref() != Some(cursor) => {
-                store.upkeep(&round.kept(cursor)).await.map_err(store_failed)?;
+                self.keep_note(ROUND, round.kept(cursor)).await?;
             }
             (Some(_) | None, _) => {}
         }
@@ -141,8 +147,11 @@ impl<'h> Sweep<'h> {
     }
 
     async fn keep_position(&self, lane: SweepScope, position: Option<String>) -> Result<(), TurnError> {
-        let position = Upkeep::Position { lane: lane.as_str().to_owned(), position };
-        self.store().upkeep(&position).await.map_err(store_failed)
+        self.keep_note(lane.as_str(), position).await
+    }
+
+    async fn keep_note(&self, name: &str, text: Option<String>) -> Result<(), TurnError> {
+        self.turns().notes.keep_note(name, text.as_deref(), None).await.map_err(store_failed)
     }
 
     /// The round of the lane of everything, which goes on behind `cursor`.
@@ -151,7 +160,7 @@ impl<'h> Sweep<'h> {
             (SweepScope::Due, _) => None,
             (SweepScope::Everything, None) => Some(Round::beginning(self.now())),
             (SweepScope::Everything, Some(cursor)) => {
-                let kept = self.store().sweep_position(ROUND).await.map_err(store_failed)?;
+                let kept = self.turns().notes.note(ROUND).await.map_err(store_failed)?;
                 Some(Round::going_on(kept.as_deref(), cursor, self.now()))
             }
         })
@@ -196,8 +205,7 @@ impl<'h> Sweep<'h> {
     /// Calls for those who take over the claims that are out of time. The store knows them without going through what
     /// sleeps.
     async fn claims(&mut self) -> Result<(), TurnError> {
-        let store = self.store();
-        let mut dead = store.dead_claims(self.now()).await.map_err(store_failed)?;
+        let mut dead = self.store.sleepers.dead_claims(self.now()).await.map_err(store_failed)?;
         self.summary.unfinished |= dead.len() > self.rows;
         dead.truncate(self.rows);
         for ids in dead.chunks(TOGETHER) {
@@ -206,7 +214,7 @@ impl<'h> Sweep<'h> {
                 break;
             }
             // The index may be behind.
-            let glances = store.glance(ids).await.map_err(store_failed)?;
+            let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
             let is_dead = |glance: &Glance| matches!(glance.standing, Standing::Claimed { until } if limits::out_of_time(until, self.now()));
             let dead = ids.iter().zip(glances).filter(|(_, glance)| glance.as_ref().is_some_and(is_dead));
             let found = dead.map(|(id, _)| Found { call: WorkCall::abandoned(id.clone()), told: Told::ExpiredClaim });
@@ -245,7 +253,7 @@ impl<'h> Sweep<'h> {
     /// Removes a row whose pause is over.
     async fn forget_orphan(&mut self, row: &PendingRow) {
         self.summary.orphan_timers += 1;
-        let forgotten = self.store().upkeep(&Upkeep::Ended(row.clone())).await;
+        let forgotten = self.store.sleepers.repair(&IndexRepair::Ended(row.clone())).await;
         if let Err(error) = forgotten {
             self.summary.row_failed(&row.invocation_id, &store_failed(error));
         }
@@ -254,7 +262,7 @@ impl<'h> Sweep<'h> {
     /// How it stands with those of `rows` whose pause is not over; the others are removed.
     async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, Standing)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
-        let glances = self.store().glance(&ids).await.map_err(store_failed)?;
+        let glances = self.turns().invocations.glance(&ids).await.map_err(store_failed)?;
         let mut alive = Vec::new();
         for (row, glance) in rows.iter().zip(glances) {
             match glance {
@@ -301,7 +309,7 @@ impl<'h> Sweep<'h> {
                 Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told }))
             }
             Standing::Asleep if looks_closer => {
-                let loaded = self.store().load_invocation(&row.invocation_id).await.map_err(store_failed);
+                let loaded = self.turns().invocations.load_invocation(&row.invocation_id).await.map_err(store_failed);
                 if !is_noted {
                     round.needs(&need_of(row, &loaded), &row.invocation_id);
                 }
@@ -326,8 +334,8 @@ impl<'h> Sweep<'h> {
             self.summary.registered += 1;
             self.summary.orphan_timers += usize::from(registration == Registration::Made);
         }
-        let noted = Upkeep::Registered(PendingRow { rule: RuleNeed::of(&paused), ..row.clone() });
-        self.store().upkeep(&noted).await.map_err(store_failed)
+        let noted = IndexRepair::Registered(PendingRow { rule: RuleNeed::of(&paused), ..row.clone() });
+        self.store.sleepers.repair(&noted).await.map_err(store_failed)
     }
 
     /// Removes what nothing refers to any more from the next stretch of all that is stored.
@@ -335,13 +343,11 @@ impl<'h> Sweep<'h> {
         if self.rows == 0 || self.time.is_over() {
             return Ok(());
         }
-        let store = self.store();
-        let began = store.sweep_position(GROUND).await.map_err(store_failed)?;
-        let collected = store.collect(self.now(), began.as_deref()).await.map_err(store_failed)?;
+        let began = self.turns().notes.note(GROUND).await.map_err(store_failed)?;
+        let collected = self.store.garbage.collect_garbage(self.now(), began.as_deref()).await.map_err(store_failed)?;
         self.summary.collected += collected.removed;
         if collected.next != began {
-            let position = Upkeep::Position { lane: GROUND.to_owned(), position: collected.next };
-            store.upkeep(&position).await.map_err(store_failed)?;
+            self.keep_note(GROUND, collected.next).await?;
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use dormouse_engine::Upgrade;
 use dormouse_harness::{GraphRegistry, Harness, TurnError, store_failed};
 use dormouse_ports::{
-    Category, InvocationId, InvocationRecord, InvocationStatus, LoadedInvocation, PausedInvocation, PendingRow,
-    StoreError,
+    Category, InvocationId, InvocationRecord, InvocationStatus, LoadedInvocation, MaintenanceStore, PausedInvocation,
+    PendingRow, StoreError,
 };
 
 use crate::order::TOGETHER;
@@ -83,13 +83,17 @@ pub struct MigrationReport {
 ///
 /// # Errors
 /// When the store does not answer, or the cursor is not one of its own.
-pub async fn migration_report(harness: &Harness, cursor: Option<&str>) -> Result<MigrationReport, TurnError> {
-    let store = &harness.engine().ports().store;
-    let page = store.list_pending(None, cursor).await.map_err(store_failed)?;
+pub async fn migration_report(
+    harness: &Harness,
+    store: &MaintenanceStore,
+    cursor: Option<&str>,
+) -> Result<MigrationReport, TurnError> {
+    let invocations = &harness.engine().ports().store.invocations;
+    let page = store.sleepers.list_pending(None, cursor).await.map_err(store_failed)?;
     let mut pauses = Vec::new();
     for rows in page.items.chunks(TOGETHER) {
         let ids: Vec<InvocationId> = rows.iter().map(|row| row.invocation_id.clone()).collect();
-        for (row, loaded) in rows.iter().zip(store.load_invocations(&ids).await.map_err(store_failed)?) {
+        for (row, loaded) in rows.iter().zip(invocations.load_invocations(&ids).await.map_err(store_failed)?) {
             pauses.extend(upgrade_of_row(harness.graphs(), row, loaded)?);
         }
     }

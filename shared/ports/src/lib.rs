@@ -39,13 +39,13 @@ mod checkpoint;
 mod commit;
 mod entry;
 mod fan_in;
+mod garbage;
 mod growing;
 mod identity;
 mod invocation;
 mod journal;
-mod layer;
 pub mod limits;
-mod maintenance;
+mod note;
 mod rule;
 mod runtime;
 mod session;
@@ -67,6 +67,7 @@ pub use commit::{
 };
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
+pub use garbage::{Collected, Garbage};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
@@ -77,15 +78,16 @@ pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
     StreamEntry,
 };
-pub use layer::StoreLayer;
 pub use limits::InvocationLimits;
-pub use maintenance::{Collected, Maintenance, Upkeep};
-pub use rule::{Edition, EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleName, RuleNeed, ShapeId};
+pub use note::Notes;
+pub use rule::{
+    Edition, EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleName, RuleNeed, RuleUpdate, ShapeId,
+};
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
-pub use sleepers::{Diagnostics, ParkedRow, PendingRow, Sleepers, Surroundings};
-pub use store::{Page, StateStore, StoreError};
+pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, Sleepers, Surroundings};
+pub use store::{MaintenanceStore, Page, StateStore, StoreError, TurnStore};
 pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,

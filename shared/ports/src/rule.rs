@@ -33,6 +33,33 @@ pub trait RuleEntries: Send + Sync {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError>;
+
+    /// Changes an entry as it was read. What does not apply any more changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError>;
+}
+
+/// A change of the entry of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RuleUpdate {
+    /// A sweep found at `since` that no wait needs the rule of `entry`: noted unless the entry was touched meanwhile.
+    Idle {
+        /// The entry as it was read.
+        entry: RuleEntry,
+        /// When.
+        since: Timestamp,
+    },
+    /// The bus has taken the rule of `entry`: noted, unless that has made room for another edition.
+    Stands {
+        /// The entry as it was read.
+        entry: RuleEntry,
+        /// When.
+        since: Timestamp,
+    },
+    /// No wait relies on the rule of this entry any more: the entry goes away, unless it was touched since it was read.
+    Unneeded(RuleEntry),
 }
 
 /// What the waits for events have in common that one rule on the bus serves.

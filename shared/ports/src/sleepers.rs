@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::{InvocationId, Page, PausedInvocation, RuleNeed, Sessions, SignalId, SignalState, Signals, StoreError};
 
-/// The index of what sleeps, and of what else a sweep has to look at.
+/// The index of what sleeps, and of what else a sweep looks at: dead claims, what was put aside, and parked signals.
 #[async_trait]
 pub trait Sleepers: Send + Sync {
     /// The rows of what sleeps, in the order in which they fall due within each shard; rows that never fall due come
@@ -41,11 +41,17 @@ pub trait Sleepers: Send + Sync {
     async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError>;
 
     /// Signals that were parked and are not known to have been claimed, the oldest first. A row may outlive its signal
-    /// until [`Upkeep::Unparked`](crate::Upkeep::Unparked) removes it.
+    /// until [`IndexRepair::Unparked`] removes it.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
+
+    /// Makes the index true to what it indexes. What does not apply any more changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError>;
 }
 
 /// A sleeping invocation in the index of what sleeps.
@@ -87,6 +93,21 @@ pub struct ParkedRow {
     pub signal_id: SignalId,
     /// When it arrived.
     pub received_at: Timestamp,
+}
+
+/// A small change that keeps the index true to what it indexes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum IndexRepair {
+    /// The wake-up of this row's pause is registered, and needs the rule that the row says.
+    Registered(PendingRow),
+    /// The pause of this row is over: the row goes away.
+    Ended(PendingRow),
+    /// The row of a pause that sleeps is missing, and is written again.
+    Row(Box<PausedInvocation>),
+    /// A signal item of a pause that sleeps is missing, and is written again, unless the id is taken meanwhile.
+    Wait(Box<PausedInvocation>),
+    /// The signal of this row is parked no more: the row goes away.
+    Unparked(ParkedRow),
 }
 
 /// What a doctor reads around a pause.

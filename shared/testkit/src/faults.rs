@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Commits, Diagnostics,
-    Edition, Glance, InvocationId, InvocationRecord, Invocations, LeaseRequest, LoadedSession, Maintenance, Page,
-    ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, SessionFilter, SessionId, SessionSummary,
-    Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StateStore, StoreError, Upkeep,
+    Edition, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations, LeaseRequest, LoadedSession,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleUpdate, SessionFilter, SessionId,
+    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StateStore, StoreError,
 };
 use jiff::Timestamp;
 
@@ -186,6 +186,10 @@ impl Sleepers for FaultyStore {
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         self.meet(self.inner.list_parked(cursor)).await
     }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        self.meet(self.inner.repair(repair)).await
+    }
 }
 
 #[async_trait]
@@ -197,20 +201,27 @@ impl RuleEntries for FaultyStore {
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         self.meet(self.inner.rule_entries()).await
     }
+
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
+        self.meet(self.inner.update_rule(update)).await
+    }
 }
 
 #[async_trait]
-impl Maintenance for FaultyStore {
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        self.meet(self.inner.sweep_position(lane)).await
+impl Notes for FaultyStore {
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.meet(self.inner.note(name)).await
     }
 
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        self.meet(self.inner.upkeep(upkeep)).await
+    async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
+        self.meet(self.inner.keep_note(name, text, until)).await
     }
+}
 
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
-        self.meet(self.inner.collect(now, cursor)).await
+#[async_trait]
+impl Garbage for FaultyStore {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.meet(self.inner.collect_garbage(now, cursor)).await
     }
 }
 

@@ -13,10 +13,10 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Commits,
-    Diagnostics, Document, DocumentKey, Edition, FeedRow, Glance, InvocationId, InvocationRecord, InvocationStatus,
-    Invocations, LeaseRequest, ListRequest, LoadedSession, Maintenance, Page, ParkedRow, PausedInvocation, PendingRow,
-    Records, RuleEntries, RuleEntry, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId,
-    SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry, Upkeep,
+    Diagnostics, Document, DocumentKey, Edition, FeedRow, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord,
+    InvocationStatus, Invocations, LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, RuleEntries, RuleEntry, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
+    ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry,
 };
 use jiff::Timestamp;
 
@@ -160,6 +160,11 @@ impl Sleepers for MemoryStore {
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
         listing::parked(&lock(&self.tables), cursor, self.page_size)
     }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        lock(&self.tables).repair(repair);
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -171,21 +176,34 @@ impl RuleEntries for MemoryStore {
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         Ok(lock(&self.tables).rules.values().cloned().collect())
     }
+
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
+        lock(&self.tables).update_rule(update);
+        Ok(())
+    }
 }
 
 #[async_trait]
-impl Maintenance for MemoryStore {
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        Ok(lock(&self.tables).positions.get(lane).cloned())
+impl Notes for MemoryStore {
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        Ok(lock(&self.tables).notes.get(name).cloned())
     }
 
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        lock(&self.tables).upkeep(upkeep);
+    /// A note is kept for good.
+    async fn keep_note(&self, name: &str, text: Option<&str>, _until: Option<Timestamp>) -> Result<(), StoreError> {
+        let notes = &mut lock(&self.tables).notes;
+        match text {
+            Some(text) => notes.insert(name.to_owned(), text.to_owned()),
+            None => notes.remove(name),
+        };
         Ok(())
     }
+}
 
+#[async_trait]
+impl Garbage for MemoryStore {
     /// States are whole here, so that only waits can outlive their invocation.
-    async fn collect(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
+    async fn collect_garbage(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
         Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
     }
 }

@@ -89,7 +89,7 @@ impl Bench {
         let (clock, bell): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), Bell::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
         let ports = Ports {
-            store: Arc::new(RecordingStore::new(store.clone(), store.clone(), clock.clone()).ringing(bell.clone())),
+            store: RecordingStore::new(store.clone(), store.clone(), clock.clone()).ringing(bell.clone()).into(),
             clock: clock.clone(),
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
@@ -118,6 +118,7 @@ impl Bench {
         let app = App::new(dormouse_http::Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: self.harness.graphs().clone().into(),
+            maintenance: self.store.clone().into(),
             subscriptions: subscriptions.clone(),
             bus: Arc::new(MemoryBus::default()),
             callbacks: CallbackSigner::new(CallbackSecret::new("secret")),

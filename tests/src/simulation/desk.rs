@@ -3,11 +3,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Commits, Diagnostics, Document, DocumentKey, Edition, Event, EventBus, EventRule, EventRules, FeedRow, Glance,
-    IdSource, InvocationId, InvocationRecord, InvocationWrite, Invocations, LeaseRequest, ListRequest, ListedRule,
-    LoadedSession, Maintenance, Page, ParkedRow, PausedInvocation, PendingRow, Records, Registration, RuleEntries,
-    RuleEntry, RuleName, SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals,
-    Sleepers, Spawner, StoreError, StreamEntry, Subscription, SubscriptionError, Timers, Upkeep,
+    Commits, Diagnostics, Document, DocumentKey, Edition, Event, EventBus, EventRule, EventRules, FeedRow, Garbage,
+    Glance, IdSource, IndexRepair, InvocationId, InvocationRecord, InvocationWrite, Invocations, LeaseRequest,
+    ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records,
+    Registration, RuleEntries, RuleEntry, RuleName, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
+    ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError, StreamEntry, Subscription,
+    SubscriptionError, Timers,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -356,6 +357,12 @@ impl Sleepers for Desk {
         let effect = move |outside: &mut Outside| at_once(outside.store.list_parked(cursor.as_deref()));
         self.call("list_parked", String::new(), effect, |why| Err(unavailable(why))).await
     }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        let repair = repair.clone();
+        let effect = move |outside: &mut Outside| at_once(outside.store.repair(&repair));
+        self.call("repair", String::new(), effect, |why| Err(unavailable(why))).await
+    }
 }
 
 #[async_trait]
@@ -370,26 +377,35 @@ impl RuleEntries for Desk {
         let effect = move |outside: &mut Outside| at_once(outside.store.rule_entries());
         self.call("rule_entries", String::new(), effect, |why| Err(unavailable(why))).await
     }
+
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
+        let update = update.clone();
+        let effect = move |outside: &mut Outside| at_once(outside.store.update_rule(&update));
+        self.call("update_rule", String::new(), effect, |why| Err(unavailable(why))).await
+    }
 }
 
 #[async_trait]
-impl Maintenance for Desk {
-    async fn sweep_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        let (about, lane) = (lane.to_owned(), lane.to_owned());
-        let effect = move |outside: &mut Outside| at_once(outside.store.sweep_position(&lane));
-        self.call("sweep_position", about, effect, |why| Err(unavailable(why))).await
+impl Notes for Desk {
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        let (about, name) = (name.to_owned(), name.to_owned());
+        let effect = move |outside: &mut Outside| at_once(outside.store.note(&name));
+        self.call("note", about, effect, |why| Err(unavailable(why))).await
     }
 
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        let upkeep = upkeep.clone();
-        let effect = move |outside: &mut Outside| at_once(outside.store.upkeep(&upkeep));
-        self.call("upkeep", String::new(), effect, |why| Err(unavailable(why))).await
+    async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
+        let (about, name, text) = (name.to_owned(), name.to_owned(), text.map(str::to_owned));
+        let effect = move |outside: &mut Outside| at_once(outside.store.keep_note(&name, text.as_deref(), until));
+        self.call("keep_note", about, effect, |why| Err(unavailable(why))).await
     }
+}
 
-    async fn collect(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+#[async_trait]
+impl Garbage for Desk {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
         let cursor = cursor.map(str::to_owned);
-        let effect = move |outside: &mut Outside| at_once(outside.store.collect(now, cursor.as_deref()));
-        self.call("collect", String::new(), effect, |why| Err(unavailable(why))).await
+        let effect = move |outside: &mut Outside| at_once(outside.store.collect_garbage(now, cursor.as_deref()));
+        self.call("collect_garbage", String::new(), effect, |why| Err(unavailable(why))).await
     }
 }
 

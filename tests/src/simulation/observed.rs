@@ -4,8 +4,10 @@ use async_trait::async_trait;
 use dormouse_aws::DynamoDbStateStore;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationStatus,
-    LeaseRequest, LoadedSession, SessionId, Sessions, SignalId, Signals, StateStore, StoreError, StoreLayer,
+    LeaseRequest, LoadedSession, Page, SessionFilter, SessionId, SessionSummary, Sessions, SignalId, SignalRecord,
+    Signals, StoreError, TurnStore,
 };
+use jiff::Timestamp;
 
 use super::desk::Desk;
 use super::intent::Intent;
@@ -16,12 +18,15 @@ pub(crate) struct Observed {
     pub(crate) desk: Arc<Desk>,
 }
 
-#[async_trait]
-impl StoreLayer for Observed {
-    fn below(&self) -> &dyn StateStore {
-        &self.store
+impl From<Observed> for TurnStore {
+    fn from(observed: Observed) -> Self {
+        let (store, observed) = (Arc::new(observed.store.clone()), Arc::new(observed));
+        Self { sessions: observed.clone(), signals: observed.clone(), commits: observed, ..store.into() }
     }
+}
 
+#[async_trait]
+impl Sessions for Observed {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let Some(lease) = lease else { return self.store.load_session(id, None).await };
         let request = LeaseRequest { until: self.desk.end(lease.until), ..lease.clone() };
@@ -29,6 +34,21 @@ impl StoreLayer for Observed {
         self.desk.within(intent, self.store.load_session(id, Some(&request))).await
     }
 
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        self.store.delete_session(id).await
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        self.store.list_sessions(filter, cursor).await
+    }
+}
+
+#[async_trait]
+impl Commits for Observed {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let request = ClaimRequest { until: self.desk.end(request.until), ..request.clone() };
         let outcome = self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(&request)).await;
@@ -50,6 +70,13 @@ impl StoreLayer for Observed {
             self.desk.within(Intent::Commit { commit: Box::new(half.clone()) }, self.store.commit(&half)).await?;
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Signals for Observed {
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        self.store.load_signal(id, now).await
     }
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {

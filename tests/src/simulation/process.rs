@@ -6,7 +6,7 @@ use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, TriggerError, Wire,
 };
-use dormouse_ports::{Clock, InvocationId, Records, Sleepers, StateStore};
+use dormouse_ports::{Clock, InvocationId, MaintenanceStore, Records, Sleepers, TurnStore};
 use dormouse_protocol::cursor::Cursors;
 use futures::future::{Either, select};
 use serde_json::{Value, json};
@@ -55,11 +55,12 @@ impl Process {
         (kind, planted): (Store, Option<PlantedBug>),
     ) -> Self {
         let desk = Arc::new(Desk::of(world.clone(), id, planted));
-        let (store, records): (Arc<dyn StateStore>, Arc<dyn Records>) = match kind {
-            Store::Memory => (desk.clone(), desk.clone()),
+        let (store, maintenance, records): (TurnStore, MaintenanceStore, Arc<dyn Records>) = match kind {
+            Store::Memory => (desk.clone().into(), desk.clone().into(), desk.clone()),
             Store::DynamoDb => {
                 let store = dynamodb::store(&desk);
-                (Arc::new(Observed { store: store.clone(), desk: desk.clone() }), Arc::new(store))
+                let observed = Observed { store: store.clone(), desk: desk.clone() };
+                (observed.into(), Arc::new(store.clone()).into(), Arc::new(store))
             }
         };
         let recording = RecordingStore::new(store, records.clone(), desk.clone());
@@ -68,6 +69,7 @@ impl Process {
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, desk.clone(), desk.clone(), Arc::new(DescriptorWakes)),
             agents: graphs.into(),
+            maintenance,
             subscriptions: desk.clone(),
             bus: desk.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),

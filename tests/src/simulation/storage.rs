@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dormouse_ports::Maintenance;
+use dormouse_ports::Garbage;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub(crate) fn holds_no_orphans(outside: &mut Outside, now: Timestamp) -> Result<
 fn collect(engine: &Engine, now: Timestamp) -> Result<(), String> {
     let (store, mut cursor, mut rounds) = (engine.truth(), None, 0);
     for _ in 0..MOST_STRETCHES {
-        let collected = at_once(store.collect(now, cursor.as_deref())).map_err(|error| error.to_string())?;
+        let collected = at_once(store.collect_garbage(now, cursor.as_deref())).map_err(|error| error.to_string())?;
         cursor = collected.next;
         rounds += u32::from(collected.done);
         if rounds == 2 {

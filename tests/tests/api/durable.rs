@@ -17,7 +17,8 @@ const TABLE: &str = "dormouse";
 async fn what_holds_in_memory_holds_there() {
     let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
     ensure_table(&embedded.client(), TABLE).await.unwrap();
-    let world = World::on(Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default())), None);
+    let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
+    let world = World::on(store.clone(), store, None);
     world
         .while_time_passes(async {
             twenty_submits(&world, &world.session().await).await;

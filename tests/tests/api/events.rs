@@ -163,7 +163,7 @@ async fn nobody_is_told_of_what_may_be_overtaken() {
     let under_way = SignedDuration::from_secs(5);
     let store = Meanwhile { under_way: Some(under_way), ..Meanwhile::default() };
     let memory = store.store.clone();
-    let world = World::on(Arc::new(store), Some(memory));
+    let world = World::on(memory.clone(), Arc::new(store), Some(memory));
     let session = world.session().await;
     let own = world.get(&format!("{session}/events")).await;
     assert_eq!(ids(&own).len(), 1, "its own stream is exact");

@@ -9,7 +9,7 @@ use dormouse_api::RecordingStore;
 use dormouse_ports::{
     Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, FeedRow,
     GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict, ListRequest, Map, Page,
-    Records, StateStore, StoreError, StoreLayer, StreamEntry,
+    Records, StoreError, StreamEntry, TurnStore,
 };
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
@@ -48,7 +48,7 @@ impl Stalls {
 
     async fn heir(&self) {
         let heir = RecordingStore::new(self.store.clone(), self.store.clone(), self.clock.clone());
-        let taken = StoreLayer::claim(&heir, &self.claim("heir")).await.unwrap();
+        let taken = heir.claim(&self.claim("heir")).await.unwrap();
         assert!(matches!(taken, ClaimOutcome::Granted(_)), "{taken:?}");
         let (invocation_id, owner) = (self.id.clone(), "heir".into());
         let commit = Commit {
@@ -59,14 +59,22 @@ impl Stalls {
             journal: Journal::default(),
             growing: GrowingLists::default(),
         };
-        StoreLayer::commit(&heir, &commit).await.unwrap();
+        heir.commit(&commit).await.unwrap();
+    }
+}
+
+impl Stalls {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.store.clone();
+        TurnStore { commits: self, ..store.into() }
     }
 }
 
 #[async_trait]
-impl StoreLayer for Stalls {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
+impl Commits for Stalls {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.store.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
@@ -88,8 +96,8 @@ async fn who_tells_late_that_a_task_goes_on_does_not_tell_it_of_one_that_sleeps_
     let (store, clock) = (world.memory.clone().unwrap(), world.clock.clone());
     let id = InvocationId::from(text(&task["id"]));
     let stalls = Arc::new(Stalls { store: store.clone(), clock: clock.clone(), id, stalled: AtomicBool::new(false) });
-    let slow = RecordingStore::new(stalls.clone(), store, clock);
-    let granted = StoreLayer::claim(&slow, &stalls.claim("slow")).await.unwrap();
+    let slow = RecordingStore::new(stalls.clone().turns(), store, clock);
+    let granted = slow.claim(&stalls.claim("slow")).await.unwrap();
     assert!(matches!(granted, ClaimOutcome::Granted(_)), "{granted:?}");
     assert!(stalls.stalled.load(Ordering::Relaxed), "it came to telling");
     let path = format!("/v1/tasks/{}", text(&task["id"]));
@@ -105,10 +113,18 @@ struct Overtaken {
     sent: Mutex<Vec<String>>,
 }
 
+impl Overtaken {
+    /// The store with this before it.
+    fn turns(self: Arc<Self>) -> TurnStore {
+        let store = self.store.clone();
+        TurnStore { commits: self, ..store.into() }
+    }
+}
+
 #[async_trait]
-impl StoreLayer for Overtaken {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
+impl Commits for Overtaken {
+    async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
+        self.store.claim(request).await
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
@@ -134,7 +150,7 @@ async fn what_is_told_again_is_another_commit() {
     world.work().await.unwrap();
     let store = world.memory.clone().unwrap();
     let overtaken = Arc::new(Overtaken { store: store.clone(), sent: Mutex::default() });
-    let recording = RecordingStore::new(overtaken.clone(), store.clone(), world.clock.clone());
+    let recording = RecordingStore::new(overtaken.clone().turns(), store.clone(), world.clock.clone());
     let record = store.load_invocation(&InvocationId::from(text(&task["id"]))).await.unwrap().unwrap();
     let cancellation = Cancellation { reason: None, at: world.clock.now() };
     let commit = Commit {
@@ -145,7 +161,7 @@ async fn what_is_told_again_is_another_commit() {
         journal: Journal::default(),
         growing: GrowingLists::default(),
     };
-    StoreLayer::commit(&recording, &commit).await.unwrap();
+    recording.commit(&commit).await.unwrap();
     let sent = overtaken.sent.lock().unwrap();
     assert!(sent.len() == 2 && sent[0] != sent[1], "a store may answer a known id with what it said before: {sent:?}");
 }
@@ -157,12 +173,6 @@ pub(crate) struct Meanwhile {
     pub(crate) happens: Mutex<Option<BoxFuture<'static, Value>>>,
     /// How long a commit may be under way.
     pub(crate) under_way: Option<SignedDuration>,
-}
-
-impl StoreLayer for Meanwhile {
-    fn below(&self) -> &dyn StateStore {
-        &*self.store
-    }
 }
 
 #[async_trait]
@@ -203,7 +213,7 @@ impl Records for Meanwhile {
 #[tokio::test]
 async fn a_task_that_ends_while_somebody_interrupts_it_is_told_of_no_more() {
     let store = Arc::new(Meanwhile::default());
-    let world = World::on(store.clone(), None);
+    let world = World::on(store.store.clone(), store.clone(), None);
     let session = world.session().await;
     let state = json!({"employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard"});
     let body = json!({"persona_id": "persona_expense-approval", "input": state});

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use dormouse_api::RecordingStore;
 use dormouse_engine::{CompiledGraph, END, Graph, NodeError, Update, record, state, suspend};
 use dormouse_ports::{
-    Append, Category, Clock, Commit, CommitError, DocumentKey, DocumentWrite, EntryKind, InvocationId, InvocationWrite,
-    Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor, StoreError,
-    StoreLayer,
+    Append, Category, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind, InvocationId,
+    InvocationWrite, Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor,
+    StoreError,
 };
 use dormouse_protocol::EventKind;
 use dormouse_protocol::event::redact::MARK;
@@ -140,7 +140,7 @@ async fn a_commit_whose_journal_conflicts_with_what_others_wrote_is_not_tried_ag
     let key = DocumentKey::new("note", "n");
     let write = DocumentWrite { key: key.clone(), expect: 7, body: Some(Map::new()), listed: vec![], expires_at: None };
     let journal = Journal { documents: vec![write], ..commit.journal.clone() };
-    let refused = StoreLayer::commit(&store, &Commit { journal, ..commit }).await;
+    let refused = store.commit(&Commit { journal, ..commit }).await;
     assert!(
         matches!(&refused, Err(CommitError::Journal(JournalConflict::Document(one))) if *one == key),
         "{refused:?}"
@@ -156,7 +156,7 @@ async fn a_journal_that_writes_to_the_session_of_the_task_is_refused() {
     let first = world.entries(&stream).await.len() as u64 + 1;
     let append = Append { stream, first, entries: vec![Map::new()], fed: vec![] };
     let journal = Journal::new(Vec::new(), vec![append]);
-    let refused = StoreLayer::commit(&store, &Commit { journal, ..commit }).await;
+    let refused = store.commit(&Commit { journal, ..commit }).await;
     assert!(matches!(refused, Err(CommitError::Store(StoreError::Invalid(_)))), "{refused:?}");
 }
 
@@ -169,7 +169,7 @@ async fn what_nodes_of_other_invocations_record_is_told_to_nobody() {
     for id in ["other", "task_unknown"] {
         let recorded = Some(RecordedEntries { invocation_id: id.into(), entries: entries.clone() });
         let journal = Journal { recorded, ..Journal::default() };
-        StoreLayer::commit(&store, &Commit { journal, ..Commit::new(id, world.clock.now()) }).await.unwrap();
+        store.commit(&Commit { journal, ..Commit::new(id, world.clock.now()) }).await.unwrap();
     }
     assert_eq!(before, world.written());
 }

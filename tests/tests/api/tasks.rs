@@ -261,7 +261,9 @@ async fn a_deadline_decides_where_nobody_does() {
     body["input"]["decide_within"] = json!("PT1H");
     let path = waiting(&world, &session, body).await;
     world.clock.advance(std::time::Duration::from_secs(3601));
-    dormouse_maintenance::sweep(&world.harness, dormouse_maintenance::SweepScope::Due).await.unwrap();
+    dormouse_maintenance::sweep(&world.harness, &world.maintenance, dormouse_maintenance::SweepScope::Due)
+        .await
+        .unwrap();
     world.work().await;
     let done = world.get(&path).await;
     assert_eq!(done["status"], "COMPLETED");

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use dormouse_api::{Actor, Answer, Api, Call, Outside, Parts, PersonaSpec, RecordingStore};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
-use dormouse_ports::{Clock, Records, StateStore};
+use dormouse_ports::{Clock, MaintenanceStore, Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::openapi::{About, document};
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) harness: Harness,
+    pub(crate) maintenance: MaintenanceStore,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) bus: Arc<MemoryBus>,
     pub(crate) subscriptions: Arc<MemorySubscriptions>,
@@ -32,16 +33,20 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Arc<Self> {
         let store = Arc::new(MemoryStore::default());
-        Self::on(store.clone(), Some(store))
+        Self::on(store.clone(), store.clone(), Some(store))
     }
 
-    /// A world on `store`.
-    pub(crate) fn on<S: StateStore + Records + 'static>(store: Arc<S>, memory: Option<Arc<MemoryStore>>) -> Arc<Self> {
+    /// A world on `store`, whose journals `records` reads.
+    pub(crate) fn on(
+        store: Arc<dyn StateStore>,
+        records: Arc<dyn Records>,
+        memory: Option<Arc<MemoryStore>>,
+    ) -> Arc<Self> {
         let clock = Arc::new(ManualClock::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
-        let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
+        let recording = RecordingStore::new(store.clone(), records.clone(), clock.clone());
         let ports = Ports {
-            store: Arc::new(recording),
+            store: recording.into(),
             clock: clock.clone(),
             ids: Arc::new(CountingIds::default()),
             spawner: Arc::new(TokioSpawner),
@@ -55,13 +60,23 @@ impl World {
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
         let api = Api::new(Parts {
             harness: harness.clone(),
-            records: store.clone(),
+            records: records.clone(),
             timers: subscriptions.clone(),
             cursors: Cursors::new(b"secret"),
             personas,
         });
-        let records = store;
-        Arc::new(Self { api, harness, clock, bus, subscriptions, records, memory, taken: Mutex::default() })
+        let maintenance = store.into();
+        Arc::new(Self {
+            api,
+            harness,
+            maintenance,
+            clock,
+            bus,
+            subscriptions,
+            records,
+            memory,
+            taken: Mutex::default(),
+        })
     }
 
     /// A world with a workspace and a session in it; the path of the session.

@@ -76,6 +76,7 @@ impl World {
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents: agents.compile(&Outside::new(bus.clone(), clock.clone())).expect("graphs"),
+            maintenance: store.clone().into(),
             subscriptions: subscriptions.clone(),
             bus: bus.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),

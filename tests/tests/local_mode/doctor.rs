@@ -13,7 +13,7 @@ use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateS
 use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::SweepScope;
-use dormouse_ports::{Clock, Invocations, Maintenance, PendingRow, SignalDescriptor, Upkeep};
+use dormouse_ports::{Clock, IndexRepair, Invocations, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_tests::{STORE_SECRET, Stage, map, open_door};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -61,7 +61,9 @@ impl Ward {
     /// An expense that somebody has to approve within three days, and whose wake-up a sweep has seen to.
     async fn asleep(&self, id: &str) {
         self.asleep_with(&self.harness, id, "expense-approval", expense("P3D")).await;
-        dormouse_maintenance::sweep(&self.harness, SweepScope::Everything).await.expect("a sweep");
+        dormouse_maintenance::sweep(&self.harness, &self.store.clone().into(), SweepScope::Everything)
+            .await
+            .expect("a sweep");
     }
 
     /// An invocation of another shape of `graph` than the one that ships.
@@ -70,7 +72,9 @@ impl Ward {
         let name = graph.name().to_owned();
         let harness = self.stage.harness_on(self.store.clone(), Mode::Stateless, [graph]);
         self.asleep_with(&harness, id, &name, json!({})).await;
-        dormouse_maintenance::sweep(&harness, SweepScope::Everything).await.expect("a sweep");
+        dormouse_maintenance::sweep(&harness, &self.store.clone().into(), SweepScope::Everything)
+            .await
+            .expect("a sweep");
     }
 
     async fn lose_signal(&self, id: &str) {
@@ -168,7 +172,7 @@ async fn each_reason_is_told_by_the_command_line_alone() {
 
     ward.asleep("lost-row").await;
     let record = ward.store.load_invocation(&"lost-row".into()).await.expect("an answer").expect("a record");
-    ward.store.upkeep(&Upkeep::Ended(PendingRow::of(&record.paused))).await.expect("an answer");
+    ward.store.repair(&IndexRepair::Ended(PendingRow::of(&record.paused))).await.expect("an answer");
     ward.doctor.told("lost-row", "row_missing", "no sweep would find it");
     // What was written anew has been seen by no sweep yet.
     ward.doctor.repaired("lost-row", "unregistered");
@@ -271,7 +275,9 @@ async fn a_rule_that_is_gone_is_told_by_the_command_line_and_made_again() {
     // An export is given up after an hour.
     ward.stage.clock.advance(HOUR * 5 / 2);
     ward.asleep_with(&ward.harness, "export", "export-job", json!({"dataset": "orders"})).await;
-    dormouse_maintenance::sweep(&ward.harness, SweepScope::Everything).await.expect("a sweep");
+    dormouse_maintenance::sweep(&ward.harness, &ward.store.clone().into(), SweepScope::Everything)
+        .await
+        .expect("a sweep");
     let (findings, code) = ward.doctor.findings(&["export"]);
     assert_eq!(findings.iter().map(|(finding, _)| finding.as_str()).collect::<Vec<_>>(), ["waiting", "rule_unseen"]);
     assert!(findings[1].1.contains("DORMOUSE_BUS") && code == Some(0), "{findings:?}");

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dormouse_api::{Actor, Answer, Api, Call, Parts, PersonaSpec, RecordingEngine, RecordingStore};
 use dormouse_engine::{END, Graph, Update, state, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
-use dormouse_ports::{Clock, InvocationId, PausedInvocation, Records, SignalDescriptor, StateStore};
+use dormouse_ports::{Clock, Commits, InvocationId, PausedInvocation, Records, SignalDescriptor, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use dormouse_protocol::resource::AutonomyTier;
@@ -87,8 +87,8 @@ fn text(value: &Value) -> &str {
 
 #[async_trait]
 impl TellsOfTasks for Tasks {
-    fn store(&self) -> &dyn StateStore {
-        &*self.harness.engine().ports().store
+    fn commits(&self) -> &dyn Commits {
+        &*self.harness.engine().ports().store.commits
     }
 
     fn records(&self) -> &dyn Records {
@@ -103,7 +103,16 @@ impl TellsOfTasks for Tasks {
         let call = self.bus.events().pop().and_then(dormouse_tests::called_for).expect("a call for work");
         self.harness.answer_call(&call, None).await;
         let id = InvocationId::from(text(&task["id"]));
-        let record = self.store().load_invocation(&id).await.expect("an answer").expect("it is there");
+        let record = self
+            .harness
+            .engine()
+            .ports()
+            .store
+            .invocations
+            .load_invocation(&id)
+            .await
+            .expect("an answer")
+            .expect("it is there");
         assert_eq!(record.paused.generation, 1, "it sleeps");
         record.paused
     }

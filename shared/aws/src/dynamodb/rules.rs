@@ -1,6 +1,6 @@
 //! What the store knows of the rules on the bus: an item for each shape of event that somebody relies on.
 
-use dormouse_ports::{Edition, RuleEntry, ShapeId, StoreError};
+use dormouse_ports::{Edition, RuleEntry, RuleUpdate, ShapeId, StoreError};
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
@@ -57,14 +57,23 @@ impl DynamoDbStateStore {
     }
 }
 
+/// Changes an entry as it was read.
+pub(super) fn update_write(update: &RuleUpdate) -> Write {
+    match update {
+        RuleUpdate::Idle { entry, since } => idle_write(entry, *since),
+        RuleUpdate::Stands { entry, since } => stands_write(entry, *since),
+        RuleUpdate::Unneeded(entry) => removal(entry),
+    }
+}
+
 /// Notes that nobody needs the rule.
-pub(super) fn idle_write(read: &RuleEntry, since: Timestamp) -> Write {
+fn idle_write(read: &RuleEntry, since: Timestamp) -> Write {
     let write = Write::update(&Key::rule(&read.shape), format!("SET {IDLE_SINCE} = :since"));
     untouched(write, read).with(":since", time_value(since))
 }
 
 /// Notes that the rule stands.
-pub(super) fn stands_write(read: &RuleEntry, since: Timestamp) -> Write {
+fn stands_write(read: &RuleEntry, since: Timestamp) -> Write {
     Write::update(&Key::rule(&read.shape), format!("SET {STANDS_SINCE} = :since"))
         .when("rule_edition = :edition")
         .with(":edition", text_value(read.edition.as_str()))
@@ -72,7 +81,7 @@ pub(super) fn stands_write(read: &RuleEntry, since: Timestamp) -> Write {
 }
 
 /// Removes the entry.
-pub(super) fn removal(read: &RuleEntry) -> Write {
+fn removal(read: &RuleEntry) -> Write {
     untouched(Write::delete(&Key::rule(&read.shape)), read)
 }
 

@@ -1,7 +1,8 @@
 //! What sweeps and repairs ask of the table: a glance at many invocations, and small changes of the indexes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{BufferedSignal, Glance, InvocationId, PendingRow, SignalId, StoreError, Upkeep};
+use dormouse_ports::{BufferedSignal, Glance, IndexRepair, InvocationId, PendingRow, SignalId, StoreError};
+use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
@@ -9,7 +10,7 @@ use super::keys::{
     CLAIM_LANE, CLAIM_UNTIL, GENERATION, Key, PHASE, PK, POSITION, RECEIVED_AT, REGISTERED, SHAPE, SIGNAL_ID, SK, TTL,
 };
 use super::write::Write;
-use super::{invocation, pending, rules, signal};
+use super::{invocation, pending, signal};
 
 impl DynamoDbStateStore {
     pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
@@ -19,38 +20,27 @@ impl DynamoDbStateStore {
         keys.iter().map(|key| found.get(key).map(glance_of).transpose()).collect()
     }
 
-    pub(super) async fn read_position(&self, lane: &str) -> Result<Option<String>, StoreError> {
-        let item = self.get_item(Key::position(lane)).await?;
+    pub(super) async fn read_note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        let item = self.get_item(Key::position(name)).await?;
         item.map(|item| text(&item, POSITION).map(str::to_owned)).transpose()
     }
 
-    pub(super) async fn keep_up(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        let write = match upkeep {
-            Upkeep::Registered(row) => registered(row),
-            Upkeep::Ended(row) => Write::delete(&row_key(row))
+    pub(super) async fn repair_index(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        let write = match repair {
+            IndexRepair::Registered(row) => registered(row),
+            IndexRepair::Ended(row) => Write::delete(&row_key(row))
                 .when("generation = :generation")
                 .with(":generation", number_value(row.generation)),
-            Upkeep::Row(paused) => {
+            IndexRepair::Row(paused) => {
                 pending::row_write(paused, self.config.wakes_by_index).when("attribute_not_exists(pk)")
             }
-            Upkeep::Wait(paused) => {
+            IndexRepair::Wait(paused) => {
                 for id in paused.waits() {
                     self.put_plainly(signal::rewait_write(paused, &id)).await?;
                 }
                 return Ok(());
             }
-            Upkeep::Unparked(row) => Write::delete(&Key::parked(&row.signal_id, row.received_at)),
-            Upkeep::RuleIdle { entry, since } => rules::idle_write(entry, *since),
-            Upkeep::RuleStands { entry, since } => rules::stands_write(entry, *since),
-            Upkeep::RuleUnneeded(entry) => rules::removal(entry),
-            Upkeep::Note { name, note, until } => {
-                let note = [(POSITION.to_owned(), text_value(note)), (TTL.to_owned(), ttl_value(*until))];
-                Write::put(&Key::position(name), Item::from(note))
-            }
-            Upkeep::Position { lane, position: Some(position) } => {
-                Write::put(&Key::position(lane), Item::from([(POSITION.to_owned(), text_value(position))]))
-            }
-            Upkeep::Position { lane, position: None } => Write::delete(&Key::position(lane)),
+            IndexRepair::Unparked(row) => Write::delete(&Key::parked(&row.signal_id, row.received_at)),
         };
         self.put_plainly(write).await
     }
@@ -64,6 +54,14 @@ impl DynamoDbStateStore {
         ]);
         self.put_plainly(Write::put(&Key::parked(id, signal.received_at), item)).await
     }
+}
+
+/// Puts the note `name`, or removes it where there is no text.
+pub(super) fn note_write(name: &str, text: Option<&str>, until: Option<Timestamp>) -> Write {
+    let Some(text) = text else { return Write::delete(&Key::position(name)) };
+    let mut item = Item::from([(POSITION.to_owned(), text_value(text))]);
+    item.extend(until.map(|until| (TTL.to_owned(), ttl_value(until))));
+    Write::put(&Key::position(name), item)
 }
 
 fn row_key(row: &PendingRow) -> Key {

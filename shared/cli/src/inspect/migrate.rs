@@ -89,7 +89,7 @@ pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Resu
     let printer = Printer::new(json);
     let (mut groups, mut cursor) = (Groups::default(), bounds.cursor.clone());
     loop {
-        let page = migration_report(&opened.harness, cursor.as_deref()).await?;
+        let page = migration_report(&opened.harness, &opened.maintenance, cursor.as_deref()).await?;
         page.pauses.into_iter().for_each(|pause| groups.add(pause));
         cursor = page.next;
         if cursor.is_none() || bounds.limit.is_some_and(|limit| groups.count(|_| true) >= limit) {

@@ -39,7 +39,7 @@ pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, 
 /// Those that sleep or were put aside and whose ids begin with `typed`, as far as they are told.
 async fn beginning_with(opened: &Opened, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
     let begins = |id: &InvocationId| id.as_str().starts_with(typed);
-    let mut found: Vec<InvocationId> = put_aside(&opened.harness).await?.into_iter().filter(begins).collect();
+    let mut found: Vec<InvocationId> = put_aside(&opened.maintenance).await?.into_iter().filter(begins).collect();
     let mut cursor = None;
     while found.len() <= NAMED {
         let page = opened.store().list_pending(None, cursor.as_deref()).await?;

@@ -24,7 +24,7 @@ impl WakePlanner for NoWakes {
 
 pub(crate) fn engine() -> Engine {
     Engine::new(Ports {
-        store: Arc::new(MemoryStore::default()),
+        store: Arc::new(MemoryStore::default()).into(),
         clock: Arc::new(ManualClock::default()),
         ids: Arc::new(CountingIds::default()),
         spawner: Arc::new(TokioSpawner),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dormouse_ports::{Cancellation, Category, Clock, CommitError, InvocationId, StateStore, StoreError};
+use dormouse_ports::{Cancellation, Category, Clock, CommitError, InvocationId, Invocations, StoreError};
 
 use super::engine::Engine;
 use super::pausing::Refusal;
@@ -19,7 +19,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of the cancellation of one run.
 pub(crate) struct Watch {
-    store: Arc<dyn StateStore>,
+    invocations: Arc<dyn Invocations>,
     clock: Arc<dyn Clock>,
     invocation_id: InvocationId,
     known: OnceLock<Cancellation>,
@@ -31,7 +31,7 @@ impl Watch {
     pub(super) fn new(engine: &Engine, invocation_id: InvocationId) -> Self {
         let ports = engine.ports();
         Self {
-            store: ports.store.clone(),
+            invocations: ports.store.invocations.clone(),
             clock: ports.clock.clone(),
             invocation_id,
             known: OnceLock::new(),
@@ -46,7 +46,7 @@ impl Watch {
 
     async fn look(&self) -> Result<Option<&Cancellation>, StoreError> {
         if self.known.get().is_none()
-            && let Some(cancellation) = self.store.cancellation(&self.invocation_id).await?
+            && let Some(cancellation) = self.invocations.cancellation(&self.invocation_id).await?
         {
             let _ = self.known.set(cancellation);
         }

@@ -58,7 +58,7 @@ async fn parked(engine: &Engine, paused: &PausedInvocation) -> Result<Vec<(Signa
     let ports = engine.ports();
     let mut parked = Vec::new();
     for id in paused.waits() {
-        let known = ports.store.load_signal(&id, ports.clock.now()).await?;
+        let known = ports.store.signals.load_signal(&id, ports.clock.now()).await?;
         if let Some(SignalRecord { signal_id, state: SignalState::Buffered(signal) }) = known {
             parked.push((signal_id, signal));
         }

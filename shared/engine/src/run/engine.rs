@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, FanIn, IdSource, InvocationId, InvocationLimits, InvocationRecord,
     InvocationStatus, Map, Owner, PausePreparation, PausedInvocation, Resolution, SessionId, SignalDescriptor, Spawner,
-    StateStore, StoreError, SubscriptionError, WakePlan, WakePlanner, limits,
+    StoreError, SubscriptionError, TurnStore, WakePlan, WakePlanner, limits,
 };
 
 use super::pause::Before;
@@ -22,7 +22,7 @@ use crate::{CompiledGraph, EngineError, State, metadata};
 #[derive(Clone)]
 pub struct Ports {
     /// Where sessions and pauses are kept.
-    pub store: Arc<dyn StateStore>,
+    pub store: TurnStore,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Identity.
@@ -193,7 +193,8 @@ impl Suspended {
 impl Engine {
     /// An engine on `ports`, whose store tells what it is sent ([`Sending`](crate::Sending)).
     pub fn new(ports: Ports) -> Self {
-        let ports = Ports { store: Arc::new(Told(ports.store)), ..ports };
+        let commits = Arc::new(Told(ports.store.commits.clone()));
+        let ports = Ports { store: TurnStore { commits, ..ports.store }, ..ports };
         Self { ports, limits: InvocationLimits::default(), preparation: None }
     }
 
@@ -333,14 +334,14 @@ impl Engine {
     /// As [`Commits::claim`](dormouse_ports::Commits::claim).
     pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let (store, clock) = (&self.ports.store, &self.ports.clock);
-        let outcome = store.claim(request).await?;
+        let outcome = store.commits.claim(request).await?;
         let now = clock.now();
         let ClaimOutcome::Held { until: past } = outcome else { return Ok(outcome) };
         if !limits::lasts_too_long(past, now) {
             return Ok(outcome);
         }
         let until = now + request.until.duration_since(request.now);
-        store.claim(&ClaimRequest { now, until, past: Some(past), ..request.clone() }).await
+        store.commits.claim(&ClaimRequest { now, until, past: Some(past), ..request.clone() }).await
     }
 
     /// Continues an invocation whose claim the caller holds: what a claim returned, or [`Suspended::arrived`].

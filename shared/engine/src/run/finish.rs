@@ -29,7 +29,7 @@ impl Engine {
             dormouse_json::measure_object(state, dormouse_json::STATE)
                 .map_err(|excess| StoreError::TooComplex { what, excess })?;
         }
-        self.ports().store.commit(commit).await
+        self.ports().store.commits.commit(commit).await
     }
 }
 

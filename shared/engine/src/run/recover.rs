@@ -99,7 +99,7 @@ async fn load(engine: &Engine, graph: &CompiledGraph, id: &InvocationId) -> Resu
     if !record.graph.is_empty() && record.graph != graph.name() {
         return Err(invalid(format!("it is one of graph `{}`, not of graph `{}`", record.graph, graph.name())));
     }
-    let stored = engine.ports().store.load_invocation(id).await.map_err(|error| unreadable(&error))?;
+    let stored = engine.ports().store.invocations.load_invocation(id).await.map_err(|error| unreadable(&error))?;
     match stored.map(|stored| stored.status) {
         Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => {
             Err(invalid(format!("invocation {id} sleeps: only its signal continues it")))

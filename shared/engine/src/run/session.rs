@@ -126,7 +126,7 @@ impl SessionRun {
             return false;
         }
         let commit = Commit { session: Some(self.write(None, true)), ..self.engine.blank_commit() };
-        match self.engine.ports().store.commit(&commit).await {
+        match self.engine.ports().store.commits.commit(&commit).await {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(%error, session_id = %self.session_id, "the session's lease was not given back");
@@ -217,7 +217,7 @@ impl SessionRun {
 
     /// Reads the newest record, keeping the base and what is known to be stored of it.
     async fn reload(&self) -> Result<(), CommitError> {
-        let loaded = self.engine.ports().store.load_session(&self.session_id, None).await?;
+        let loaded = self.engine.ports().store.sessions.load_session(&self.session_id, None).await?;
         let newest =
             self.migrated(loaded.record, loaded.stored).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let mut known = self.lock();
@@ -287,14 +287,14 @@ fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'
 /// wrong, and is passed over; it is compared with the present once it was read.
 async fn load(engine: &Engine, id: &SessionId, terms: Option<&LeaseTerms>) -> Result<LoadedSession, StoreError> {
     let (store, clock) = (&engine.ports().store, &engine.ports().clock);
-    let Some(terms) = terms else { return store.load_session(id, None).await };
+    let Some(terms) = terms else { return store.sessions.load_session(id, None).await };
     let now = clock.now();
     let request = LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration, past: None };
-    match store.load_session(id, Some(&request)).await {
+    match store.sessions.load_session(id, Some(&request)).await {
         Err(StoreError::LeaseHeld { until }) if limits::lasts_too_long(until, clock.now()) => {
             let now = clock.now();
             let request = LeaseRequest { now, until: now + terms.duration, past: Some(until), ..request };
-            store.load_session(id, Some(&request)).await
+            store.sessions.load_session(id, Some(&request)).await
         }
         loaded => loaded,
     }

@@ -54,7 +54,7 @@ pub(crate) async fn cancel(
     let budget = worker.budget(None);
     let cancellation = Cancellation { reason, at: worker.now() };
     loop {
-        let record = match worker.store().load_invocation(id).await {
+        let record = match worker.store().invocations.load_invocation(id).await {
             Err(StoreError::Corrupt(reason)) => {
                 return cancel_unreadable(worker, id, generation, cancellation, &reason).await;
             }
@@ -64,7 +64,7 @@ pub(crate) async fn cancel(
             return over.map_err(|error| error.of(id));
         }
         let commit = worker.records.commit_of(cancel_write(id, record.as_deref(), &cancellation));
-        match worker.store().commit(&commit).await {
+        match worker.store().commits.commit(&commit).await {
             Ok(()) => {
                 if let Some(record) = record {
                     take_back(worker, &record).await;
@@ -101,7 +101,7 @@ async fn cancel_unreadable(
         let wake = WakePlan { due: (rung > 0).then_some(due), ..WakePlan::default() };
         let paused = Box::new(PausedInvocation { wake, ..paused.clone() });
         let write = InvocationWrite::Cancel { paused, cancellation: cancellation.clone() };
-        match worker.store().commit(&worker.records.commit_of(write)).await {
+        match worker.store().commits.commit(&worker.records.commit_of(write)).await {
             Ok(()) => return Ok(CanceledTurn { invocation_id: id.clone(), cancellation, repeated: false }),
             Err(CommitError::InvocationConflict) => {}
             Err(CommitError::Store(error)) => return Err(store_failed(error).of(id)),
@@ -116,7 +116,7 @@ async fn cancel_unreadable(
 /// # Errors
 /// When the store does not answer.
 pub(crate) async fn remains(worker: &Worker, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
-    let glances = worker.store().glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
+    let glances = worker.store().invocations.glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
     let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != Standing::Ended);
     Ok(glance.map(|glance| PausedInvocation {
         generation: glance.generation,

@@ -95,7 +95,7 @@ pub(super) async fn unfit_event(
 }
 
 async fn known_state(worker: &Worker, id: &SignalId) -> Result<Option<SignalState>, TurnError> {
-    let known = worker.store().load_signal(id, worker.now()).await.map_err(store_failed)?;
+    let known = worker.store().signals.load_signal(id, worker.now()).await.map_err(store_failed)?;
     Ok(known.map(|record| record.state))
 }
 
@@ -136,8 +136,8 @@ async fn keep(
     };
     let (received_at, expires_at) = (worker.now(), worker.now() + kept_for);
     let signal = BufferedSignal { payload: payload.clone(), received_at, expires_at };
-    let store = &worker.store();
-    match store.buffer_signal(stored, &signal).await.map_err(store_failed)? {
+    let store = worker.store();
+    match store.signals.buffer_signal(stored, &signal).await.map_err(store_failed)? {
         BufferOutcome::Buffered { expires_at } => {
             Ok(Some(TurnOutcome::Buffered { signal_id: signal_id.clone(), expires_at }))
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_ports::{InvocationId, Upkeep};
+use dormouse_ports::InvocationId;
 
 use crate::error::TurnError;
 use crate::worker::Worker;
@@ -18,8 +18,8 @@ pub fn unfit_note(id: &InvocationId, generation: u64) -> String {
 /// Notes for the doctor that something came for a pause and did not fit.
 pub(super) async fn note_unfit(worker: &Worker, id: &InvocationId, generation: u64, error: &TurnError) {
     let note = format!("{}: {}", worker.now(), error.message);
-    let note = Upkeep::Note { name: unfit_note(id, generation), note, until: worker.now() + NOTED };
-    if let Err(failed) = worker.store().upkeep(&note).await {
+    let (name, until) = (unfit_note(id, generation), worker.now() + NOTED);
+    if let Err(failed) = worker.store().notes.keep_note(&name, Some(&note), Some(until)).await {
         tracing::warn!(%failed, invocation_id = %id, "the doctor will not know that an event did not fit");
     }
 }

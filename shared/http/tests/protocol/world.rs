@@ -173,11 +173,13 @@ state! {
 fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
     let chat = Graph::<Nothing>::new("chat").entry("end");
     let chat = chat.node("end", async |()| Ok(Update::none())).edge("end", END).compile().unwrap();
-    let recording = RecordingStore::new(Arc::new(MemoryStore::default()), shelf.clone(), clock.clone());
+    let store = Arc::new(MemoryStore::default());
+    let recording = RecordingStore::new(store.clone(), shelf.clone(), clock.clone());
     let (ids, spawner, planner) = (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
     App::new(Parts {
         engine: RecordingEngine::new(recording, ids, spawner, planner),
         agents: GraphRegistry::new([Arc::new(chat)]).into(),
+        maintenance: store.into(),
         subscriptions: Arc::new(MemorySubscriptions::default()),
         bus: Arc::new(MemoryBus::default()),
         callbacks: CallbackSigner::new(CallbackSecret::new("secret")),

@@ -1,7 +1,9 @@
 //! What helps.
 
 use dormouse_harness::{Harness, Transmission, TurnError, TurnOutcome, store_failed, subscription_failed};
-use dormouse_ports::{Category, InvocationRecord, PausedInvocation, PendingRow, SignalState, Subscription, Upkeep};
+use dormouse_ports::{
+    Category, IndexRepair, InvocationRecord, MaintenanceStore, PausedInvocation, PendingRow, SignalState, Subscription,
+};
 
 use super::finding::Finding;
 
@@ -11,18 +13,18 @@ use super::finding::Finding;
 /// When the remedy does not work; nothing is worse then than it was.
 pub async fn repair(
     harness: &Harness,
+    store: &MaintenanceStore,
     record: &InvocationRecord,
     finding: Finding,
 ) -> Result<Option<String>, TurnError> {
     let paused = &record.paused;
-    let store = &harness.engine().ports().store;
-    let upkeep = async |upkeep: Upkeep, done: &str| {
-        store.upkeep(&upkeep).await.map(|()| Some(done.to_owned())).map_err(store_failed)
+    let mend = async |repair: IndexRepair, done: &str| {
+        store.sleepers.repair(&repair).await.map(|()| Some(done.to_owned())).map_err(store_failed)
     };
     match finding {
-        Finding::RowMissing => upkeep(Upkeep::Row(Box::new(paused.clone())), "the row was written again").await,
-        Finding::SignalMissing => upkeep(Upkeep::Wait(Box::new(paused.clone())), "the wait was written again").await,
-        Finding::Unregistered => register_now(harness, paused).await.map(Some),
+        Finding::RowMissing => mend(IndexRepair::Row(Box::new(paused.clone())), "the row was written again").await,
+        Finding::SignalMissing => mend(IndexRepair::Wait(Box::new(paused.clone())), "the wait was written again").await,
+        Finding::Unregistered => register_now(harness, store, paused).await.map(Some),
         Finding::ClaimExpired | Finding::ClaimStuck => {
             match harness.take_over(&paused.invocation_id, Some(paused.generation)).await? {
                 Some(outcome) => said(outcome).map(Some),
@@ -58,11 +60,15 @@ pub async fn repair(
     }
 }
 
-async fn register_now(harness: &Harness, paused: &PausedInvocation) -> Result<String, TurnError> {
+async fn register_now(
+    harness: &Harness,
+    store: &MaintenanceStore,
+    paused: &PausedInvocation,
+) -> Result<String, TurnError> {
     let subscribed = harness.wakes().register(&Subscription::from(paused)).await;
     subscribed.map_err(subscription_failed)?;
-    let row = Upkeep::Registered(PendingRow::of(paused));
-    harness.engine().ports().store.upkeep(&row).await.map_err(store_failed)?;
+    let row = IndexRepair::Registered(PendingRow::of(paused));
+    store.sleepers.repair(&row).await.map_err(store_failed)?;
     Ok("the wake-up is registered".to_owned())
 }
 
@@ -77,7 +83,7 @@ async fn hand_over(harness: &Harness, paused: &PausedInvocation) -> Result<Strin
     let mut handed = "the signal is parked no more".to_owned();
     for id in paused.waits() {
         let ports = harness.engine().ports();
-        let known = ports.store.load_signal(&id, ports.clock.now()).await.map_err(store_failed)?;
+        let known = ports.store.signals.load_signal(&id, ports.clock.now()).await.map_err(store_failed)?;
         let Some(SignalState::Buffered(signal)) = known.map(|record| record.state) else { continue };
         let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(&id.origin().1)).map(str::to_owned);
         let callback = Transmission::callback(paused.invocation_id.clone(), Some(paused.generation), signal.payload);

@@ -25,7 +25,7 @@ impl RulesSeen {
         let ports = harness.engine().ports();
         let at = ports.clock.now();
         let seen = Self::new(at, harness.rules().list().await.map_err(|error| error.to_string()));
-        match ports.store.rule_entries().await {
+        match ports.store.rules.rule_entries().await {
             Ok(entries) => seen.noted(entries),
             Err(_) => seen,
         }

@@ -83,7 +83,7 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     assert_eq!(glances, [Some(Glance { generation: 1, standing: Standing::Aside })]);
     let mut cursor = None;
     for _ in 0..4 {
-        cursor = store.collect(at(10 * 24 * 3600), cursor.as_deref()).await.expect("an answer").next;
+        cursor = store.collect_garbage(at(10 * 24 * 3600), cursor.as_deref()).await.expect("an answer").next;
     }
     let wait = store.load_signal(&"s1".into(), at(3600)).await.expect("an answer").map(|record| record.state);
     let waiting = SignalState::Waiting { invocation_id: "i1".into(), generation: 1 };

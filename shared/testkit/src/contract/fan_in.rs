@@ -1,7 +1,7 @@
 use dormouse_ports::{
     BufferedSignal, Cancellation, Claim, ClaimOutcome, ClaimRequest, CommitError, EarlySignal, Expected, FanIn,
-    InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, SignalState, SuspendFrom, Until,
-    Upkeep,
+    IndexRepair, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, SignalState, SuspendFrom,
+    Until,
 };
 use futures::future::join_all;
 use serde_json::json;
@@ -265,6 +265,6 @@ pub(super) async fn twenty_five_parts_fit_into_one_commit(store: Store) {
 }
 
 pub(super) async fn lost_waits_of_parts_are_written_again(store: Store) {
-    store.upkeep(&Upkeep::Wait(Box::new(several("i1", 1, &["a", "b"])))).await.expect("the store answers");
+    store.repair(&IndexRepair::Wait(Box::new(several("i1", 1, &["a", "b"])))).await.expect("the store answers");
     assert_eq!((signal(&store, "i1-a").await, signal(&store, "i1-b").await), (waiting("i1", 1), waiting("i1", 1)));
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    Append, Category, ClaimOutcome, ClaimRequest, Commit, CommitError, DocumentKey, DocumentWrite, EntryKind,
+    Append, Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind,
     FailureRecord, InvocationId, InvocationWrite, Journal, JournalConflict, JournalEntry, Map, Owner, PausedInvocation,
-    RecordedEntries, Records, StateStore,
+    RecordedEntries, Records,
 };
 use jiff::SignedDuration;
 use serde_json::json;
@@ -17,7 +17,7 @@ use super::scene::map;
 #[async_trait]
 pub trait TellsOfTasks: Send + Sync {
     /// The store that tells.
-    fn store(&self) -> &dyn StateStore;
+    fn commits(&self) -> &dyn Commits;
 
     /// Reads what that writes.
     fn records(&self) -> &dyn Records;
@@ -87,7 +87,7 @@ pub(super) async fn a_commit_with_a_journal_of_its_own_still_tells_its_task(scen
         let mut commit = own_journal(&paused, failed(&paused, None), index as u64, recorded);
         commit.id = format!("own-{index}");
         commit.journal.appends[0].first = index as u64 + 1;
-        scene.store().commit(&commit).await.expect("it is written");
+        scene.commits().commit(&commit).await.expect("it is written");
         let told = recorded.iter().map(|name| format!("vendor.{name}"));
         // A task that slept works before its nodes record something.
         let woken = (!recorded.is_empty()).then(|| "task.status_changed".to_owned());
@@ -103,7 +103,7 @@ pub(super) async fn a_commit_whose_own_journal_is_refused_tells_nothing(scene: S
     let paused = scene.sleeping_task().await;
     let before = count(&scene, &paused).await;
     let commit = own_journal(&paused, failed(&paused, None), 7, &["one"]);
-    let refused = scene.store().commit(&commit).await;
+    let refused = scene.commits().commit(&commit).await;
     let Err(CommitError::Journal(JournalConflict::Document(key))) = refused else { panic!("{refused:?}") };
     assert_eq!(key, own_document());
     assert_eq!(news(&scene, &paused, before).await, Vec::<String>::new());
@@ -124,7 +124,7 @@ pub(super) async fn what_nodes_recorded_is_told_once_and_under_their_claim_only(
         payload: Some(Map::new()),
         answered: None,
     };
-    let claimed = scene.store().claim(&request).await;
+    let claimed = scene.commits().claim(&request).await;
     assert!(matches!(claimed, Ok(ClaimOutcome::Granted(_))), "{claimed:?}");
     let before = count(&scene, &paused).await;
     let saved = |id: &str, owner: &str, recorded: &[&str]| {
@@ -132,13 +132,13 @@ pub(super) async fn what_nodes_recorded_is_told_once_and_under_their_claim_only(
         let journal = Journal { recorded: entries(&paused, recorded), ..Journal::new(Vec::new(), Vec::new()) };
         Commit { invocation: Some(hold), journal, ..Commit::new(id, now) }
     };
-    let refused = scene.store().commit(&saved("stale", "another", &["stale"])).await;
+    let refused = scene.commits().commit(&saved("stale", "another", &["stale"])).await;
     assert!(matches!(refused, Err(CommitError::InvocationConflict)), "{refused:?}");
-    scene.store().commit(&saved("save", "worker", &["saved"])).await.expect("it is written");
+    scene.commits().commit(&saved("save", "worker", &["saved"])).await.expect("it is written");
     let end = own_journal(&paused, failed(&paused, Some(owner)), 0, &["last"]);
-    scene.store().commit(&end).await.expect("it is written");
+    scene.commits().commit(&end).await.expect("it is written");
     // Whoever sends it again finds that it has ended.
-    let again = scene.store().commit(&end).await;
+    let again = scene.commits().commit(&end).await;
     assert!(again.is_err(), "{again:?}");
     assert_eq!(news(&scene, &paused, before).await, ["vendor.saved", "vendor.last", "task.failed"]);
 }

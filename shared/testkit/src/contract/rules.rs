@@ -1,7 +1,7 @@
 //! The entries of rules, and which rule a row says that its pause needs.
 
 use dormouse_ports::{
-    Edition, EventShape, EventWait, PausedInvocation, PendingRow, RuleEntry, RuleNeed, ShapeId, Upkeep,
+    Edition, EventShape, EventWait, IndexRepair, PausedInvocation, PendingRow, RuleEntry, RuleNeed, RuleUpdate, ShapeId,
 };
 use serde_json::json;
 
@@ -19,8 +19,8 @@ async fn entries(store: &Store) -> Vec<RuleEntry> {
     store.rule_entries().await.expect("the store answers")
 }
 
-async fn do_it(store: &Store, upkeep: Upkeep) {
-    store.upkeep(&upkeep).await.expect("the store answers");
+async fn update(store: &Store, update: RuleUpdate) {
+    store.update_rule(&update).await.expect("the store answers");
 }
 
 pub(super) async fn the_first_touch_makes_an_entry_and_later_ones_keep_its_edition(store: Store) {
@@ -45,30 +45,30 @@ pub(super) async fn the_first_touch_makes_an_entry_and_later_ones_keep_its_editi
 
 pub(super) async fn an_idle_entry_is_idle_until_it_is_touched(store: Store) {
     let entry = touch(&store, "jobs", "one", 10).await;
-    do_it(&store, Upkeep::RuleIdle { entry: entry.clone(), since: at(20) }).await;
-    do_it(&store, Upkeep::RuleStands { entry: entry.clone(), since: at(15) }).await;
+    update(&store, RuleUpdate::Idle { entry: entry.clone(), since: at(20) }).await;
+    update(&store, RuleUpdate::Stands { entry: entry.clone(), since: at(15) }).await;
     let other = RuleEntry { edition: Edition::of("other"), ..entry.clone() };
-    do_it(&store, Upkeep::RuleStands { entry: other, since: at(16) }).await;
+    update(&store, RuleUpdate::Stands { entry: other, since: at(16) }).await;
     let idle = RuleEntry { idle_since: Some(at(20)), stands_since: Some(at(15)), ..entry };
     assert_eq!(entries(&store).await, std::slice::from_ref(&idle));
     let touched = touch(&store, "jobs", "two", 30).await;
     assert_eq!(touched, RuleEntry { touches: 2, idle_since: None, ..idle.clone() });
-    do_it(&store, Upkeep::RuleIdle { entry: idle, since: at(40) }).await;
+    update(&store, RuleUpdate::Idle { entry: idle, since: at(40) }).await;
     assert_eq!(entries(&store).await, [touched], "who read it before the touch changes nothing");
 }
 
 pub(super) async fn only_an_entry_that_nobody_touched_goes(store: Store) {
     let read = touch(&store, "jobs", "one", 10).await;
     let touched = touch(&store, "jobs", "two", 20).await;
-    do_it(&store, Upkeep::RuleUnneeded(read)).await;
+    update(&store, RuleUpdate::Unneeded(read)).await;
     assert_eq!(entries(&store).await, std::slice::from_ref(&touched));
-    do_it(&store, Upkeep::RuleUnneeded(touched.clone())).await;
+    update(&store, RuleUpdate::Unneeded(touched.clone())).await;
     assert_eq!(entries(&store).await, []);
     let again = touch(&store, "jobs", "three", 30).await;
     assert_eq!((again.edition.clone(), again.touches, again.made_at), (Edition::of("three"), 1, at(30)));
     let same_count = RuleEntry { touches: 1, ..touched };
-    do_it(&store, Upkeep::RuleUnneeded(same_count.clone())).await;
-    do_it(&store, Upkeep::RuleIdle { entry: same_count, since: at(40) }).await;
+    update(&store, RuleUpdate::Unneeded(same_count.clone())).await;
+    update(&store, RuleUpdate::Idle { entry: same_count, since: at(40) }).await;
     assert_eq!(entries(&store).await, [again], "another edition is another rule");
 }
 
@@ -85,6 +85,6 @@ pub(super) async fn a_row_says_which_rule_its_pause_needs(store: Store) {
     let row = PendingRow::of(&paused);
     assert_eq!(row.rule, RuleNeed::Shape(shape("jobs")));
     assert_eq!(all_pending(&store, None).await, std::slice::from_ref(&row));
-    do_it(&store, Upkeep::Registered(row.clone())).await;
+    store.repair(&IndexRepair::Registered(row.clone())).await.expect("the store answers");
     assert_eq!(all_pending(&store, None).await, [PendingRow { registered: true, ..row }]);
 }

@@ -1,12 +1,12 @@
 use dormouse_ports::{
-    BufferedSignal, Claim, Glance, InvocationId, InvocationStatus, InvocationWrite, Map, ParkedRow, PendingRow,
-    SignalState, Standing, StoreError, SuspendFrom, Upkeep, limits,
+    BufferedSignal, Claim, Glance, IndexRepair, InvocationId, InvocationStatus, InvocationWrite, Map, ParkedRow,
+    PendingRow, SignalState, Standing, StoreError, SuspendFrom, limits,
 };
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
 
-async fn do_it(store: &Store, upkeep: Upkeep) {
-    store.upkeep(&upkeep).await.expect("the store answers");
+async fn repair(store: &Store, repair: IndexRepair) {
+    store.repair(&repair).await.expect("the store answers");
 }
 
 pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
@@ -68,14 +68,14 @@ pub(super) async fn a_registered_row_says_so(store: Store) {
     sleep(&store, &paused).await;
     let row = PendingRow::of(&paused);
     assert!(!row.registered);
-    do_it(&store, Upkeep::Registered(PendingRow { generation: 2, ..row.clone() })).await;
+    repair(&store, IndexRepair::Registered(PendingRow { generation: 2, ..row.clone() })).await;
     assert_eq!(all_pending(&store, None).await, std::slice::from_ref(&row), "another pause");
-    do_it(&store, Upkeep::Registered(row.clone())).await;
+    repair(&store, IndexRepair::Registered(row.clone())).await;
     assert_eq!(all_pending(&store, None).await, [PendingRow { registered: true, ..row }]);
 }
 
 pub(super) async fn nothing_is_registered_that_is_gone(store: Store) {
-    do_it(&store, Upkeep::Registered(PendingRow::of(&pause("i1", 1, "s1")))).await;
+    repair(&store, IndexRepair::Registered(PendingRow::of(&pause("i1", 1, "s1")))).await;
     assert_eq!(all_pending(&store, None).await, []);
 }
 
@@ -84,39 +84,39 @@ pub(super) async fn only_the_row_of_that_pause_is_removed(store: Store) {
     sleep(&store, &first).await;
     claimed(&store, "i1", "worker").await;
     store.commit(&commit("second", None, Some(again(&second, "worker", &first)))).await.expect("the same due time");
-    do_it(&store, Upkeep::Ended(PendingRow::of(&first))).await;
+    repair(&store, IndexRepair::Ended(PendingRow::of(&first))).await;
     assert_eq!(all_pending(&store, None).await, [PendingRow::of(&second)]);
-    do_it(&store, Upkeep::Ended(PendingRow::of(&second))).await;
+    repair(&store, IndexRepair::Ended(PendingRow::of(&second))).await;
     assert_eq!(all_pending(&store, None).await, []);
 }
 
 pub(super) async fn a_lost_row_is_written_again_once(store: Store) {
     let paused = due(pause("i1", 1, "s1"), at(100));
-    do_it(&store, Upkeep::Row(Box::new(paused.clone()))).await;
-    do_it(&store, Upkeep::Registered(PendingRow::of(&paused))).await;
-    do_it(&store, Upkeep::Row(Box::new(paused.clone()))).await;
+    repair(&store, IndexRepair::Row(Box::new(paused.clone()))).await;
+    repair(&store, IndexRepair::Registered(PendingRow::of(&paused))).await;
+    repair(&store, IndexRepair::Row(Box::new(paused.clone()))).await;
     assert_eq!(all_pending(&store, None).await, [PendingRow { registered: true, ..PendingRow::of(&paused) }]);
 }
 
 pub(super) async fn a_lost_wait_is_written_again_where_its_place_is_free(store: Store) {
     let state =
         async |id: &str| store.load_signal(&id.into(), at(0)).await.expect("an answer").map(|known| known.state);
-    do_it(&store, Upkeep::Wait(Box::new(pause("i1", 1, "s1")))).await;
+    repair(&store, IndexRepair::Wait(Box::new(pause("i1", 1, "s1")))).await;
     assert_eq!(state("s1").await, Some(SignalState::Waiting { invocation_id: "i1".into(), generation: 1 }));
     let signal = parked(5);
     store.buffer_signal(&"s2".into(), &signal).await.expect("an answer");
-    do_it(&store, Upkeep::Wait(Box::new(pause("i2", 1, "s2")))).await;
+    repair(&store, IndexRepair::Wait(Box::new(pause("i2", 1, "s2")))).await;
     assert_eq!(state("s2").await, Some(SignalState::Buffered(signal)), "what was parked is not lost");
 }
 
 pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
     sleep(&store, &pause("asleep", 1, "awaited")).await;
     for id in ["nobody", "gone"] {
-        do_it(&store, Upkeep::Wait(Box::new(pause(id, 1, id)))).await;
+        repair(&store, IndexRepair::Wait(Box::new(pause(id, 1, id)))).await;
     }
     let (mut removed, mut cursor) = (0, None);
     loop {
-        let collected = store.collect(at(0), cursor.as_deref()).await.expect("the store answers");
+        let collected = store.collect_garbage(at(0), cursor.as_deref()).await.expect("the store answers");
         removed += collected.removed;
         cursor = collected.next;
         if collected.done {
@@ -152,17 +152,17 @@ pub(super) async fn what_was_parked_is_listed_until_it_is_removed(store: Store) 
         store.buffer_signal(&row(second).signal_id, &parked(second)).await.expect("an answer");
     }
     assert_eq!(all_parked(&store).await, (1..=7).map(row).collect::<Vec<_>>());
-    do_it(&store, Upkeep::Unparked(row(3))).await;
-    do_it(&store, Upkeep::Unparked(row(3))).await;
+    repair(&store, IndexRepair::Unparked(row(3))).await;
+    repair(&store, IndexRepair::Unparked(row(3))).await;
     assert_eq!(all_parked(&store).await.len(), 6);
     assert!(matches!(store.list_parked(Some("no cursor")).await, Err(StoreError::Invalid(_))));
 }
 
 pub(super) async fn a_position_is_kept_for_each_lane(store: Store) {
     let keep = async |lane: &str, position: Option<&str>| {
-        do_it(&store, Upkeep::Position { lane: lane.to_owned(), position: position.map(str::to_owned) }).await;
+        store.keep_note(lane, position, None).await.expect("the store answers");
     };
-    let position = async |lane| store.sweep_position(lane).await.expect("an answer");
+    let position = async |lane| store.note(lane).await.expect("an answer");
     assert_eq!(position("due").await, None);
     keep("due", Some("here")).await;
     keep("everything", Some("there")).await;

@@ -25,7 +25,7 @@ pub(super) struct Tables {
     /// Signals that were parked, by [`parked_key`](super::upkeep::parked_key).
     pub(super) parked: BTreeMap<String, ParkedRow>,
     /// Where sweeps go on.
-    pub(super) positions: BTreeMap<String, String>,
+    pub(super) notes: BTreeMap<String, String>,
     pub(super) rules: BTreeMap<ShapeId, RuleEntry>,
     pub(super) journal: JournalTables,
     pub(super) commits: HashSet<String>,

@@ -1,8 +1,8 @@
 //! What sweeps and repairs ask of the store in memory.
 
 use dormouse_ports::{
-    Edition, Glance, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation, PendingRow,
-    RuleEntry, ShapeId, SignalState, Standing, Upkeep, limits,
+    Edition, Glance, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation,
+    PendingRow, RuleEntry, RuleUpdate, ShapeId, SignalState, Standing, limits,
 };
 use jiff::Timestamp;
 
@@ -87,9 +87,9 @@ impl Tables {
         (kept.edition == read.edition && kept.touches == read.touches).then_some(kept)
     }
 
-    pub(super) fn upkeep(&mut self, upkeep: &Upkeep) {
-        match upkeep {
-            Upkeep::Registered(row) => {
+    pub(super) fn repair(&mut self, repair: &IndexRepair) {
+        match repair {
+            IndexRepair::Registered(row) => {
                 if let Some(kept) = self.pending.get_mut(&pending_key(row))
                     && kept.generation == row.generation
                 {
@@ -97,17 +97,17 @@ impl Tables {
                     kept.rule = row.rule.clone();
                 }
             }
-            Upkeep::Ended(row) => {
+            IndexRepair::Ended(row) => {
                 let key = pending_key(row);
                 if self.pending.get(&key).is_some_and(|kept| kept.generation == row.generation) {
                     self.pending.remove(&key);
                 }
             }
-            Upkeep::Row(paused) => {
+            IndexRepair::Row(paused) => {
                 let row = PendingRow::of(paused);
                 self.pending.entry(pending_key(&row)).or_insert(row);
             }
-            Upkeep::Wait(paused) => {
+            IndexRepair::Wait(paused) => {
                 for id in paused.waits() {
                     let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
                     if matches!(self.signals.get(&id), None | Some(SignalState::Delivered { .. })) {
@@ -115,33 +115,29 @@ impl Tables {
                     }
                 }
             }
-            Upkeep::Unparked(row) => {
+            IndexRepair::Unparked(row) => {
                 self.parked.remove(&parked_key(row));
             }
-            Upkeep::RuleIdle { entry, since } => {
+        }
+    }
+
+    pub(super) fn update_rule(&mut self, update: &RuleUpdate) {
+        match update {
+            RuleUpdate::Idle { entry, since } => {
                 if let Some(kept) = self.untouched(entry) {
                     kept.idle_since = Some(*since);
                 }
             }
-            Upkeep::RuleStands { entry, since } => {
+            RuleUpdate::Stands { entry, since } => {
                 let kept = self.rules.get_mut(&entry.shape).filter(|kept| kept.edition == entry.edition);
                 if let Some(kept) = kept {
                     kept.stands_since = Some(*since);
                 }
             }
-            Upkeep::RuleUnneeded(entry) => {
+            RuleUpdate::Unneeded(entry) => {
                 if self.untouched(entry).is_some() {
                     self.rules.remove(&entry.shape);
                 }
-            }
-            Upkeep::Note { name, note, .. } => {
-                self.positions.insert(name.clone(), note.clone());
-            }
-            Upkeep::Position { lane, position: Some(position) } => {
-                self.positions.insert(lane.clone(), position.clone());
-            }
-            Upkeep::Position { lane, position: None } => {
-                self.positions.remove(lane);
             }
         }
     }

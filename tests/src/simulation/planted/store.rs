@@ -3,12 +3,13 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Document,
-    DocumentKey, EarlySignal, FeedRow, GrowingLists, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite,
-    Invocations, Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Maintenance, Map, Owner, Page,
-    PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleNeed, SessionExpectation, SessionId, Sessions,
-    SignalId, SignalRecord, SignalState, Signals, Sleepers, StateStore, StoreError, StoreLayer, StreamEntry,
-    SuspendFrom, Upkeep,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError,
+    Commits, Diagnostics, Document, DocumentKey, EarlySignal, Edition, FeedRow, Garbage, Glance, GrowingLists,
+    IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Invocations, Journal, Lease,
+    LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation, PendingRow,
+    Records, RuleEntries, RuleEntry, RuleNeed, RuleUpdate, SessionExpectation, SessionFilter, SessionId,
+    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry,
+    SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -294,11 +295,7 @@ impl Records for LyingStore {
 }
 
 #[async_trait]
-impl StoreLayer for LyingStore {
-    fn below(&self) -> &dyn StateStore {
-        &self.inner
-    }
-
+impl Sessions for LyingStore {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let believed = lease.filter(|_| self.has(PlantedBug::BelieveLease));
         let believed = believed.map(|request| LeaseRequest { past: None, ..request.clone() });
@@ -312,6 +309,67 @@ impl StoreLayer for LyingStore {
         }
     }
 
+    async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        self.inner.delete_session(id).await
+    }
+
+    async fn list_sessions(
+        &self,
+        filter: &SessionFilter,
+        cursor: Option<&str>,
+    ) -> Result<Page<SessionSummary>, StoreError> {
+        self.inner.list_sessions(filter, cursor).await
+    }
+}
+
+#[async_trait]
+impl Invocations for LyingStore {
+    async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
+        self.inner.load_invocation(id).await
+    }
+
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+        self.inner.glance(ids).await
+    }
+}
+
+#[async_trait]
+impl Signals for LyingStore {
+    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
+        let plain = id.origin().1;
+        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
+        let record = self.inner.load_signal(id, now).await?;
+        if self.has(PlantedBug::KeepWait)
+            && let Some(SignalRecord { state: SignalState::Delivered { invocation_id, generation }, .. }) = &record
+            && let Some(owner) = self.inner.load_invocation(invocation_id).await?
+            && matches!(owner.status, InvocationStatus::Errored(_))
+        {
+            let (invocation_id, generation) = (invocation_id.clone(), *generation);
+            let state = SignalState::Waiting { invocation_id, generation };
+            return Ok(Some(SignalRecord { signal_id: id.clone(), state }));
+        }
+        Ok(record)
+    }
+
+    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
+        if self.has(PlantedBug::LoseSignal) {
+            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
+        }
+        let plain = id.origin().1;
+        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
+        let known = self.inner.load_signal(id, signal.received_at).await?;
+        if self.has(PlantedBug::ParkDelivered)
+            && matches!(known.map(|record| record.state), Some(SignalState::Delivered { .. }))
+        {
+            self.inner.plant_signal(id, Some(SignalState::Buffered(signal.clone())));
+            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
+        }
+        self.inner.buffer_signal(id, signal).await
+    }
+}
+
+#[async_trait]
+impl Commits for LyingStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         if self.has(PlantedBug::ReplacePayload) {
             self.forget_payload(request).await;
@@ -401,39 +459,10 @@ impl StoreLayer for LyingStore {
             result => result,
         }
     }
+}
 
-    async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
-        let plain = id.origin().1;
-        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
-        let record = self.inner.load_signal(id, now).await?;
-        if self.has(PlantedBug::KeepWait)
-            && let Some(SignalRecord { state: SignalState::Delivered { invocation_id, generation }, .. }) = &record
-            && let Some(owner) = self.inner.load_invocation(invocation_id).await?
-            && matches!(owner.status, InvocationStatus::Errored(_))
-        {
-            let (invocation_id, generation) = (invocation_id.clone(), *generation);
-            let state = SignalState::Waiting { invocation_id, generation };
-            return Ok(Some(SignalRecord { signal_id: id.clone(), state }));
-        }
-        Ok(record)
-    }
-
-    async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
-        if self.has(PlantedBug::LoseSignal) {
-            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
-        }
-        let plain = id.origin().1;
-        let id = if self.has(PlantedBug::MixOrigins) { &plain } else { id };
-        let known = self.inner.load_signal(id, signal.received_at).await?;
-        if self.has(PlantedBug::ParkDelivered)
-            && matches!(known.map(|record| record.state), Some(SignalState::Delivered { .. }))
-        {
-            self.inner.plant_signal(id, Some(SignalState::Buffered(signal.clone())));
-            return Ok(BufferOutcome::Buffered { expires_at: signal.expires_at });
-        }
-        self.inner.buffer_signal(id, signal).await
-    }
-
+#[async_trait]
+impl Sleepers for LyingStore {
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -460,6 +489,36 @@ impl StoreLayer for LyingStore {
         Ok(page)
     }
 
+    async fn pending_row(&self, paused: &PausedInvocation) -> Result<Option<PendingRow>, StoreError> {
+        self.inner.pending_row(paused).await
+    }
+
+    async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.dead_claims(now).await
+    }
+
+    async fn put_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
+        self.inner.put_aside().await
+    }
+
+    async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError> {
+        self.inner.list_parked(cursor).await
+    }
+
+    async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError> {
+        if self.has(PlantedBug::KeepParkedRow) && matches!(repair, IndexRepair::Unparked(_)) {
+            return Ok(());
+        }
+        self.inner.repair(repair).await
+    }
+}
+
+#[async_trait]
+impl RuleEntries for LyingStore {
+    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+        self.inner.touch_rule(shape, fresh, now).await
+    }
+
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError> {
         let mut entries = self.inner.rule_entries().await?;
         if self.has(PlantedBug::RemoveAtOnce) {
@@ -468,10 +527,27 @@ impl StoreLayer for LyingStore {
         Ok(entries)
     }
 
-    async fn upkeep(&self, upkeep: &Upkeep) -> Result<(), StoreError> {
-        if self.has(PlantedBug::KeepParkedRow) && matches!(upkeep, Upkeep::Unparked(_)) {
-            return Ok(());
-        }
-        self.inner.upkeep(upkeep).await
+    async fn update_rule(&self, update: &RuleUpdate) -> Result<(), StoreError> {
+        self.inner.update_rule(update).await
     }
 }
+
+#[async_trait]
+impl Notes for LyingStore {
+    async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
+        self.inner.note(name).await
+    }
+
+    async fn keep_note(&self, name: &str, text: Option<&str>, until: Option<Timestamp>) -> Result<(), StoreError> {
+        self.inner.keep_note(name, text, until).await
+    }
+}
+
+#[async_trait]
+impl Garbage for LyingStore {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+        self.inner.collect_garbage(now, cursor).await
+    }
+}
+
+impl Diagnostics for LyingStore {}
