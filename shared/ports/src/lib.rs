@@ -10,7 +10,8 @@
 //!
 //! | port | what it asks of the host |
 //! |---|---|
-//! | [`StateStore`] | a strongly consistent store that changes a few records together, each under a condition: DynamoDB, or the transactional storage of one durable object per session |
+//! | [`TurnStore`] | a strongly consistent store that changes a few records together, each under a condition: DynamoDB, or the transactional storage of one durable object per session |
+//! | [`MaintenanceStore`] | its index of what sleeps, for sweeps and doctors |
 //! | [`Clock`] | the time, a monotonic reading, and a timer to await |
 //! | [`IdSource`] | random ids, from the host's source of randomness |
 //! | [`Spawner`] | to drive a future beside the request: observers are told that way |
@@ -22,6 +23,22 @@
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one thread
 //! will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the invocation goes on
 //! from what was committed last. Spans (`Observer` of the engine, `TurnTracer` of the harness) are optional.
+//!
+//! # The ports of a store
+//! One adapter implements all of them, as a [`StateStore`]; each caller names those that it needs.
+//!
+//! | port | what it holds | callers |
+//! |---|---|---|
+//! | [`Sessions`] | the records of sessions, and their leases | the engine at the beginning of a turn, the API when a message goes to a task |
+//! | [`Invocations`] | records of invocations as they are read, whole or at a glance | engine and harness when a turn resumes, is looked up or canceled; API, sweep, doctor, command line |
+//! | [`Signals`] | what is known of a signal id, and signals that came early | the engine before it writes a pause, the harness when a signal finds no wait; sweep and doctor |
+//! | [`Commits`] | claims, and the one atomic change of session, invocation, signals and journal | engine and harness; the API for everything that its clients change |
+//! | [`RuleEntries`] | which shape of event has which rule on the bus, and since when it is idle | the harness before a pause waits for an event; sweep and doctor |
+//! | [`Notes`] | short texts under names | the sweep for its positions; the harness leaves the doctor a note of an event that did not fit |
+//! | [`Sleepers`] | the index of pauses, dead claims, what was put aside, and parked signals | sweep, doctor, command line, the scheduler of local mode |
+//! | [`Diagnostics`] | what there is around pauses, many at once | the doctor |
+//! | [`Garbage`] | what nothing refers to any more | the sweep |
+//! | [`Records`] | documents and streams of journals, as they are read | the API |
 //!
 //! # Invariants
 //! - A port's verb is as big as the thing that must be atomic: [`Commits::commit`] writes session, invocation,
