@@ -70,8 +70,8 @@ pub use observe::{
     ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
 };
 pub use run::{
-    AfterError, BatchedSaves, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome, Ports,
-    Resume, Suspended, Upgrade, admit_answer, cancellation, record, save_session, suspend, suspend_and_rerun,
+    AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
+    Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, record, save_session, suspend, suspend_and_rerun,
 };
 pub use sending::{Cut, Sending, cut_off};
 pub use state::{

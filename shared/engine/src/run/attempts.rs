@@ -9,17 +9,16 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_ports::{Map, SignalDescriptor};
+use dormouse_ports::{JournalEntry, Map, SignalDescriptor};
 use futures::FutureExt;
 
-use super::dispatch::flatten_panic;
 use super::slot::Slot;
 use crate::ambient::View;
 use crate::observe::{
     Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
     Origin, ParallelBranchesConfig, Phase, Registrations,
 };
-use crate::{NodeError, State};
+use crate::{NodeError, State, Update};
 
 /// The attempts of one dispatch, and what everything in it shares.
 pub(crate) struct Attempts {
@@ -212,3 +211,24 @@ impl Attempts {
 
 /// What is told of an attempt whose update nobody used.
 const DISCARDED: &str = "a middleware discarded the update and ran the node again";
+
+/// What succeeded, with what it recorded.
+pub(super) type Recorded = (Update, Vec<JournalEntry>);
+
+/// What a failure recorded goes with it.
+pub(super) async fn kept(
+    work: impl Future<Output = (Result<Update, NodeError>, Vec<JournalEntry>)>,
+) -> Result<Recorded, NodeError> {
+    let (result, recorded) = work.await;
+    result.map(|update| (update, recorded))
+}
+
+pub(super) fn flatten_panic<T>(
+    result: Result<Result<T, NodeError>, Box<dyn std::any::Any + Send>>,
+) -> Result<T, NodeError> {
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(NodeError::new(format!("the node panicked: {text}")))
+    })
+}

@@ -10,8 +10,8 @@ use super::attempts::Config;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::fan_out::error_record;
-use super::pausing::Contained;
-use super::record::Boundary;
+use super::lineage::Boundary;
+use super::pause::{Contained, Part};
 use super::slot::Wish;
 use super::walk::Around;
 use crate::ambient;
@@ -21,6 +21,12 @@ use crate::{NodeError, State, Update};
 
 /// What a branch contributed: an update of the parent, or why it failed.
 type Contribution<'b> = (&'b Arc<str>, Result<Update, NodeError>);
+
+/// What all branches of a node have in common.
+struct Branches<'b> {
+    node: &'b ParallelBranches,
+    around: &'b Around,
+}
 
 impl Dispatch<'_> {
     pub(super) async fn branches(&self, node: &ParallelBranches, state: State) -> Result<Update, NodeError> {
@@ -41,7 +47,7 @@ impl Dispatch<'_> {
         self.attempts.resolved(Config { branches: Some(Arc::new(config)), ..Config::default() });
         let work = async {
             let around = self.walk.around(self.name, state.clone());
-            let contributions = self.run_branches(node, &chosen, &around).await?;
+            let contributions = self.run_branches(&Branches { node, around: &around }, &chosen).await?;
             Ok(merged(node, contributions))
         };
         self.attempt(state.clone(), work).await
@@ -49,14 +55,14 @@ impl Dispatch<'_> {
 
     async fn run_branches<'b>(
         &self,
-        node: &ParallelBranches,
+        all: &Branches<'_>,
         chosen: &[&'b (Arc<str>, Branch)],
-        around: &Around,
     ) -> Result<Vec<Contribution<'b>>, NodeError> {
+        let node = all.node;
         let started = chosen
             .iter()
             .enumerate()
-            .map(|(index, (name, branch))| async move { (index, self.run_branch(node, name, branch, around).await) });
+            .map(|(index, (name, branch))| async move { (index, self.run_branch(all, name, branch).await) });
         let mut running: FuturesUnordered<_> = started.collect();
         let mut contributions: Vec<Option<Contribution<'b>>> = Vec::new();
         contributions.resize_with(chosen.len(), || None);
@@ -75,7 +81,8 @@ impl Dispatch<'_> {
                 PartEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
                 PartEnd::Paused(pause) => {
                     let partial = merged(node, contributions.into_iter().flatten().collect());
-                    let (part, recorded) = (("branch_name", Value::from(&**name)), recorded.concat());
+                    let part = Part { key: "branch_name", value: Value::from(&**name) };
+                    let recorded = recorded.concat();
                     let contained = Contained { pause, partial, recorded, part };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
                 }
@@ -85,7 +92,8 @@ impl Dispatch<'_> {
         Ok(contributions.into_iter().flatten().collect())
     }
 
-    async fn run_branch(&self, node: &ParallelBranches, name: &Arc<str>, branch: &Branch, around: &Around) -> PartEnd {
+    async fn run_branch(&self, all: &Branches<'_>, name: &Arc<str>, branch: &Branch) -> PartEnd {
+        let Branches { node, around } = *all;
         let schema = self.walk.graph.schema();
         let contribution = |end: &State| match &branch.graph {
             Some(graph) => branch.projection.kept(schema, graph, end),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use dormouse_ports::{Cancellation, Category, Clock, CommitError, InvocationId, Invocations, StoreError};
 
 use super::engine::Engine;
-use super::pausing::Refusal;
+use super::pause::Refusal;
 use crate::{EngineError, ambient};
 
 /// How often the store is asked while a node waits to be told.

@@ -8,14 +8,14 @@ use dormouse_ports::JournalEntry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::attempts::Told;
-use super::dispatch::{Dispatch, flatten_panic, kept};
-use super::pausing::{Pause, PauseEntries, Refusal};
+use super::attempts::{Attempts, Told, flatten_panic, kept};
+use super::body::{Body, Saver};
+use super::dispatch::Dispatch;
+use super::lineage::Boundary;
+use super::pause::{Pause, PauseEntries, Refusal};
 use super::progress::Ticket;
-use super::record::Boundary;
-use super::slot::{Ended, Saver, UntilSuspended, Wish};
-use super::walk::{Around, End, From, Inside};
-use super::{Attempts, Body};
+use super::slot::{Ended, UntilSuspended, Wish};
+use super::walk::{Around, End, Inside, StartAt};
 use crate::ambient::{self, Position, Scope, Scoped, View};
 use crate::graph::ErrorPolicy;
 use crate::node::{Chain, Middleware, Next, Node};
@@ -204,7 +204,7 @@ impl Running<'_> {
         let Child { dispatch, around, boundary, no_suspension, .. } = self.child;
         let (boundary, entered_at, no_suspension) = (boundary.clone(), self.child.entered_at(), *no_suspension);
         let inner = dispatch.walk.inside(Inside { graph, around, boundary, entered_at, no_suspension });
-        let wish = match inner.walk_inside(state, From::Entry).await.map_err(NodeError::passing)? {
+        let wish = match inner.walk_inside(state, StartAt::Entry).await.map_err(NodeError::passing)? {
             Ok(End::Completed(end)) => {
                 ambient::adopt(inner.entries.take());
                 return Ok(contribution(&end));

@@ -7,10 +7,11 @@ use dormouse_ports::JournalEntry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::record::Boundary;
-use super::slot::{Saver, Wish};
-use super::walk::{End, Execution, From, Inside, ResumePoint, Walk};
-use super::{Attempts, Body};
+use super::attempts::{Attempts, Recorded, flatten_panic, kept};
+use super::body::{Body, Saver};
+use super::lineage::Boundary;
+use super::slot::Wish;
+use super::walk::{End, Execution, Inside, ResumePoint, StartAt, Walk};
 use crate::ambient::{self, Position, Scope, Scoped};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{Chain, Next, Node};
@@ -32,13 +33,14 @@ pub(super) struct Dispatch<'d> {
 }
 
 impl<'d> Dispatch<'d> {
-    pub(super) fn new(
-        walk: &'d Walk<'d>,
-        name: &'d Arc<str>,
-        node: &'d CompiledNode,
-        step: u64,
-        execution: Execution,
-    ) -> Self {
+    /// The dispatch of the node that `execution` names; `None` where the graph has no such node.
+    pub(super) fn new(walk: &'d Walk<'d>, execution: Execution) -> Option<Self> {
+        let (name, node) = walk.graph.node_at(execution.index)?;
+        let step = match (execution.step, node.work.emits_events()) {
+            (Some(step), _) => step,
+            (None, true) => walk.run.take_step(),
+            (None, false) => walk.run.next_step(),
+        };
         let around = ambient::look(|scope| (scope.view.clone(), scope.attempt_index));
         let (view, inherited) = around.unwrap_or_else(|| (walk.run.view.clone(), 0));
         // A node that paused further in gave its index to the pause; here it only tells a retry where to go on.
@@ -47,7 +49,7 @@ impl<'d> Dispatch<'d> {
         let attempts = Attempts::new(walk.told(name, step), view, execution.attempt_index, attempt_index);
         let resume = Mutex::new(execution.resume);
         let (attempts, recorded) = (Arc::new(attempts), Mutex::default());
-        Self { walk, name, node, step, attempts, attempt_index, resume, recorded }
+        Some(Self { walk, name, node, step, attempts, attempt_index, resume, recorded })
     }
 
     /// Runs the chain: per-graph middleware around per-node middleware around the node.
@@ -126,7 +128,7 @@ impl<'d> Dispatch<'d> {
     ) -> Result<T, NodeError> {
         let result = self.attempts.attempt(index, &state, work).await;
         if result.is_err() {
-            self.walk.save_failure(self.name, self.node, &state).await;
+            self.save_failure(&state).await;
         }
         result
     }
@@ -139,7 +141,7 @@ impl<'d> Dispatch<'d> {
     ) -> Result<Update, NodeError> {
         let resume = self.resume.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (inner_state, from) = match resume {
-            None => (projection.enter(&state, graph), From::Entry),
+            None => (projection.enter(&state, graph), StartAt::Entry),
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
         let around = &self.walk.around(self.name, state);
@@ -187,34 +189,13 @@ impl Chain for Dispatch<'_> {
 
 impl ResumePoint {
     /// The same point as the graph one level further in sees it, with the state of that graph.
-    fn into_inner(mut self) -> Option<(State, From)> {
+    fn into_inner(mut self) -> Option<(State, StartAt)> {
         if self.path.is_empty() || self.inner_states.is_empty() {
             return None;
         }
         self.path.remove(0);
         self.outer_attempts = self.outer_attempts.split_off(self.outer_attempts.len().min(1));
         let state = self.inner_states.remove(0);
-        Some((state, From::Pause(self)))
+        Some((state, StartAt::Pause(self)))
     }
-}
-
-/// What succeeded, with what it recorded.
-type Recorded = (Update, Vec<JournalEntry>);
-
-/// What a failure recorded goes with it.
-pub(super) async fn kept(
-    work: impl Future<Output = (Result<Update, NodeError>, Vec<JournalEntry>)>,
-) -> Result<Recorded, NodeError> {
-    let (result, recorded) = work.await;
-    result.map(|update| (update, recorded))
-}
-
-pub(super) fn flatten_panic<T>(
-    result: Result<Result<T, NodeError>, Box<dyn std::any::Any + Send>>,
-) -> Result<T, NodeError> {
-    result.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(NodeError::new(format!("the node panicked: {text}")))
-    })
 }

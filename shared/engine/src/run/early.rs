@@ -30,7 +30,7 @@ pub(super) async fn take_up(
     let Some(fan_in) = paused.fan_in.clone() else {
         let fits = |(_, signal): &&(SignalId, BufferedSignal)| graph.takes(paused, &signal.payload).is_ok();
         let chosen = parked.iter().find(fits).or(parked.first()).map(|(_, signal)| signal.payload.clone());
-        return Ok(TakenUp { payload: chosen, early: parked.into_iter().map(consumed).collect() });
+        return Ok(TakenUp { payload: chosen, early: consumed(parked) });
     };
     let mut fan_in = FanIn { answers: Vec::new(), ..fan_in };
     for (signal_id, signal) in &parked {
@@ -46,11 +46,12 @@ pub(super) async fn take_up(
     }
     let payload = fan_in.decision().is_some().then(|| fan_in.payload());
     paused.fan_in = Some(fan_in);
-    Ok(TakenUp { payload, early: parked.into_iter().map(consumed).collect() })
+    Ok(TakenUp { payload, early: consumed(parked) })
 }
 
-fn consumed((signal_id, signal): (SignalId, BufferedSignal)) -> EarlySignal {
-    EarlySignal { signal_id, payload: signal.payload }
+fn consumed(parked: Vec<(SignalId, BufferedSignal)>) -> Vec<EarlySignal> {
+    let early = |(signal_id, signal): (SignalId, BufferedSignal)| EarlySignal { signal_id, payload: signal.payload };
+    parked.into_iter().map(early).collect()
 }
 
 /// The parked ones of its signals, in the order in which they came.

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::attempts::Config;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
-use super::pausing::{Contained, Pause, Refusal};
-use super::progress::{Contribution, FanOutKey, Ticket};
-use super::record::Boundary;
+use super::lineage::Boundary;
+use super::pause::{Contained, Part, Pause, Refusal};
+use super::progress::{Contribution, Ticket};
 use super::slot::Wish;
 use super::walk::Around;
 use crate::ambient;
@@ -36,6 +36,14 @@ enum InstanceEnd {
 struct Resolved {
     states: Vec<State>,
     concurrency: Option<usize>,
+}
+
+/// What all instances of one execution of a fan-out have in common.
+struct Instances<'f> {
+    fan_out: &'f FanOut,
+    around: &'f Around,
+    /// Names the execution, where progress is saved.
+    ticket: Option<Ticket>,
 }
 
 impl Dispatch<'_> {
@@ -75,7 +83,8 @@ impl Dispatch<'_> {
             Ok(begun) => begun,
             Err(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
         };
-        let start = |(index, state): (usize, State)| self.instance(fan_out, ticket, around, index, state);
+        let all = Instances { fan_out, around, ticket };
+        let start = |(index, state): (usize, State)| self.instance(&all, index, state);
         let waiting: Vec<_> =
             resolved.states.into_iter().enumerate().filter(|(index, _)| contributions[*index].is_none()).collect();
         let mut waiting = waiting.into_iter();
@@ -93,7 +102,8 @@ impl Dispatch<'_> {
                 InstanceEnd::Paused(pause) => {
                     let done = contributions.into_iter().flatten().collect();
                     let partial = fan_in(fan_out, self.walk.graph.schema(), done);
-                    let (part, recorded) = (("fan_out_index", index.into()), recorded.concat());
+                    let part = Part { key: "fan_out_index", value: index.into() };
+                    let recorded = recorded.concat();
                     let contained = Contained { pause, partial, recorded, part };
                     return self.stop_by(Wish::Contained(Box::new(contained))).await;
                 }
@@ -105,14 +115,8 @@ impl Dispatch<'_> {
     }
 
     /// Runs one instance to its end, which is saved before anybody sees it.
-    async fn instance(
-        &self,
-        fan_out: &FanOut,
-        ticket: Option<Ticket>,
-        around: &Around,
-        index: usize,
-        state: State,
-    ) -> (usize, InstanceEnd) {
+    async fn instance(&self, all: &Instances<'_>, index: usize, state: State) -> (usize, InstanceEnd) {
+        let Instances { fan_out, around, ticket } = *all;
         let contribution = |end: &State| contribution(fan_out, end);
         let child = Child {
             dispatch: self,
@@ -132,7 +136,7 @@ impl Dispatch<'_> {
             PartEnd::Refused(refusal) => return (index, InstanceEnd::Refused(refusal)),
             PartEnd::Paused(pause) => return (index, InstanceEnd::Paused(pause)),
         };
-        match self.end_instance(fan_out, ticket, number(index), &contribution, &around.state).await {
+        match self.end_instance(all, number(index), &contribution).await {
             Ok(()) => (index, InstanceEnd::Contributed { contribution, recorded }),
             Err(refusal) => (index, InstanceEnd::Refused(refusal)),
         }
@@ -140,10 +144,10 @@ impl Dispatch<'_> {
 
     /// What the instances have contributed before a crash; no entry has the place of each one that is to run.
     fn begin_instances(&self, fan_out: &FanOut, count: usize) -> Result<Begun, Arc<Refusal>> {
-        let Some(checkpoints) = self.walk.run.checkpoints.as_ref().filter(|_| self.walk.is_saved()) else {
+        let Some(checkpoints) = self.checkpoints() else {
             return Ok((None, vec![None; count]));
         };
-        let (key, step) = (FanOutKey::of(self.walk, self.name), self.walk.run.next_step());
+        let (key, step) = (self.fan_out_key(), self.walk.run.next_step());
         let (ticket, instances) = checkpoints.progress.begin(&key, count, step).map_err(|saved| {
             let reason = format!("the fan-out `{}` has {count} instances, its checkpoint {saved}", self.name);
             Arc::new(Refusal::new(Category::CheckpointRecordInvalid, reason))
@@ -153,15 +157,13 @@ impl Dispatch<'_> {
 
     async fn end_instance(
         &self,
-        fan_out: &FanOut,
-        ticket: Option<Ticket>,
+        all: &Instances<'_>,
         index: u32,
         contribution: &Contribution,
-        snapshot: &State,
     ) -> Result<(), Arc<Refusal>> {
-        let (Some(checkpoints), Some(ticket)) = (&self.walk.run.checkpoints, ticket) else { return Ok(()) };
-        checkpoints.progress.contributed(ticket, index, put_down(fan_out, contribution));
-        self.walk.save_contribution(self.name, snapshot).await
+        let (Some(checkpoints), Some(ticket)) = (&self.walk.run.checkpoints, all.ticket) else { return Ok(()) };
+        checkpoints.progress.contributed(ticket, index, put_down(all.fan_out, contribution));
+        self.save_contribution(&all.around.state).await
     }
 }
 

@@ -10,7 +10,7 @@ use dormouse_ports::{
 };
 
 use super::cancellation::Watch;
-use super::pausing::PauseEntries;
+use super::pause::PauseEntries;
 use crate::{EngineError, NodeError, ambient};
 
 /// What completed nodes of one graph have recorded, in order.

@@ -4,13 +4,12 @@
 //! whole or, for a node inside of another fan-out's instance, until that instance has contributed. What a record
 //! brought from before a crash waits aside until its node is entered again, and is saved along meanwhile.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_ports::{FanOutInstance, FanOutProgress, InstanceProgress, InstanceState};
 use serde_json::Value;
 
-use super::record::{Boundary, Position};
-use super::walk::Walk;
+use super::lineage::{Boundary, Position};
 use crate::Update;
 
 /// The entries of an invocation.
@@ -43,11 +42,22 @@ pub(super) struct FanOutKey(FanOutInstance, Vec<FanOutInstance>);
 pub(super) type Contribution = Result<Update, Value>;
 
 impl FanOutKey {
-    /// The fan-out node `name` of the graph that `walk` runs.
-    pub(super) fn of(walk: &Walk<'_>, name: &std::sync::Arc<str>) -> Self {
-        let node =
-            FanOutInstance { namespace: walk.namespace.to_vec(), fan_out_node_name: name.clone(), fan_out_index: 0 };
-        Self(node, walk.lineage.instances(&walk.namespace))
+    /// The fan-out node `name` of a graph at `namespace`, inside of the instances of `lineage`.
+    pub(super) fn new(namespace: Vec<Arc<str>>, name: Arc<str>, lineage: Vec<FanOutInstance>) -> Self {
+        Self(FanOutInstance { namespace, fan_out_node_name: name, fan_out_index: 0 }, lineage)
+    }
+
+    /// A `visit` of the node, whose `instances` have come so far.
+    fn progress(&self, visit: u32, instances: Vec<InstanceProgress>) -> FanOutProgress {
+        let Self(node, lineage) = self.clone();
+        FanOutProgress {
+            namespace: node.namespace,
+            fan_out_node_name: node.fan_out_node_name,
+            enclosing_fan_out_lineage: lineage,
+            visit,
+            instance_count: instances.len(),
+            instances,
+        }
     }
 
     fn names(&self, progress: &FanOutProgress) -> bool {
@@ -112,7 +122,7 @@ impl Progress {
             Some(saved) => saved.instances.into_iter().map(unless_completed).collect(),
             None => vec![InstanceProgress::not_started(); count],
         };
-        Ok((entries.open(key, visit, step, instances.clone()), instances))
+        Ok((entries.open(key, key.progress(visit, instances.clone()), step), instances))
     }
 
     /// An instance begins, for the first time or again: what earlier attempts of this run did inside of it is void.
@@ -159,18 +169,10 @@ impl Progress {
 }
 
 impl Entries {
-    fn open(&mut self, key: &FanOutKey, visit: u32, since: u64, instances: Vec<InstanceProgress>) -> Ticket {
-        let FanOutKey(node, lineage) = key.clone();
+    /// Notes a fan-out that begins at the step `since`.
+    fn open(&mut self, key: &FanOutKey, progress: FanOutProgress, since: u64) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let progress = FanOutProgress {
-            namespace: node.namespace,
-            fan_out_node_name: node.fan_out_node_name,
-            enclosing_fan_out_lineage: lineage,
-            visit,
-            instance_count: instances.len(),
-            instances,
-        };
         self.live.retain(|live| !key.names(&live.progress));
         self.live.push(Live { ticket, since, progress });
         ticket

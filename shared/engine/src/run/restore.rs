@@ -1,10 +1,102 @@
-//! Stored states as states of the graphs of today.
+//! Pauses and their states as the graphs of today take them up (suspension §6).
 
 use std::sync::Arc;
 
-use dormouse_ports::Map;
+use dormouse_ports::{Answered, Category, Map, PausedInvocation, Resolution};
 
-use crate::{CompiledGraph, State};
+use super::answer;
+use crate::graph::Migrated;
+use crate::{CompiledGraph, EngineError, State, UpgradePolicy};
+
+/// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first, with the payload laid
+/// over the innermost one.
+pub(super) fn resumed(
+    graph: &CompiledGraph,
+    paused: &PausedInvocation,
+    payload: Map,
+) -> Result<(PausedInvocation, Vec<State>), EngineError> {
+    admit(graph, paused)?;
+    let mut paused = restored(graph, paused)?;
+    let resolution = Resolution::of(&payload);
+    // A default that time decides, and answers that were gathered, are the graph's own or were admitted before.
+    let is_answer = resolution == Resolution::Signalled && paused.fan_in.is_none();
+    paused.answered = match &paused.fan_in {
+        Some(fan_in) => Some(Answered::by_parts(&payload, &fan_in.into)),
+        None => is_answer.then(|| Answered::with(&payload)),
+    };
+    let payload = if is_answer { answer::placed(&paused, payload)? } else { payload };
+    let payload = resolution.mark(payload);
+    paused.resolution = Some(resolution);
+    let innermost = innermost(graph, &paused)?;
+    let mut state = paused.state.clone();
+    state.extend(innermost.schema().only_declared(payload));
+    let state = innermost.schema().owned(State::from(state));
+    innermost
+        .schema()
+        .validate(&state)
+        .map_err(|reason| EngineError::new(Category::SuspensionResumePayloadInvalid, reason))?;
+    let states = paused.parent_states.iter().cloned().map(State::from).chain([state]).collect();
+    Ok((paused, states))
+}
+
+/// `paused` in the present schema version, whose place is still there.
+pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
+    let paused = migrated(graph, paused)?;
+    let containing = innermost(graph, &paused)?;
+    match paused.namespace.last() {
+        Some(node) if containing.index_of(node).is_none() => {
+            let message =
+                format!("the invocation sleeps at node `{node}`, which graph `{}` has no more", containing.name());
+            Err(EngineError::new(Category::SuspensionRecordInvalid, message))
+        }
+        Some(_) | None => Ok(paused),
+    }
+}
+
+/// `paused` with its states brought to the declared schema version by the migrations of checkpoints.
+fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
+    let (mut paused, declared) = (paused.clone(), graph.schema().version());
+    if paused.schema_version == declared {
+        return Ok(paused);
+    }
+    let invalid = |reason| EngineError::new(Category::SuspensionRecordInvalid, reason);
+    let stored = paused.parent_states.into_iter().chain([paused.state]).collect();
+    let stored = graph.migrations().migrate(Migrated::Pause, stored, (&paused.schema_version, declared))?;
+    let graphs = graphs(graph, &paused.namespace).map_err(invalid)?;
+    let mut states: Vec<Map> = states(&graphs, stored).map_err(invalid)?.iter().map(State::to_map).collect();
+    paused.state = states.pop().unwrap_or_default();
+    paused.parent_states = states;
+    paused.schema_version = declared.to_owned();
+    Ok(paused)
+}
+
+fn innermost<'g>(graph: &'g CompiledGraph, paused: &PausedInvocation) -> Result<&'g CompiledGraph, EngineError> {
+    let graphs = graphs(graph, &paused.namespace);
+    let graphs = graphs.map_err(|reason| EngineError::new(Category::SuspensionRecordInvalid, reason))?;
+    Ok(graphs.last().copied().unwrap_or(graph))
+}
+
+/// Whether the graph's policy lets it take `paused` up at all.
+pub(super) fn admit(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<(), EngineError> {
+    if paused.graph_digest == graph.digest() {
+        return Ok(());
+    }
+    let differ = |what: &str| {
+        let (name, then, now) = (graph.name(), &paused.graph_digest, graph.digest());
+        format!("graph `{name}` {what}; the pause is of shape {then}, the graph of shape {now}")
+    };
+    match graph.upgrade_policy() {
+        UpgradePolicy::Migrate => Ok(()),
+        UpgradePolicy::Pin => {
+            let message = differ("leaves its pauses to workers of the shape that wrote them");
+            Err(EngineError::new(Category::SuspensionPinned, message))
+        }
+        UpgradePolicy::Refuse => {
+            let message = differ("does not go on from pauses of another shape");
+            Err(EngineError::new(Category::SuspensionRecordInvalid, message))
+        }
+    }
+}
 
 /// The graphs along `path`, the outermost first: one per name. The last name is a node of the last graph; every other
 /// one is a subgraph of the graph before.

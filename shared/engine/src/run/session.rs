@@ -7,7 +7,9 @@ use dormouse_ports::{
 };
 use serde_json::Value;
 
-use super::engine::{Engine, LeaseTerms, is_transient};
+use super::body::{SaveSession, Saver};
+use super::call::LeaseTerms;
+use super::engine::{Engine, is_transient};
 use super::journal::SavedEntries;
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, Reducer, SessionConcurrency, State, StateSchema, Update, ambient};
@@ -22,6 +24,16 @@ pub(crate) struct SessionRun {
     session_id: SessionId,
     lease: Option<Lease>,
     known: Mutex<Known>,
+}
+
+/// What a commit writes of a session.
+pub(super) struct SessionSave<'s> {
+    /// The state that is saved, if one is.
+    pub(super) state: Option<&'s State>,
+    /// Whether a lease is given back.
+    pub(super) release: bool,
+    /// What nodes have recorded.
+    pub(super) journal: &'s Journal,
 }
 
 /// What the invocation knows of the stored record.
@@ -135,17 +147,16 @@ impl SessionRun {
         }
     }
 
-    /// Commits `invocation` and `journal` together with a save of `state`. When the session was changed meanwhile and the policy
+    /// Commits `invocation` together with `save`. When the session was changed meanwhile and the policy
     /// says so, the save is carried over onto the newer record and tried again. Returns the version that `invocation`
     /// was given: the one whose record is `state`. Of a save that was carried over it is the one before, so that
     /// whoever goes on from `state` finds a newer record and is carried over in turn.
     pub(super) async fn commit(
         &self,
-        state: Option<&State>,
-        release: bool,
-        journal: &Journal,
+        save: SessionSave<'_>,
         invocation: impl Fn(u64) -> Option<InvocationWrite>,
     ) -> Result<u64, CommitError> {
+        let SessionSave { state, release, journal } = save;
         let mine = state.map(|state| self.project(state));
         for _ in 0..REBASE_ATTEMPTS {
             let saved = mine.as_ref().map(|mine| self.rebased(mine));
@@ -342,12 +353,6 @@ pub(super) fn uncommitted(error: CommitError, otherwise: Category) -> EngineErro
     EngineError::new(category, error.to_string()).transient_if(transient)
 }
 
-/// Saves in the midst of an invocation.
-#[async_trait]
-pub(crate) trait SaveSession: Send + Sync {
-    async fn save(&self, state: State, update: Update) -> Result<(), NodeError>;
-}
-
 #[async_trait]
 impl SaveSession for SessionRun {
     async fn save(&self, mut state: State, update: Update) -> Result<(), NodeError> {
@@ -358,7 +363,8 @@ impl SaveSession for SessionRun {
         }
         let Some(mut entries) = SavedEntries::take() else { return Err(outside_of_nodes()) };
         let (journal, hold) = entries.write();
-        let saved = self.commit(Some(&state), false, &journal, |_| hold.clone()).await;
+        let save = SessionSave { state: Some(&state), release: false, journal: &journal };
+        let saved = self.commit(save, |_| hold.clone()).await;
         match &saved {
             Ok(_) => entries.written(),
             // Where entries may have been written, the run does not go on.
@@ -382,9 +388,9 @@ pub async fn save_session(update: &Update) -> Result<(), NodeError> {
         return Err(outside_of_nodes());
     };
     match saver {
-        super::slot::Saver::Session(session, state) => session.save(state, update.clone()).await,
-        super::slot::Saver::Unbound => Ok(()),
-        super::slot::Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
+        Saver::Session(session, state) => session.save(state, update.clone()).await,
+        Saver::Unbound => Ok(()),
+        Saver::Subgraph => Err(NodeError::new("a session is not visible inside a subgraph")),
     }
 }
 

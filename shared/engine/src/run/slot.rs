@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 
 use dormouse_ports::{Category, JournalEntry, SignalDescriptor};
 
-use super::pausing::{Contained, Pause, Refusal};
-use crate::{NodeError, Position, State, ambient};
+use super::pause::{Contained, Pause, Refusal};
+use crate::{NodeError, ambient};
 
 /// Where a node puts down its wish to suspend. Every dispatch has one.
 #[derive(Default)]
@@ -27,28 +27,6 @@ pub(crate) enum Wish {
     Nested(Arc<Pause>),
     /// A part of a fan-out or of parallel branches is pausing.
     Contained(Box<Contained>),
-}
-
-/// What `save_session()` reaches from a body.
-#[derive(Clone)]
-pub(crate) enum Saver {
-    /// The session, and the state that the body received.
-    Session(Arc<dyn super::session::SaveSession>, State),
-    Unbound,
-    Subgraph,
-}
-
-/// Marks the inside of a node's own body, and holds what only a body may use.
-pub(crate) struct Body {
-    pub(crate) saver: Saver,
-    /// Set when the body's graph may not suspend at all.
-    pub(crate) unsupported: Option<&'static str>,
-    /// Knows whether the invocation was canceled.
-    pub(crate) watch: Arc<super::cancellation::Watch>,
-    /// What nodes before it have recorded.
-    pub(crate) journal: Arc<super::journal::RunJournal>,
-    /// Where it is; absent when nobody observes.
-    pub(crate) position: Option<Arc<Position>>,
 }
 
 /// Pauses the invocation until the signal that `descriptor` names arrives; on resume it goes on BEHIND this node

@@ -1,9 +1,9 @@
 //! What becomes of a pause when the graph has changed since.
 
-use dormouse_ports::{Category, Map, PausedInvocation};
+use dormouse_ports::{Map, PausedInvocation};
 
-use super::resume;
-use crate::{CompiledGraph, EngineError, UpgradePolicy};
+use super::restore;
+use crate::{CompiledGraph, EngineError};
 
 /// What a graph of today makes of a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl CompiledGraph {
     /// # Errors
     /// What a resume would be refused with, a payload aside; the invocation would sleep on.
     pub fn upgrade(&self, paused: &PausedInvocation) -> Result<Upgrade, EngineError> {
-        admit(self, paused)?;
-        resume::restored(self, paused)?;
+        restore::admit(self, paused)?;
+        restore::restored(self, paused)?;
         Ok(if paused.schema_version != self.schema().version() {
             Upgrade::Migrated { from: paused.schema_version.clone() }
         } else if paused.graph_digest == self.digest() {
@@ -42,28 +42,6 @@ impl CompiledGraph {
     /// # Errors
     /// What the resume would be refused with: `suspension_resume_payload_invalid` when the payload does not fit the state.
     pub fn takes(&self, paused: &PausedInvocation, payload: &Map) -> Result<(), EngineError> {
-        resume::prepare(self, paused, payload.clone()).map(|_| ())
-    }
-}
-
-/// Whether the graph's policy lets it take `paused` up at all.
-pub(super) fn admit(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<(), EngineError> {
-    if paused.graph_digest == graph.digest() {
-        return Ok(());
-    }
-    let differ = |what: &str| {
-        let (name, then, now) = (graph.name(), &paused.graph_digest, graph.digest());
-        format!("graph `{name}` {what}; the pause is of shape {then}, the graph of shape {now}")
-    };
-    match graph.upgrade_policy() {
-        UpgradePolicy::Migrate => Ok(()),
-        UpgradePolicy::Pin => {
-            let message = differ("leaves its pauses to workers of the shape that wrote them");
-            Err(EngineError::new(Category::SuspensionPinned, message))
-        }
-        UpgradePolicy::Refuse => {
-            let message = differ("does not go on from pauses of another shape");
-            Err(EngineError::new(Category::SuspensionRecordInvalid, message))
-        }
+        restore::resumed(self, paused, payload.clone()).map(|_| ())
     }
 }

@@ -8,8 +8,9 @@ use dormouse_ports::Category;
 use super::attempts::Told;
 use super::dispatch::Dispatch;
 use super::journal::{EntryBuffer, too_much};
-use super::pausing::{Pause, Refusal, Stop};
-use super::record::{Boundary, Lineage, Position, Run};
+use super::lineage::{Boundary, Lineage, Position};
+use super::pause::{Pause, Refusal, Stop};
+use super::record::Run;
 use super::slot::{Ended, UntilSuspended};
 use crate::ambient::{Scope, Scoped};
 use crate::graph::{CompiledNode, Edge};
@@ -36,7 +37,7 @@ pub(crate) struct Walk<'r> {
 }
 
 /// Where a walk begins.
-pub(crate) enum From {
+pub(crate) enum StartAt {
     Entry,
     Pause(ResumePoint),
 }
@@ -132,7 +133,7 @@ impl<'r> Walk<'r> {
 
     /// Runs the outermost graph; where something refused to go on, that is an error. Nothing of an invocation around
     /// this one reaches in.
-    pub(super) async fn walk(&self, state: State, from: From) -> Result<End, EngineError> {
+    pub(super) async fn walk(&self, state: State, from: StartAt) -> Result<End, EngineError> {
         let scope = Scope::outside_nodes(self.run.view.clone());
         match Scoped::new(scope, Box::pin(self.walk_inside(state, from))).await? {
             Ok(end) => Ok(end),
@@ -141,11 +142,15 @@ impl<'r> Walk<'r> {
     }
 
     /// Runs until END, a pause, or the refusal of one. A refusal is no error: nothing on its way out may catch it.
-    pub(super) async fn walk_inside(&self, state: State, from: From) -> Result<Result<End, Arc<Refusal>>, EngineError> {
+    pub(super) async fn walk_inside(
+        &self,
+        state: State,
+        from: StartAt,
+    ) -> Result<Result<End, Arc<Refusal>>, EngineError> {
         let (mut state, mut next) = (self.graph.schema().owned(state), None);
         match from {
-            From::Entry => next = Some(fresh(self.graph.entry())),
-            From::Pause(point) => {
+            StartAt::Entry => next = Some(fresh(self.graph.entry())),
+            StartAt::Pause(point) => {
                 let (index, name, node) = self.resolve(&point)?;
                 if point.path.len() == 1 && point.node_completed {
                     next = self.choose(name, node, &state)?.map(fresh);
@@ -189,16 +194,11 @@ impl<'r> Walk<'r> {
         execution: Execution,
         state: &mut State,
     ) -> Result<Result<Option<usize>, Stop>, EngineError> {
-        let Some((name, node)) = self.graph.node_at(execution.index) else {
+        let Some(dispatch) = Dispatch::new(self, execution) else {
             return Err(EngineError::new(Category::RoutingError, "the graph has no such node"));
         };
-        let step = match (execution.step, node.work.emits_events()) {
-            (Some(step), _) => step,
-            (None, true) => self.run.take_step(),
-            (None, false) => self.run.next_step(),
-        };
         let pre_state = self.is_saved().then(|| state.clone());
-        let dispatch = Dispatch::new(self, name, node, step, execution);
+        let (name, node, step) = (dispatch.name, dispatch.node, dispatch.step);
         let attempts = &dispatch.attempts;
         let ended = {
             let running = pin!(dispatch.run(state.clone()));
@@ -206,7 +206,7 @@ impl<'r> Walk<'r> {
         };
         let raised = matches!(ended, Ended::Returned(Err(_)));
         let moved = match ended {
-            Ended::Suspended(wish) => return self.stop(name, step, attempts, wish, state).map(Err),
+            Ended::Suspended(wish) => return dispatch.stop(wish, state).map(Err),
             Ended::Returned(Ok(update)) => {
                 let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
                 moved.and_then(|next| {
@@ -224,11 +224,17 @@ impl<'r> Walk<'r> {
             if raised {
                 return moved.map(Ok);
             }
-            if let Err(refusal) = self.save_settled(name, node, &moved, pre_state.as_ref(), state).await {
+            if let Err(refusal) = dispatch.save_settled(&moved, pre_state.as_ref(), state).await {
                 return Ok(Err(Stop::Refusal(refusal)));
             }
         }
         moved.map(Ok)
+    }
+
+    /// Whether completed nodes are saved. Inside of a branch they are not: a crash starts the whole node with the
+    /// branches over (§11.9).
+    pub(super) fn is_saved(&self) -> bool {
+        self.run.checkpoints.is_some() && !self.lineage.is_in_branch()
     }
 
     pub(super) fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{AfterError, Carry, CompiledGraph, EngineError, Outcome, Resume};
+use dormouse_engine::{AfterError, Begin, Carry, CompiledGraph, EngineError, Invocation, Outcome};
 use dormouse_ports::{
     Category, Due, DueAction, FailureRecord, InvocationRecord, InvocationStatus, InvocationWrite, Map,
     PausedInvocation, RESOLUTION, SignalDescriptor, WakePlan,
@@ -42,7 +42,9 @@ pub(crate) async fn accept(worker: &Worker, transmission: Transmission) -> Resul
     graph.check_inputs(&transmission.state)?;
     let session_id = session_of(worker, &transmission);
     let Transmission { state, metadata, invocation_id, correlation_id, request_digest, .. } = transmission;
-    worker.engine.admit(graph, session_id.as_ref(), &state, &metadata).await?;
+    let call = Invocation { state, session_id, metadata, ..Invocation::default() };
+    worker.engine.admit(graph, &call).await?;
+    let Invocation { state, session_id, metadata, .. } = call;
     let (ids, now) = (&worker.ports().ids, worker.now());
     let due = Due::first(now, DueAction::Resume(Map::new()));
     Ok(PausedInvocation {
@@ -154,14 +156,13 @@ async fn begin_once(
     budget: Budget<'_>,
     carry: Option<Carry>,
 ) -> Result<Outcome, TurnError> {
-    let call = Resume {
-        payload: Map::new(),
-        generation: None,
+    let call = Begin {
+        carry,
         claim: budget.lease(),
         observers: Vec::new(),
         after_error: |error| if is_port_busy(error) { AfterError::KeepClaim } else { AfterError::End },
     };
-    let work = worker.engine.begin_claimed(graph, Box::new(record.clone()), call, carry);
+    let work = worker.engine.begin_claimed(graph, Box::new(record.clone()), call);
     let id = &record.paused.invocation_id;
     let outcome = budget.within(async {
         match work.await {

@@ -1,97 +1,24 @@
-//! Going on from a checkpoint after a crash (pipeline-utilities §10.4).
+//! Where an invocation goes on from its checkpoint after a crash (pipeline-utilities §10.4).
 
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Category, CheckpointRecord, FanOutProgress, InvocationId, InvocationStatus, Map, NodePosition, SavePoint,
-    StoreError,
+    Category, CheckpointRecord, FanOutProgress, InvocationId, InvocationStatus, NodePosition, SavePoint, StoreError,
 };
 
-use super::engine::{Engine, Invocation, Outcome, is_transient, opened, registered};
-use super::pause::Before;
-use super::record::Run;
+use super::engine::{Engine, is_transient};
+use super::restore;
 use super::session::SessionRun;
-use super::walk::{From, ResumePoint, Walk};
-use super::{finish, restore};
-use crate::ambient::{self, Identity};
+use super::walk::{ResumePoint, StartAt};
 use crate::graph::Migrated;
-use crate::{CompiledGraph, EngineError, State, metadata};
+use crate::{CompiledGraph, EngineError, State};
 
-impl Engine {
-    /// Goes on where the checkpoint of `invocation_id` was saved: under a fresh invocation id and the correlation id
-    /// of the record, with the attempts of every node counted from 0 (pipeline-utilities §10.4, §10.6). Of `call`, the
-    /// state and both ids are ignored. A session that `call` names is opened as by [`invoke`](Self::invoke), but the
-    /// state is that of the checkpoint (§10.14).
-    ///
-    /// Nothing calls this by itself: who starts invocations remembers their ids until they end, and resumes those that a
-    /// crash left behind.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use dormouse_engine::{CompiledGraph, Engine, EngineError, Invocation, Outcome};
-    /// # use dormouse_ports::{Category, InvocationId};
-    /// /// Runs `id`, or goes on with it where an earlier run of this job had come.
-    /// async fn run_job(engine: &Engine, graph: &Arc<CompiledGraph>, id: InvocationId) -> Result<Outcome, EngineError> {
-    ///     match engine.resume_checkpoint(graph, &id, Invocation::default()).await {
-    ///         Err(error) if *error.category() == Category::CheckpointNotFound => {
-    ///             engine.invoke(graph, Invocation { invocation_id: Some(id), ..Invocation::default() }).await
-    ///         }
-    ///         ended => ended,
-    ///     }
-    /// }
-    /// ```
-    ///
-    /// At END the session is saved as by `invoke`. What another turn saved between the checkpoint and this call is
-    /// replaced then where the last write wins. With any other [`SessionConcurrency`](crate::SessionConcurrency) nothing
-    /// runs and the call fails with `session_write_conflict`: a checkpoint holds no session to rebase from. Nor does it
-    /// tell whether it was a node of its own that saved the session and crashed before its checkpoint. Without a session
-    /// the call goes through.
-    ///
-    /// A pause is no checkpoint: an invocation that sleeps is continued by [`resume`](Self::resume) only (§10.15).
-    ///
-    /// # Errors
-    /// `checkpoint_not_found`; `checkpoint_state_migration_missing`, `_failed` and `_chain_ambiguous`;
-    /// `checkpoint_record_invalid` when the record does not fit the graph; and those of [`invoke`](Self::invoke).
-    pub async fn resume_checkpoint(
-        &self,
-        graph: &Arc<CompiledGraph>,
-        invocation_id: &InvocationId,
-        call: Invocation,
-    ) -> Result<Outcome, EngineError> {
-        metadata::accept(&call.metadata)?;
-        let record = load(self, graph, invocation_id).await?;
-        let observers = registered(call.observers);
-        let identity = Arc::new(Identity {
-            trace_context: graph.trace_context(&observers),
-            invocation_id: self.ports().ids.fresh().into(),
-            correlation_id: record.correlation_id.clone(),
-            session_id: call.session_id.clone(),
-            metadata: call.metadata,
-        });
-        let beginning = self.start_of(graph, &identity, None);
-        let start = Start::of(graph, record)?;
-        let work = async {
-            let (session, refused) = opened(self, graph, call.session_id.as_ref(), call.lease.as_ref()).await?;
-            let refused = refused.or_else(|| overtaken(session.as_deref()?, start.session_version?));
-            let run = Run::begin(self, graph, beginning, session, observers).continuing(start.step, &start.history);
-            if let Some(checkpoints) = &run.checkpoints {
-                checkpoints.progress.restore(start.progress);
-            }
-            let carried = call.carry.map_or_else(Map::new, |carry| carry(&start.outermost));
-            let ended = match refused {
-                Some(error) => Err(error),
-                None => Walk::outermost(&run, graph).walk(start.outermost, start.from).await,
-            };
-            let before = Before { carried, request_digest: call.request_digest, claim: call.lease, previous: None };
-            let result = finish::fresh(self, graph, &run, ended, before, call.cancelable).await;
-            run.end(&result);
-            result
-        };
-        ambient::within(&identity, Box::pin(work)).await
-    }
-}
-
-async fn load(engine: &Engine, graph: &CompiledGraph, id: &InvocationId) -> Result<CheckpointRecord, EngineError> {
+/// The checkpoint of the invocation `id`, if that may go on from it.
+pub(super) async fn load(
+    engine: &Engine,
+    graph: &CompiledGraph,
+    id: &InvocationId,
+) -> Result<CheckpointRecord, EngineError> {
     let missing = |why: &str| EngineError::new(Category::CheckpointNotFound, format!("invocation {id}: {why}"));
     let checkpointer = graph.checkpointer().ok_or_else(|| missing("its graph has no checkpointer to ask"))?;
     let record = checkpointer.load(id).await.map_err(|error| unreadable(&error))?;
@@ -111,31 +38,19 @@ async fn load(engine: &Engine, graph: &CompiledGraph, id: &InvocationId) -> Resu
     }
 }
 
-/// Why the invocation may not go on where the session was saved since.
-fn overtaken(session: &SessionRun, known: u64) -> Option<EngineError> {
-    session.is_ahead_of(known).then(|| {
-        let message = format!(
-            "the session is at version {}, the checkpoint was saved at version {known}; going on would undo what was \
-             saved since",
-            session.version()
-        );
-        EngineError::new(Category::SessionWriteConflict, message)
-    })
-}
-
-/// Where a recovered invocation begins.
-struct Start {
-    outermost: State,
-    from: From,
+/// Where an invocation begins that goes on from a checkpoint.
+pub(super) struct Start {
+    pub(super) outermost: State,
+    pub(super) from: StartAt,
     /// What had finished and does not run again.
-    history: Vec<NodePosition>,
-    progress: Vec<FanOutProgress>,
-    step: u64,
+    pub(super) history: Vec<NodePosition>,
+    pub(super) progress: Vec<FanOutProgress>,
+    pub(super) step: u64,
     session_version: Option<u64>,
 }
 
 impl Start {
-    fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
+    pub(super) fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
         let (point, session_version) = (save_point(&record)?, record.session_version);
         let (declared, version) = (graph.schema().version(), record.schema_version);
         let stored = record.parent_states.into_iter().chain([record.state]).collect();
@@ -153,8 +68,19 @@ impl Start {
             progress.retain(|entry| record.at.is_none() || (!point.merged && is_within(entry, &point.path)));
         }
         let outermost = states.remove(0);
-        let from = point.map_or(From::Entry, |point| From::Pause(resume_point(point, states)));
+        let from = point.map_or(StartAt::Entry, |point| StartAt::Pause(resume_point(point, states)));
         Ok(Self { outermost, from, history, progress, step, session_version })
+    }
+
+    /// Why the invocation may not go on where the session was saved since.
+    pub(super) fn overtaken(&self, session: &SessionRun) -> Option<EngineError> {
+        let known = self.session_version.filter(|known| session.is_ahead_of(*known))?;
+        let message = format!(
+            "the session is at version {}, the checkpoint was saved at version {known}; going on would undo what was \
+             saved since",
+            session.version()
+        );
+        Some(EngineError::new(Category::SessionWriteConflict, message))
     }
 }
 

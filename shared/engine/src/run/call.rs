@@ -1,0 +1,174 @@
+//! What an invocation is called with, and what comes back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_ports::{
+    FanIn, InvocationId, InvocationRecord, Map, Owner, Resolution, SessionId, SignalDescriptor, WakePlan,
+};
+
+use crate::observe::{Observer, Phases};
+use crate::{EngineError, State};
+
+/// Under which name and for how long exclusive rights are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Who takes them; unique to this turn.
+    pub owner: Owner,
+    /// After which time they end by themselves. The turn must have ended by then.
+    pub duration: Duration,
+}
+
+/// Makes the caller's own data from the state at entry.
+pub type Carry = Arc<dyn Fn(&State) -> Map + Send + Sync>;
+
+/// A fresh call of `invoke()` (graph-engine §3).
+#[derive(Clone, Default)]
+pub struct Invocation {
+    /// The fields that the caller sets; all others start from the session or their defaults.
+    pub state: Map,
+    /// The session to bind to.
+    pub session_id: Option<SessionId>,
+    /// Used verbatim; a fresh one is made when absent.
+    pub invocation_id: Option<InvocationId>,
+    /// Used verbatim; a fresh one is made when absent (observability §3.1).
+    pub correlation_id: Option<String>,
+    /// Travels to every observer and backend: strings, numbers, booleans and lists of one of these, under names that
+    /// the framework does not use itself (observability §3.4).
+    pub metadata: Map,
+    /// Makes the caller's own data from the state at entry; kept with a pause and given back with every outcome.
+    pub carry: Option<Carry>,
+    /// With it, the session's lease is taken for the duration of the call.
+    pub lease: Option<LeaseTerms>,
+    /// A digest of who asks for it with what; kept with its record ([`PausedInvocation::request_digest`]).
+    ///
+    /// [`PausedInvocation::request_digest`]: dormouse_ports::PausedInvocation::request_digest
+    pub request_digest: Option<String>,
+    /// Whether others know the id already, so that they may cancel the invocation before it ever sleeps, or ask for it
+    /// again. Its end is then conditional on that and kept, for one request more.
+    pub cancelable: bool,
+    /// Observers of this call only, told after those of the graphs.
+    pub observers: Vec<(Arc<dyn Observer>, Phases)>,
+}
+
+impl fmt::Debug for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invocation")
+            .field("session_id", &self.session_id)
+            .field("invocation_id", &self.invocation_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a paused invocation is continued (suspension §7).
+#[derive(Clone)]
+pub struct Resume {
+    /// Overlaid on the state, field by field, without reducers.
+    pub payload: Map,
+    /// The pause that is meant; whichever is current when absent.
+    pub generation: Option<u64>,
+    /// Under which name and for how long the invocation is claimed.
+    pub claim: LeaseTerms,
+    /// Observers of this call only.
+    pub observers: Vec<(Arc<dyn Observer>, Phases)>,
+    /// Decides what an error does to the invocation. A payload that does not fit always gives the claim back.
+    pub after_error: fn(&EngineError) -> AfterError,
+}
+
+/// What an error does to an invocation that was being resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterError {
+    /// The invocation is over, errored.
+    End,
+    /// The payload is forgotten; the invocation sleeps on and waits for the signal again.
+    GiveBack,
+    /// The claim stays until it ends by itself; the next delivery takes it over with the same payload.
+    KeepClaim,
+}
+
+/// How an invocation begins that was accepted before.
+#[derive(Clone)]
+pub struct Begin {
+    /// Makes the caller's own data from the state at entry, added to what the record carries.
+    pub carry: Option<Carry>,
+    /// Under which name and for how long the invocation is claimed, and its session leased.
+    pub claim: LeaseTerms,
+    /// Observers of this call only.
+    pub observers: Vec<(Arc<dyn Observer>, Phases)>,
+    /// Decides what an error does to the invocation.
+    pub after_error: fn(&EngineError) -> AfterError,
+}
+
+impl fmt::Debug for Begin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Begin").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Resume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resume").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}
+
+/// How an invocation left `invoke()` without an error (graph-engine §3).
+#[derive(Debug)]
+pub enum Outcome {
+    /// It reached END.
+    Completed(Completed),
+    /// It sleeps.
+    Suspended(Box<Suspended>),
+}
+
+/// The end of an invocation.
+#[derive(Debug)]
+pub struct Completed {
+    /// This invocation.
+    pub invocation_id: InvocationId,
+    /// What it belongs to.
+    pub correlation_id: String,
+    /// The final state.
+    pub state: State,
+    /// What the caller gave along when the invocation began.
+    pub carried: Map,
+    /// By what its last pause ended; `None` when it never slept.
+    pub resolution: Option<Resolution>,
+}
+
+/// The pause of an invocation (suspension §5).
+#[derive(Debug)]
+pub struct Suspended {
+    /// This invocation.
+    pub invocation_id: InvocationId,
+    /// What it belongs to.
+    pub correlation_id: String,
+    /// Its session, if it is bound to one.
+    pub session_id: Option<SessionId>,
+    /// Which of its pauses this is, from 1.
+    pub generation: u64,
+    /// The state of the outermost graph at the pause.
+    pub state: State,
+    /// What it waits for.
+    pub descriptor: SignalDescriptor,
+    /// When and by what it wakes by itself.
+    pub wake: WakePlan,
+    /// The signals that it expects when these are several, and those that had come before it.
+    pub fan_in: Option<FanIn>,
+    /// The node that called `suspend()`, in its own graph.
+    pub node_name: Arc<str>,
+    /// Path from the outermost graph to that node, its own name last.
+    pub namespace: Vec<Arc<str>>,
+    /// What the caller gave along when the invocation began.
+    pub carried: Map,
+    /// The signal had arrived before the pause: the pause is claimed already, and the caller goes on at once with
+    /// [`Engine::resume_claimed`](crate::Engine::resume_claimed).
+    pub arrived: Option<Box<InvocationRecord>>,
+}
+
+impl Suspended {
+    /// The node of the outermost graph in which the invocation sleeps.
+    pub fn suspending_node(&self) -> &str {
+        self.namespace.first().unwrap_or(&self.node_name)
+    }
+}

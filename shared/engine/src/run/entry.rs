@@ -1,0 +1,201 @@
+//! The one way through a run: an invocation enters, walks and leaves.
+
+use std::sync::Arc;
+
+use dormouse_ports::{Category, Map, SessionId, StoredList};
+
+use super::call::{Carry, Outcome};
+use super::checkpoint_start::Start;
+use super::engine::Engine;
+use super::exit::{Claimed, Exit, Own, Tenure};
+use super::record::{Beginning, Run, Underway};
+use super::session::{self, SessionRun};
+use super::walk::{ResumePoint, StartAt, Walk};
+use crate::ambient::{self, Identity};
+use crate::observe::{InvocationStart, Registered, ResumedFrom};
+use crate::{CompiledGraph, EngineError, State};
+
+/// How an invocation enters a run.
+pub(super) enum Entry<'c> {
+    /// At the entry of its graph.
+    Fresh { own: Own, given: Map, carry: Option<Carry> },
+    /// At the entry of its graph, with what its record was given when it was accepted.
+    Accepted { claimed: &'c mut Claimed, carry: Option<Carry> },
+    /// Behind the pause of its record, in these states, whose lists are stored in pieces.
+    Paused { claimed: &'c mut Claimed, states: Vec<State>, stored: Vec<StoredList> },
+    /// Where its checkpoint was saved.
+    Checkpoint { own: Own, start: Box<Start>, carry: Option<Carry> },
+}
+
+/// An invocation that is about to enter.
+pub(super) struct Arrival<'c> {
+    /// Who it is; its place in a trace is still open.
+    pub(super) identity: Identity,
+    pub(super) observers: Vec<Registered>,
+    pub(super) entry: Entry<'c>,
+}
+
+/// Runs `arrival` until it ends or pauses. Observers are told of it from its session on.
+pub(super) async fn enter(
+    engine: &Engine,
+    graph: &Arc<CompiledGraph>,
+    arrival: Arrival<'_>,
+) -> Result<Outcome, EngineError> {
+    let Arrival { identity, observers, mut entry } = arrival;
+    let identity = Arc::new(Identity { trace_context: graph.trace_context(&observers), ..identity });
+    let start = InvocationStart {
+        identity: identity.clone(),
+        graph: graph.name().to_owned(),
+        entry_node: graph.as_subgraph().entry_node.clone(),
+        at: engine.ports().clock.now(),
+        surrounding_trace: ambient::surrounding_trace(),
+        resumed: entry.resumed_from(),
+    };
+    let work = async {
+        let Opened { session, refused } = entry.open_session(engine, graph, identity.session_id.as_ref()).await?;
+        let run = entry.take_up(Run::begin(Beginning { engine, graph, start, session, observers }));
+        let Started { begun, tenure } = entry.start(graph, &run);
+        let ended = match (refused, begun) {
+            (None, Ok(Begun { state, at })) => Walk::outermost(&run, graph).walk(state, at).await,
+            (Some(error), _) | (None, Err(error)) => Err(error),
+        };
+        let at = Underway { engine, graph, run: &run };
+        let result = Exit { at, tenure }.leave(ended).await;
+        run.end(&result);
+        result
+    };
+    ambient::within(&identity, Box::pin(work)).await
+}
+
+/// What came of opening a session.
+struct Opened {
+    session: Option<Arc<SessionRun>>,
+    /// Why the invocation cannot go on all the same.
+    refused: Option<EngineError>,
+}
+
+/// Where a walk begins, and on which state of the outermost graph.
+struct Begun {
+    state: State,
+    at: StartAt,
+}
+
+impl<'c> Entry<'c> {
+    /// What observers are told of the pause behind which it goes on.
+    fn resumed_from(&self) -> Option<ResumedFrom> {
+        match self {
+            Self::Paused { claimed: Claimed { paused, .. }, .. } => {
+                Some(ResumedFrom { generation: paused.generation, trace_context: paused.trace_context.clone() })
+            }
+            Self::Fresh { .. } | Self::Accepted { .. } | Self::Checkpoint { .. } => None,
+        }
+    }
+
+    /// Opens the session. Where that fails, the invocation begins all the same, so that observers are told of the failure.
+    /// Not so where the session is held: the caller asks again soon, and only the call that gets it is told of.
+    async fn open_session(
+        &self,
+        engine: &Engine,
+        graph: &Arc<CompiledGraph>,
+        session_id: Option<&SessionId>,
+    ) -> Result<Opened, EngineError> {
+        let opened = match self {
+            Self::Paused { claimed, stored, .. } => Ok(SessionRun::of_pause(engine, graph, &claimed.paused, stored)),
+            Self::Accepted { claimed, .. } => SessionRun::open(engine, graph, session_id, Some(&claimed.lease())).await,
+            Self::Fresh { own, .. } | Self::Checkpoint { own, .. } => {
+                SessionRun::open(engine, graph, session_id, own.lease.as_ref()).await
+            }
+        };
+        match (opened, self) {
+            (Err(error), _) if *error.category() == Category::SessionLeaseHeld => Err(error),
+            (Err(error), _) => Ok(Opened { session: None, refused: Some(error) }),
+            (Ok(session), Self::Checkpoint { start, .. }) => {
+                let refused = session.as_deref().and_then(|session| start.overtaken(session));
+                Ok(Opened { session, refused })
+            }
+            (Ok(session), Self::Fresh { .. } | Self::Accepted { .. } | Self::Paused { .. }) => {
+                Ok(Opened { session, refused: None })
+            }
+        }
+    }
+
+    /// `run` with what was before it.
+    fn take_up(&mut self, run: Run) -> Run {
+        match self {
+            Self::Fresh { .. } => run,
+            Self::Accepted { claimed, .. } => run.under(claimed.held()),
+            Self::Paused { claimed, stored, .. } => {
+                let paused = &claimed.paused;
+                run.continuing(paused.step, &paused.completed_positions)
+                    .grown_from(std::mem::take(stored))
+                    .under(claimed.held())
+                    .saving_after(paused.suspended_at)
+            }
+            Self::Checkpoint { start, .. } => {
+                let run = run.continuing(start.step, &start.history);
+                if let Some(checkpoints) = &run.checkpoints {
+                    checkpoints.progress.restore(std::mem::take(&mut start.progress));
+                }
+                run
+            }
+        }
+    }
+
+    /// Where the walk begins. What the caller gives along is made of the state there.
+    fn start(self, graph: &CompiledGraph, run: &Run) -> Started<'c> {
+        match self {
+            Self::Fresh { mut own, given, carry } => {
+                let begun = initial_state(graph, run, given);
+                let begun = begun.inspect(|state| own.carried = carried(carry, state));
+                Started { begun: begun.map(Begun::at_entry), tenure: Tenure::Own(own) }
+            }
+            Self::Accepted { claimed, carry } => {
+                let begun = initial_state(graph, run, claimed.paused.state.clone());
+                let begun = begun.inspect(|state| claimed.paused.carried.extend(carried(carry, state)));
+                Started { begun: begun.map(Begun::at_entry), tenure: Tenure::Claimed(claimed) }
+            }
+            Self::Paused { claimed, mut states, .. } => {
+                let paused = &claimed.paused;
+                let state = states.remove(0);
+                let point = ResumePoint {
+                    path: paused.namespace.clone(),
+                    inner_states: states,
+                    node_completed: paused.node_completed(),
+                    attempt_index: paused.attempt_index,
+                    outer_attempts: paused.outer_attempts.clone(),
+                    step: Some(paused.suspended_step),
+                };
+                let begun = Begun { state, at: StartAt::Pause(point) };
+                Started { begun: Ok(begun), tenure: Tenure::Claimed(claimed) }
+            }
+            Self::Checkpoint { mut own, start, carry } => {
+                own.carried = carried(carry, &start.outermost);
+                let begun = Begun { state: start.outermost, at: start.from };
+                Started { begun: Ok(begun), tenure: Tenure::Own(own) }
+            }
+        }
+    }
+}
+
+/// A walk that may begin, and on which terms it ends.
+struct Started<'c> {
+    begun: Result<Begun, EngineError>,
+    tenure: Tenure<'c>,
+}
+
+impl Begun {
+    fn at_entry(state: State) -> Self {
+        Self { state, at: StartAt::Entry }
+    }
+}
+
+fn carried(carry: Option<Carry>, state: &State) -> Map {
+    carry.map_or_else(Map::new, |carry| carry(state))
+}
+
+fn initial_state(graph: &CompiledGraph, run: &Run, given: Map) -> Result<State, EngineError> {
+    match &run.session {
+        Some(session) => session.initial_state(given),
+        None => session::initial_state(graph.schema(), None, given),
+    }
+}

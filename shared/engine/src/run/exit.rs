@@ -1,0 +1,307 @@
+//! The one way out of a run: it completed, pauses, or failed (suspension §6, §7).
+
+use std::time::Duration;
+
+use dormouse_ports::{
+    Category, Claim, Commit, CommitError, FailureRecord, InvocationWrite, Map, PausedInvocation, Resolution,
+};
+
+use super::call::{AfterError, Completed, LeaseTerms, Outcome};
+use super::engine::Engine;
+use super::journal::HeldClaim;
+use super::persist::{Before, persist};
+use super::record::{Run, Underway};
+use super::session::{SessionSave, save_failed, uncommitted};
+use super::walk::End;
+use crate::ambient::Identity;
+use crate::sending::Sending;
+use crate::{EngineError, State};
+
+/// On which terms a run ends.
+pub(super) enum Tenure<'c> {
+    /// Nothing is stored of the invocation yet.
+    Own(Own),
+    /// It runs under a claim, which ends with it.
+    Claimed(&'c mut Claimed),
+}
+
+/// An invocation of which nothing is stored yet.
+pub(super) struct Own {
+    pub(super) carried: Map,
+    request_digest: Option<String>,
+    pub(super) lease: Option<LeaseTerms>,
+    /// Whether others know its id already, so that its end is kept.
+    cancelable: bool,
+}
+
+/// An invocation under a claim that others take over once it has ended.
+pub(super) struct Claimed {
+    pub(super) paused: PausedInvocation,
+    pub(super) claim: Claim,
+    pub(super) held_for: Duration,
+    pub(super) after_error: fn(&EngineError) -> AfterError,
+}
+
+/// An invocation whose walk is over.
+pub(super) struct Exit<'r> {
+    pub(super) at: Underway<'r>,
+    pub(super) tenure: Tenure<'r>,
+}
+
+impl Exit<'_> {
+    /// Writes what came of the walk: the end, the pause, or the failure.
+    pub(super) async fn leave(mut self, ended: Result<End, EngineError>) -> Result<Outcome, EngineError> {
+        let left = match ended {
+            Ok(End::Completed(state)) => self.complete(state).await,
+            Ok(End::Paused(pause)) => {
+                persist(self.at, &pause, self.before()).await.map(|s| Outcome::Suspended(Box::new(s)))
+            }
+            Err(error) => Err(error),
+        };
+        match left {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => Err(self.fail(error).await),
+        }
+    }
+
+    async fn complete(&mut self, state: State) -> Result<Outcome, EngineError> {
+        match &mut self.tenure {
+            Tenure::Own(own) => {
+                save_at_end(self.at, own, &state).await?;
+                Ok(completed(self.at.run, state, std::mem::take(&mut own.carried), None))
+            }
+            Tenure::Claimed(claimed) => {
+                claimed.complete(self.at, &state).await?;
+                let paused = &claimed.paused;
+                Ok(completed(self.at.run, state, paused.carried.clone(), paused.resolution))
+            }
+        }
+    }
+
+    /// What the invocation was before it pauses now.
+    fn before(&mut self) -> Before {
+        match &mut self.tenure {
+            Tenure::Own(own) => Before {
+                carried: std::mem::take(&mut own.carried),
+                request_digest: own.request_digest.take(),
+                claim: own.lease.take(),
+                previous: None,
+            },
+            Tenure::Claimed(claimed) => Before {
+                carried: claimed.paused.carried.clone(),
+                request_digest: claimed.paused.request_digest.clone(),
+                claim: Some(claimed.lease()),
+                previous: Some(Box::new(claimed.paused.clone())),
+            },
+        }
+    }
+
+    /// Ends the claim as the caller wishes, and gives a lease of the session back.
+    async fn fail(&self, error: EngineError) -> EngineError {
+        let session = self.at.run.session.as_deref();
+        match &self.tenure {
+            Tenure::Own(_) => match session {
+                Some(session) => settled(error, session.release().await),
+                None => error,
+            },
+            Tenure::Claimed(claimed) => {
+                // Whoever canceled it has ended the claim.
+                let is_canceled = *error.category() == Category::InvocationCanceled;
+                let error = if is_canceled { error } else { claimed.fail(self.at, error).await };
+                if let Some(session) = session {
+                    session.release().await;
+                }
+                error
+            }
+        }
+    }
+}
+
+impl Own {
+    pub(super) fn new(request_digest: Option<String>, lease: Option<LeaseTerms>, cancelable: bool) -> Self {
+        Self { carried: Map::new(), request_digest, lease, cancelable }
+    }
+
+    /// What is kept of an invocation that ends without ever having slept.
+    fn concluded(&self, at: Underway<'_>) -> PausedInvocation {
+        let (identity, graph) = (&at.run.identity, at.graph);
+        PausedInvocation {
+            correlation_id: identity.correlation_id.clone(),
+            session_id: identity.session_id.clone(),
+            graph: graph.name().to_owned(),
+            graph_digest: graph.digest().to_owned(),
+            schema_version: graph.schema().version().to_owned(),
+            carried: self.carried.clone(),
+            request_digest: self.request_digest.clone(),
+            ..PausedInvocation::never(identity.invocation_id.clone(), at.engine.ports().clock.now())
+        }
+    }
+}
+
+impl Claimed {
+    /// Who it is, before its place in a trace is known.
+    pub(super) fn identity(&self) -> Identity {
+        let paused = &self.paused;
+        Identity {
+            invocation_id: paused.invocation_id.clone(),
+            correlation_id: paused.correlation_id.clone(),
+            session_id: paused.session_id.clone(),
+            metadata: paused.metadata.clone(),
+            trace_context: None,
+        }
+    }
+
+    /// Exclusive rights as long as those of the claim.
+    pub(super) fn lease(&self) -> LeaseTerms {
+        LeaseTerms { owner: self.claim.owner.clone(), duration: self.held_for }
+    }
+
+    /// The claim, for commits in the midst of the run.
+    pub(super) fn held(&self) -> HeldClaim {
+        HeldClaim { generation: self.paused.generation, owner: self.claim.owner.clone() }
+    }
+
+    /// Ends a claim that was refused before anything ran, and why is in the log.
+    pub(super) async fn refuse(&self, engine: &Engine, error: &EngineError) {
+        let is_pinned = *error.category() == Category::SuspensionPinned;
+        // The payload that was accepted waits for a worker that may take the pause up.
+        let write = match is_pinned && (self.after_error)(error) == AfterError::KeepClaim {
+            true => self.keep(),
+            false => self.release(),
+        };
+        let _ = self.end(engine, alone(engine, write)).await;
+    }
+
+    /// Ends the claim with the final state; a lease of the session is given back in the same step.
+    async fn complete(&self, at: Underway<'_>, state: &State) -> Result<(), EngineError> {
+        let Underway { engine, run, .. } = at;
+        let write = || InvocationWrite::Complete {
+            paused: Box::new(self.paused.clone()),
+            owner: self.claim.owner.clone(),
+            state: state.to_map(),
+        };
+        let journal = run.journal.at_end();
+        let written = match &run.session {
+            Some(session) if session.auto_saves() || session.holds_lease() => {
+                let saved = session.auto_saves().then_some(state);
+                let save = SessionSave { state: saved, release: true, journal: &journal };
+                session.commit(save, |_| Some(write())).await.map(|_| ())
+            }
+            Some(_) | None => {
+                let (invocation, growing) = (Some(write()), run.growing());
+                engine.write(&Commit { invocation, journal, growing, ..engine.blank_commit() }).await
+            }
+        };
+        match written {
+            Ok(()) => Ok(()),
+            Err(error) => Err(run.watch.explain(error, |error| not_finished(run, error)).await),
+        }
+    }
+
+    /// Ends the claim after an error: the invocation sleeps on, or is over. When even that cannot be written, the claim
+    /// ends by itself and the payload that it holds is delivered again: an end that nobody knows of is none, so that the
+    /// error counts as transient then.
+    async fn fail(&self, at: Underway<'_>, error: EngineError) -> EngineError {
+        let Underway { engine, run, .. } = at;
+        let (commit, lasting) = match (self.after_error)(&error) {
+            AfterError::KeepClaim => (alone(engine, self.keep()), false),
+            AfterError::GiveBack => (alone(engine, self.release()), false),
+            AfterError::End => {
+                let (category, message) = (error.derived_category().clone(), error.message().to_owned());
+                let failure = FailureRecord { category, message };
+                let (paused, owner) = (Box::new(self.paused.clone()), Some(self.claim.owner.clone()));
+                let fail = alone(engine, InvocationWrite::Fail { paused, owner, failure });
+                // What nodes did that completed before the one that failed, has happened.
+                (Commit { journal: run.journal.at_end(), ..fail }, true)
+            }
+        };
+        match self.end(engine, commit).await {
+            Ok(()) => error,
+            Err(refused) => {
+                run.watch.explain(refused, |_| if lasting { error.transient_if(true) } else { error }).await
+            }
+        }
+    }
+
+    /// The claim stays for whoever takes it over; that its worker lives is written down.
+    fn keep(&self) -> InvocationWrite {
+        let HeldClaim { generation, owner } = self.held();
+        InvocationWrite::Keep { invocation_id: self.paused.invocation_id.clone(), generation, owner }
+    }
+
+    fn release(&self) -> InvocationWrite {
+        let HeldClaim { generation, owner } = self.held();
+        InvocationWrite::Release { invocation_id: self.paused.invocation_id.clone(), generation, owner }
+    }
+
+    async fn end(&self, engine: &Engine, commit: Commit) -> Result<(), CommitError> {
+        let written = engine.write(&commit).await;
+        if let Err(error) = &written {
+            let invocation_id = &self.paused.invocation_id;
+            tracing::warn!(%error, %invocation_id, "a claim was not ended; it ends by itself");
+        }
+        written
+    }
+}
+
+/// A commit of `write` and nothing else.
+fn alone(engine: &Engine, write: InvocationWrite) -> Commit {
+    Commit { invocation: Some(write), ..engine.blank_commit() }
+}
+
+fn not_finished(run: &Run, error: CommitError) -> EngineError {
+    match run.session {
+        Some(_) => save_failed(error),
+        None => uncommitted(error, Category::SuspensionPersistenceFailed),
+    }
+}
+
+/// `error`, without its doubt where the lease was given back behind it: what was to be written gives it back too, so that
+/// it has not been written, and cannot be any more.
+fn settled(error: EngineError, released: bool) -> EngineError {
+    if *error.category() == Category::OutcomeUnknown && released {
+        Sending::resolve_doubt();
+        return EngineError::new(Category::SessionSaveFailed, "the store did not answer; nothing was written")
+            .transient_if(true);
+    }
+    error
+}
+
+/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where others know the id of
+/// the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has not
+/// ended before.
+async fn save_at_end(at: Underway<'_>, own: &Own, state: &State) -> Result<(), EngineError> {
+    let Underway { engine, run, .. } = at;
+    let concluded = own.cancelable.then(|| own.concluded(at));
+    let conclude = || {
+        let paused = Box::new(concluded.clone()?);
+        Some(InvocationWrite::Conclude { paused, state: state.to_map() })
+    };
+    let journal = run.journal.at_end();
+    let written = match &run.session {
+        Some(session) if session.auto_saves() || session.holds_lease() => {
+            let saved = session.auto_saves().then_some(state);
+            let save = SessionSave { state: saved, release: true, journal: &journal };
+            session.commit(save, |_| conclude()).await.map(|_| ())
+        }
+        Some(_) | None if concluded.is_some() || !journal.is_empty() => {
+            let growing = run.growing();
+            engine.write(&Commit { invocation: conclude(), journal, growing, ..engine.blank_commit() }).await
+        }
+        Some(_) | None => Ok(()),
+    };
+    match written {
+        Ok(()) => Ok(()),
+        Err(error) => Err(run.watch.explain(error, save_failed).await),
+    }
+}
+
+fn completed(run: &Run, state: State, carried: Map, resolution: Option<Resolution>) -> Outcome {
+    Outcome::Completed(Completed {
+        invocation_id: run.identity.invocation_id.clone(),
+        correlation_id: run.identity.correlation_id.clone(),
+        state,
+        carried,
+        resolution,
+    })
+}
