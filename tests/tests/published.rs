@@ -11,7 +11,8 @@ use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Request, Server, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
+    Server,
 };
 use dormouse_ports::{Clock, Commit, Commits, GrowingLists};
 use dormouse_protocol::cursor::Cursors;
@@ -120,7 +121,7 @@ impl Walk {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = Wire { base_url, ..Wire::new(store, subscriptions, Cursors::new(b"secret")) };
+        let wire = ProtocolConfig { base_url, ..ProtocolConfig::new(store, subscriptions, Cursors::new(b"secret")) };
         Self { server: Server::new(app, wire), bus, key: token.reveal(), said: Vec::new() }
     }
 

@@ -18,7 +18,8 @@ use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore, StreamLimits}
 use dormouse_engine::{Answer, CompiledGraph, END, Graph, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Response, Server, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Response,
+    Server,
 };
 use dormouse_ports::{Clock, Commit, Commits, GrowingLists};
 use dormouse_protocol::Operation::{self, *};
@@ -325,10 +326,10 @@ impl World {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = Wire {
+        let wire = ProtocolConfig {
             // Streams end when they have told everything.
             streams: StreamLimits { life: Duration::from_secs(20), whole: Some(1 << 20), ..StreamLimits::default() },
-            ..Wire::new(store.clone(), subscriptions, Cursors::new(b"secret"))
+            ..ProtocolConfig::new(store.clone(), subscriptions, Cursors::new(b"secret"))
         };
         Self { server: Server::new(app, wire), clock, store, bus, names: BTreeMap::new(), crowd: Vec::new() }
     }

@@ -28,9 +28,9 @@ use serde_json::{Value, json};
 
 use crate::Call;
 use crate::api::{Api, Change, by};
+use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{is_confidential, payload_of};
 use crate::documents::Stored;
-use crate::ledger::{Ledger, Said};
 use crate::messages::unplaced;
 use crate::refusal::{conflict, internal, refused, store, transition};
 
@@ -97,11 +97,11 @@ impl Api {
                 self.answer(call, session, task, (kind, message)).await
             }
             TaskMessageKind::Interrupt => {
-                let mut ledger = Ledger::open(session, by(call), call.now);
+                let mut change = SessionChange::open(session, by(call), call.now);
                 let id = task.kept.resource.envelope.id;
-                let said = Said { message: unplaced(message, Some(id), call), heard: false };
-                let message = ledger.say(said, |message| Draft::task_message(kind, message))?;
-                Change::new(ledger.close()?.1, 201, &message)
+                let said = NewMessage { message: unplaced(message, Some(id), call), heard: false };
+                let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
+                Change::new(change.close()?.1, 201, &message)
             }
         }
     }
@@ -139,17 +139,17 @@ impl Api {
         let decides = matches!(write, InvocationWrite::Deliver { .. });
         let confides = is_confidential(&message.parts);
         task.kept.own.is_confidential |= confides;
-        let mut ledger = Ledger::open(session, by(call), call.now);
+        let mut change = SessionChange::open(session, by(call), call.now);
         let task_id = Some(task.kept.resource.envelope.id.clone());
-        let said = Said { message: unplaced(message, task_id, call), heard: true };
-        let message = ledger.say(said, |message| Draft::task_message(kind, message))?;
+        let said = NewMessage { message: unplaced(message, task_id, call), heard: true };
+        let message = change.append_message(said, |message| Draft::task_message(kind, message))?;
         if decides {
-            ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
+            change.advance(&mut task, TaskStatus::Working, None, Map::new());
         }
         if decides || confides {
-            ledger.put_task(&task)?;
+            change.put_task(&task)?;
         }
-        let change = Change::new(ledger.close()?.1, 201, &message)?;
+        let change = Change::new(change.close()?.1, 201, &message)?;
         Ok(Change { invocation: Some(write), work: decides.then_some(id), ..change })
     }
 }

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::change::By;
 use crate::documents::{Resource, Stored};
-use crate::ledger::By;
 use crate::refusal::{busy, internal, store, unknown};
 use crate::{Answer, Call, PersonaSpec};
 

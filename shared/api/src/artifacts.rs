@@ -16,8 +16,8 @@ use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
+use crate::change::{SessionChange, entry};
 use crate::documents::{Resource, Source, Stored};
-use crate::ledger::{Ledger, entry};
 use crate::refusal::store;
 use crate::{Answer, Call, feed};
 
@@ -75,10 +75,10 @@ impl Api {
         let draft = Draft::artifact_created(&artifact);
         let journal = match session {
             Some(session) => {
-                let mut ledger = Ledger::open(session, by(call), call.now);
-                ledger.tell_new(draft);
-                ledger.put(&stored)?;
-                ledger.close()?.1
+                let mut change = SessionChange::open(session, by(call), call.now);
+                change.emit_new(draft);
+                change.put(&stored)?;
+                change.close()?.1
             }
             None => alone(call, &stored, draft)?,
         };

@@ -6,8 +6,8 @@ use dormouse_protocol::resource::{Branch, CreateBranchRequest, Session, Task};
 use dormouse_protocol::{Envelope, ProtocolError};
 
 use crate::api::{Api, Change, by, found};
+use crate::change::SessionChange;
 use crate::documents::Stored;
-use crate::ledger::Ledger;
 use crate::refusal::conflict;
 use crate::{Answer, Call};
 
@@ -48,9 +48,9 @@ impl Api {
             created_by: Some(call.actor.name.clone()),
             merged_into: None,
         };
-        let mut ledger = Ledger::open(session, by(call), call.now);
-        ledger.tell_new(Draft::branch_created(&branch));
-        ledger.put(&Stored::new(&call.actor.tenant, Some(workspace_id), branch.clone(), ()))?;
-        Change::new(ledger.close()?.1, 201, &branch)
+        let mut change = SessionChange::open(session, by(call), call.now);
+        change.emit_new(Draft::branch_created(&branch));
+        change.put(&Stored::new(&call.actor.tenant, Some(workspace_id), branch.clone(), ()))?;
+        Change::new(change.close()?.1, 201, &branch)
     }
 }

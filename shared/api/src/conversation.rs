@@ -24,13 +24,13 @@ pub(crate) fn converses(graph: &CompiledGraph) -> bool {
 pub(crate) fn first_state(
     graph: &CompiledGraph,
     input: &SubmitInput,
-    unheard: &[Message],
+    undelivered_from: &[Message],
 ) -> Result<Map, ProtocolError> {
     Ok(match (input, converses(graph)) {
-        (SubmitInput::Message(message), true) => said(unheard, [spoken(message.role, &message.parts)?]),
+        (SubmitInput::Message(message), true) => said(undelivered_from, [spoken(message.role, &message.parts)?]),
         (SubmitInput::Payload(payload), true) if !payload.keys().any(|name| graph.schema().declares(name)) => {
             let text = Value::Object(payload.clone()).to_string();
-            said(unheard, [ChatMessage::text("user", text).into_value()])
+            said(undelivered_from, [ChatMessage::text("user", text).into_value()])
         }
         (SubmitInput::Payload(payload), true) => {
             let theirs = payload.get(MESSAGES).and_then(Value::as_array).filter(|messages| !messages.is_empty());
@@ -38,7 +38,7 @@ pub(crate) fn first_state(
             let invalid = |reason: String| ProtocolError::invalid("input.messages", reason);
             theirs.iter().try_for_each(|one| ChatMessage::unchecked(one.clone()).validate()).map_err(invalid)?;
             let mut state = payload.clone();
-            state.extend(said(unheard, theirs.iter().cloned()));
+            state.extend(said(undelivered_from, theirs.iter().cloned()));
             state
         }
         (SubmitInput::Payload(payload), false) => payload.clone(),
@@ -49,8 +49,8 @@ pub(crate) fn first_state(
     })
 }
 
-fn said(unheard: &[Message], last: impl IntoIterator<Item = Value>) -> Map {
-    let before = unheard.iter().filter_map(|message| spoken(message.role, &message.parts).ok());
+fn said(undelivered_from: &[Message], last: impl IntoIterator<Item = Value>) -> Map {
+    let before = undelivered_from.iter().filter_map(|message| spoken(message.role, &message.parts).ok());
     Map::from_iter([(MESSAGES.to_owned(), before.chain(last).collect())])
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | kind | id | the server's own part |
 //! |---|---|---|
-//! | `session` | the session's | [`Thread`]: the end of its stream, its transcript, its open tasks |
+//! | `session` | the session's | [`SessionIndex`]: the end of its stream, its transcript, its open tasks |
 //! | `task` | the task's, which is that of its invocation | [`Progress`] |
 //! | `artifact` | the artifact's | [`Source`] |
 //! | `workspace`, `branch`, `outcome` | theirs | nothing |
@@ -149,7 +149,7 @@ impl Actor {
 
 /// What only the server knows of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Thread {
+pub(crate) struct SessionIndex {
     /// The position of the last event of its stream. Every commit that appends to the stream writes this document, on
     /// the condition that nobody else has: it is the lock of all that belongs to the session.
     pub(crate) position: u64,
@@ -160,15 +160,16 @@ pub(crate) struct Thread {
     /// Where the transcript is; the last piece grows.
     pub(crate) transcript: Vec<Segment>,
     /// From which position of its own stream on its agent has not been given the messages; 0 for the whole transcript.
-    pub(crate) unheard: Option<u64>,
+    #[serde(rename = "unheard")]
+    pub(crate) undelivered_from: Option<u64>,
     /// The tasks that have not ended, and whether they wait for somebody.
-    pub(crate) open: BTreeMap<TaskId, Standing>,
+    pub(crate) open: BTreeMap<TaskId, TaskStanding>,
 }
 
 /// What an open task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Standing {
+pub(crate) enum TaskStanding {
     /// It works.
     Works,
     /// It waits for somebody.
@@ -196,7 +197,8 @@ pub(crate) struct Progress {
     /// The graph that does the work.
     pub(crate) graph: String,
     /// How many messages of the graph's conversation were told; unknown before the first turn has ended.
-    pub(crate) told: Option<u64>,
+    #[serde(rename = "told")]
+    pub(crate) published_messages: Option<u64>,
     /// Whether it was given something that is not public: its final state may hold that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_confidential: bool,
@@ -231,7 +233,7 @@ macro_rules! resources {
 
 resources! {
     Workspace WorkspaceId (), workspace => [];
-    Session SessionId Thread, session => [Some(session.workspace_id.as_str())];
+    Session SessionId SessionIndex, session => [Some(session.workspace_id.as_str())];
     Task TaskId Progress, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
     Outcome OutcomeId (), outcome => [Some(outcome.task_id.as_str())];

@@ -10,9 +10,9 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{Envelope, ProtocolError};
 use serde_json::Value;
 
+use crate::change::{NewMessage, SessionChange};
 use crate::documents::{Source, Stored};
 use crate::ids;
-use crate::ledger::{Ledger, Said};
 use crate::page::fitting;
 use crate::refusal::internal;
 
@@ -26,7 +26,7 @@ const SUMMARY_CHARS: usize = 200;
 const FAILURE_CHARS: usize = 4_000;
 
 /// How a task ends.
-pub(crate) enum Ending<'a> {
+pub(crate) enum TaskEnd<'a> {
     /// Its graph reached END.
     Completed {
         /// What was said since the last event, in order.
@@ -43,13 +43,17 @@ pub(crate) enum Ending<'a> {
     },
 }
 
-/// Ends `task`: everything that tells of it goes into `ledger`. Whoever ended it has seen that it has not ended yet.
+/// Ends `task`: everything that tells of it goes into `change`. Whoever ended it has seen that it has not ended yet.
 ///
 /// # Errors
 /// `internal_error` when something cannot be written.
-pub(crate) fn end(ledger: &mut Ledger, task: &mut Stored<Task>, ending: Ending<'_>) -> Result<(), ProtocolError> {
+pub(crate) fn end(
+    change: &mut SessionChange,
+    task: &mut Stored<Task>,
+    ending: TaskEnd<'_>,
+) -> Result<(), ProtocolError> {
     let mut outcome = Outcome {
-        envelope: Envelope::new(ids::of(&task.kept.resource.envelope.id), ledger.now()),
+        envelope: Envelope::new(ids::of(&task.kept.resource.envelope.id), change.now()),
         task_id: task.kept.resource.envelope.id.clone(),
         status: OutcomeStatus::Canceled,
         summary: String::new(),
@@ -62,30 +66,30 @@ pub(crate) fn end(ledger: &mut Ledger, task: &mut Stored<Task>, ending: Ending<'
         metrics: Map::new(),
     };
     let to = match ending {
-        Ending::Completed { said, state } => {
+        TaskEnd::Completed { said, state } => {
             // Nobody told when the wait was over: it was while this turn ran.
-            ledger.advance(task, TaskStatus::Working, None, Map::new());
+            change.advance(task, TaskStatus::Working, None, Map::new());
             let result =
                 state.and_then(|state| state.get(RESULT)).and_then(Value::as_str).filter(|text| !text.is_empty());
             let said = said.into_iter().chain(result.map(|text| (Role::Agent, vec![Part::text(text)])));
             for (role, parts) in said.collect::<Vec<_>>() {
-                outcome.messages.push(say(ledger, task, role, parts)?);
+                outcome.messages.push(say(change, task, role, parts)?);
             }
             outcome.messages = last_of(outcome.messages)?;
             outcome.summary =
                 outcome.messages.last().and_then(text_of).unwrap_or_else(|| "The task completed.".to_owned());
             if state.is_some() {
-                outcome.artifacts.push(final_state(ledger, task)?);
+                outcome.artifacts.push(final_state(change, task)?);
             }
             TaskStatus::Completed
         }
-        Ending::Failed(failure) => {
+        TaskEnd::Failed(failure) => {
             let failure = failure_of(failure);
             outcome.summary.clone_from(&failure.message);
             outcome.failure = Some(failure);
             TaskStatus::Failed
         }
-        Ending::Canceled { reason } => {
+        TaskEnd::Canceled { reason } => {
             let shown = reason.map(|reason| redact::value(reason.into()));
             let shown = shown.as_ref().and_then(Value::as_str);
             outcome.summary = shown
@@ -98,9 +102,9 @@ pub(crate) fn end(ledger: &mut Ledger, task: &mut Stored<Task>, ending: Ending<'
     }
     outcome.summary = outcome.summary.chars().take(SUMMARY_CHARS).collect();
     task.kept.resource.outcome_id = Some(outcome.envelope.id.clone());
-    ledger.advance(task, to, outcome.failure.clone(), Map::new());
-    ledger.put(&Stored::new(ledger.tenant(), task.kept.workspace.clone(), outcome, ()))?;
-    ledger.put_task(task)
+    change.advance(task, to, outcome.failure.clone(), Map::new());
+    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), outcome, ()))?;
+    change.put_task(task)
 }
 
 /// The last of `messages`, as far as one page holds them: the transcript has all.
@@ -114,21 +118,21 @@ fn last_of(mut messages: Vec<Message>) -> Result<Vec<Message>, ProtocolError> {
 /// # Errors
 /// `internal_error` when it cannot be written.
 pub(crate) fn say(
-    ledger: &mut Ledger,
+    change: &mut SessionChange,
     task: &Stored<Task>,
     role: Role,
     parts: Vec<Part>,
 ) -> Result<Message, ProtocolError> {
-    let envelope = Envelope::new(MessageId::new(""), ledger.now());
+    let envelope = Envelope::new(MessageId::new(""), change.now());
     let task_id = Some(task.kept.resource.envelope.id.clone());
     let message = Message { envelope, session_id: None, task_id, role, parts: shortened(parts)? };
-    ledger.say(Said { message, heard: true }, Draft::message_appended)
+    change.append_message(NewMessage { message, heard: true }, Draft::message_appended)
 }
 
-fn final_state(ledger: &mut Ledger, task: &Stored<Task>) -> Result<Artifact, ProtocolError> {
+fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Result<Artifact, ProtocolError> {
     let of = &task.kept.resource;
     let artifact = Artifact {
-        envelope: Envelope::new(ids::of(&of.envelope.id), ledger.now()),
+        envelope: Envelope::new(ids::of(&of.envelope.id), change.now()),
         kind: ArtifactKind::Dataset,
         mime_type: "application/json".to_owned(),
         uri: None,
@@ -139,9 +143,9 @@ fn final_state(ledger: &mut Ledger, task: &Stored<Task>) -> Result<Artifact, Pro
         task_id: Some(of.envelope.id.clone()),
         receipt_id: None,
     };
-    ledger.tell_new(Draft::artifact_created(&artifact));
+    change.emit_new(Draft::artifact_created(&artifact));
     let source = Source { state_of: Some(of.envelope.id.clone()) };
-    ledger.put(&Stored::new(ledger.tenant(), task.kept.workspace.clone(), artifact.clone(), source))?;
+    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact.clone(), source))?;
     Ok(artifact)
 }
 

@@ -8,8 +8,8 @@ use dormouse_protocol::resource::{AppendMessageRequest, Message, MessageInput, R
 use dormouse_protocol::{Envelope, ProtocolError};
 
 use crate::api::{Api, Change, by, found};
-use crate::documents::{Standing, Stored};
-use crate::ledger::{Ledger, Said};
+use crate::change::{NewMessage, SessionChange};
+use crate::documents::{Stored, TaskStanding};
 use crate::page::{fitting, scope};
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Spot};
@@ -67,10 +67,10 @@ impl Api {
         {
             return Ok(change);
         }
-        let mut ledger = Ledger::open(session, by(call), call.now);
-        let said = Said { message: unplaced(request.message, None, call), heard: false };
-        let message = ledger.say(said, Draft::message_appended)?;
-        Change::new(ledger.close()?.1, 201, &message)
+        let mut change = SessionChange::open(session, by(call), call.now);
+        let said = NewMessage { message: unplaced(request.message, None, call), heard: false };
+        let message = change.append_message(said, Draft::message_appended)?;
+        Change::new(change.close()?.1, 201, &message)
     }
 
     /// The task that waits, if it is the only open one and the user speaks.
@@ -82,7 +82,7 @@ impl Api {
     ) -> Result<Option<Stored<Task>>, ProtocolError> {
         let mut open = session.kept.own.open.iter();
         match (open.next(), open.next(), message.role) {
-            (Some((id, Standing::Waits)), None, Role::User) => self.find::<Task>(id, call.now).await,
+            (Some((id, TaskStanding::Waits)), None, Role::User) => self.find::<Task>(id, call.now).await,
             _ => Ok(None),
         }
     }

@@ -18,12 +18,12 @@ use dormouse_protocol::{ProtocolError, resource};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::Bell;
+use crate::AppendNotifier;
 use crate::answers::{question_of, request_of, status_of};
+use crate::change::{By, SessionChange};
 use crate::conversation::shown;
 use crate::documents::Stored;
-use crate::ending::{Ending, end, say};
-use crate::ledger::{By, Ledger};
+use crate::ending::{TaskEnd, end, say};
 
 /// How often a commit is tried again because somebody else wrote to the session of its task.
 const ATTEMPTS: u32 = 64;
@@ -52,7 +52,7 @@ pub struct RecordingStore {
     store: TurnStore,
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
-    bell: Bell,
+    notifier: AppendNotifier,
 }
 
 impl fmt::Debug for RecordingStore {
@@ -64,13 +64,13 @@ impl fmt::Debug for RecordingStore {
 impl RecordingStore {
     /// Tells of what is committed to `store`, whose journals `records` reads.
     pub fn new(store: impl Into<TurnStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { store: store.into(), records, clock, bell: Bell::default() }
+        Self { store: store.into(), records, clock, notifier: AppendNotifier::default() }
     }
 
-    /// The same, which rings `bell` for each stream that a commit appended to.
+    /// The same, which rings `notifier` for each stream that a commit appended to.
     #[must_use]
-    pub fn ringing(self, bell: Bell) -> Self {
-        Self { bell, ..self }
+    pub fn with_notifier(self, notifier: AppendNotifier) -> Self {
+        Self { notifier, ..self }
     }
 
     /// The time that it goes by.
@@ -80,7 +80,7 @@ impl RecordingStore {
 
     async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         self.store.commits.commit(commit).await?;
-        commit.journal.appends.iter().for_each(|append| self.bell.ring(&append.stream));
+        commit.journal.appends.iter().for_each(|append| self.notifier.notify(&append.stream));
         Ok(())
     }
 
@@ -94,8 +94,8 @@ impl RecordingStore {
         if changes_nothing { Ok(()) } else { self.write(&commit).await }
     }
 
-    /// The task, and a ledger of its session that nobody has written to; `None` for what is no task, or has ended.
-    async fn open(&self, id: &TaskId, now: Timestamp) -> Result<Option<(Stored<Task>, Ledger)>, StoreError> {
+    /// The task, and a change of its session that nobody has written to; `None` for what is no task, or has ended.
+    async fn open(&self, id: &TaskId, now: Timestamp) -> Result<Option<(Stored<Task>, SessionChange)>, StoreError> {
         let Some(task) = Stored::<Task>::load(&*self.records, id, now).await? else { return Ok(None) };
         if task.kept.resource.status.is_terminal() {
             return Ok(None);
@@ -105,12 +105,12 @@ impl RecordingStore {
         let session = session.ok_or_else(|| StoreError::Corrupt(format!("the session of {id} is not there")))?;
         let persona = task.kept.resource.persona_id.as_ref();
         let by = By { actor: persona.map_or_else(String::new, ToString::to_string), key: None };
-        Ok(Some((task, Ledger::open(session, by, now))))
+        Ok(Some((task, SessionChange::open(session, by, now))))
     }
 
     /// What is to be told of `commit`; `None` if nothing is.
-    async fn tell(&self, id: &TaskId, commit: &Commit) -> Result<Option<Journal>, StoreError> {
-        let Some((mut task, mut ledger)) = self.open(id, commit.now).await? else { return Ok(None) };
+    async fn emit(&self, id: &TaskId, commit: &Commit) -> Result<Option<Journal>, StoreError> {
+        let Some((mut task, mut change)) = self.open(id, commit.now).await? else { return Ok(None) };
         let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
         let told = match &commit.invocation {
             Some(InvocationWrite::Suspend { paused, from, claim, .. }) => {
@@ -119,31 +119,31 @@ impl RecordingStore {
                     SuspendFrom::Claimed { previous, .. } => Some(&**previous),
                 };
                 let pause = Pause { paused, before, works_on: claim.is_some() };
-                suspended(&mut ledger, &mut task, entries, pause)
+                suspended(&mut change, &mut task, entries, pause)
             }
             Some(InvocationWrite::Complete { paused, state, .. }) => {
-                record(&mut ledger, &mut task, entries);
-                let (said, conversation) = said_since(&mut task, Some(paused), state);
+                record(&mut change, &mut task, entries);
+                let (said, conversation) = messages_since(&mut task, Some(paused), state);
                 let state = (!conversation).then_some(state);
-                end(&mut ledger, &mut task, Ending::Completed { said, state })
+                end(&mut change, &mut task, TaskEnd::Completed { said, state })
             }
             Some(InvocationWrite::Fail { failure, .. } | InvocationWrite::PutAside { failure, .. }) => {
-                record(&mut ledger, &mut task, entries);
-                end(&mut ledger, &mut task, Ending::Failed(failure))
+                record(&mut change, &mut task, entries);
+                end(&mut change, &mut task, TaskEnd::Failed(failure))
             }
             Some(InvocationWrite::Cancel { cancellation, .. }) => {
-                end(&mut ledger, &mut task, Ending::Canceled { reason: cancellation.reason.as_deref() })
+                end(&mut change, &mut task, TaskEnd::Canceled { reason: cancellation.reason.as_deref() })
             }
             Some(InvocationWrite::Release { invocation_id, generation: 1.., .. }) => {
                 let record = self.store.invocations.load_invocation(invocation_id).await?;
                 match record.filter(|_| task.kept.resource.status == TaskStatus::Working) {
-                    Some(record) => waiting(&mut ledger, &mut task, &record.paused),
+                    Some(record) => waiting(&mut change, &mut task, &record.paused),
                     None => return Ok(None),
                 }
             }
             Some(InvocationWrite::Hold { .. }) if !entries.is_empty() => {
-                record(&mut ledger, &mut task, entries);
-                ledger.put_task(&task)
+                record(&mut change, &mut task, entries);
+                change.put_task(&task)
             }
             Some(
                 InvocationWrite::Accept { .. }
@@ -159,18 +159,18 @@ impl RecordingStore {
             )
             | None => return Ok(None),
         };
-        told.and_then(|()| ledger.close()).map(|(_, journal)| Some(journal)).map_err(corrupt)
+        told.and_then(|()| change.close()).map(|(_, journal)| Some(journal)).map_err(corrupt)
     }
 
     /// Tells that the wait of a task is over, as long as the claim holds: who tells it late would tell of a task that sleeps
     /// again. That it is told matters less than that it goes on.
-    async fn tell_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
-        let Some((mut task, mut ledger)) = self.open(id, request.now).await? else { return Ok(()) };
+    async fn emit_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
+        let Some((mut task, mut change)) = self.open(id, request.now).await? else { return Ok(()) };
         if !task.kept.resource.status.is_suspended() {
             return Ok(());
         }
-        ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
-        let journal = ledger.put_task(&task).and_then(|()| ledger.close()).map_err(corrupt)?.1;
+        change.advance(&mut task, TaskStatus::Working, None, Map::new());
+        let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
         let (invocation_id, owner) = (request.invocation_id.clone(), request.owner.clone());
         let commit = Commit {
             invocation: Some(InvocationWrite::Hold { invocation_id, generation, owner }),
@@ -223,14 +223,14 @@ fn untold(commit: &Commit) -> Commit {
 }
 
 /// Tells of `task` what its nodes have recorded: it worked meanwhile.
-fn record(ledger: &mut Ledger, task: &mut Stored<Task>, entries: &[JournalEntry]) {
+fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[JournalEntry]) {
     if entries.is_empty() {
         return;
     }
-    ledger.advance(task, TaskStatus::Working, None, Map::new());
+    change.advance(task, TaskStatus::Working, None, Map::new());
     for entry in entries {
         let draft = Draft::task_recorded(entry.kind.as_str().into(), &task.kept.resource, entry.payload.clone());
-        ledger.tell_task(task, draft);
+        change.emit_for_task(task, draft);
     }
 }
 
@@ -245,33 +245,37 @@ struct Pause<'a> {
 
 /// The task went to sleep.
 fn suspended(
-    ledger: &mut Ledger,
+    change: &mut SessionChange,
     task: &mut Stored<Task>,
     entries: &[JournalEntry],
     pause: Pause<'_>,
 ) -> Result<(), ProtocolError> {
     let Pause { paused, before, works_on } = pause;
     // Nobody told when the wait before was over: it was while this turn ran.
-    ledger.advance(task, TaskStatus::Working, None, Map::new());
-    record(ledger, task, entries);
-    let (mut said, _) = said_since(task, before, paused.outermost_state());
+    change.advance(task, TaskStatus::Working, None, Map::new());
+    record(change, task, entries);
+    let (mut said, _) = messages_since(task, before, paused.outermost_state());
     if said.is_empty() {
         said.extend(question_of(&paused.descriptor).map(|question| (Role::Agent, vec![Part::text(question)])));
     }
     for (role, parts) in said {
-        say(ledger, task, role, parts)?;
+        say(change, task, role, parts)?;
     }
-    if works_on { ledger.put_task(task) } else { waiting(ledger, task, paused) }
+    if works_on { change.put_task(task) } else { waiting(change, task, paused) }
 }
 
-fn waiting(ledger: &mut Ledger, task: &mut Stored<Task>, paused: &PausedInvocation) -> Result<(), ProtocolError> {
-    ledger.advance(task, status_of(&paused.descriptor), None, request_of(paused));
-    ledger.put_task(task)
+fn waiting(
+    change: &mut SessionChange,
+    task: &mut Stored<Task>,
+    paused: &PausedInvocation,
+) -> Result<(), ProtocolError> {
+    change.advance(task, status_of(&paused.descriptor), None, request_of(paused));
+    change.put_task(task)
 }
 
 /// What the graph has said since its clients were told last, and whether it leads a conversation at all. At first that
 /// is what it has said since the user did, which `before` knows.
-fn said_since(
+fn messages_since(
     task: &mut Stored<Task>,
     before: Option<&PausedInvocation>,
     state: &Map,
@@ -279,7 +283,7 @@ fn said_since(
     let began = before.and_then(|before| before.carried.get(HISTORY_LENGTH)).and_then(Value::as_u64);
     let messages = state.get(MESSAGES).and_then(Value::as_array);
     let (Some(began), Some(messages)) = (began, messages) else { return (Vec::new(), false) };
-    let told = task.kept.own.told.replace(messages.len() as u64).unwrap_or(began);
+    let told = task.kept.own.published_messages.replace(messages.len() as u64).unwrap_or(began);
     let new = usize::try_from(told).ok().and_then(|told| messages.get(told..)).unwrap_or_default();
     let newest = new.get(new.len().saturating_sub(MOST_SAID)..).unwrap_or_default();
     (newest.iter().filter_map(shown).collect(), true)
@@ -302,7 +306,7 @@ impl Commits for RecordingStore {
             if attempt >= HASTY_ATTEMPTS {
                 self.clock.sleep(PAUSE).await;
             }
-            let Some(journal) = self.tell(&task, commit).await? else { return self.pass(commit).await };
+            let Some(journal) = self.emit(&task, commit).await? else { return self.pass(commit).await };
             told.journal = own.clone().merged_with(journal);
             // Another content is another commit: a store may answer a known id with what it said before.
             told.id = format!("{}-{attempt}", commit.id);
@@ -318,7 +322,7 @@ impl Commits for RecordingStore {
         let outcome = self.store.commits.claim(request).await?;
         if let (ClaimOutcome::Granted(record), Some(_), Some(task)) =
             (&outcome, &request.payload, task_called(&request.invocation_id))
-            && let Err(error) = self.tell_woken(&task, record.paused.generation, request).await
+            && let Err(error) = self.emit_woken(&task, record.paused.generation, request).await
         {
             tracing::info!(%error, %task, "that the task goes on is told with what comes of it");
         }

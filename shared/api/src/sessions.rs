@@ -22,8 +22,8 @@ use dormouse_protocol::{Envelope, ErrorCode, Identifier, ProtocolError};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Change, by, found};
-use crate::documents::{Segment, Stored, Thread};
-use crate::ledger::{Ledger, Said};
+use crate::change::{NewMessage, SessionChange};
+use crate::documents::{Segment, SessionIndex, Stored};
 use crate::messages::unplaced;
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Reading, Spot, clip};
@@ -69,50 +69,50 @@ impl Api {
             summary: None,
             expires_at: None,
         };
-        let thread = Thread { transcript: vec![own(&id, 1)], ..Thread::default() };
+        let thread = SessionIndex { transcript: vec![own(&id, 1)], ..SessionIndex::default() };
         let stored = Stored::new(&call.actor.tenant, Some(request.workspace_id), session, thread);
-        let mut ledger = Ledger::open(stored, by(call), call.now);
-        let draft = Draft::session_created(ledger.session());
-        ledger.tell_session(draft);
+        let mut change = SessionChange::open(stored, by(call), call.now);
+        let draft = Draft::session_created(change.session());
+        change.emit_for_session(draft);
         for message in request.initial_messages {
-            let said = Said { message: unplaced(message, None, call), heard: false };
-            ledger.say(said, Draft::message_appended)?;
+            let said = NewMessage { message: unplaced(message, None, call), heard: false };
+            change.append_message(said, Draft::message_appended)?;
         }
-        let (session, journal) = ledger.close()?;
+        let (session, journal) = change.close()?;
         Change::new(journal, 201, &session)
     }
 
     pub(crate) async fn update_session(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: UpdateSessionRequest = call.body.clone().decode()?;
-        let mut ledger = Ledger::open(self.named(call, "session_id").await?, by(call), call.now);
+        let mut change = SessionChange::open(self.named(call, "session_id").await?, by(call), call.now);
         let changed: Vec<&str> = [("summary", request.summary.is_some()), ("metadata", request.metadata.is_some())]
             .into_iter()
             .filter_map(|(field, is_given)| is_given.then_some(field))
             .collect();
         if changed.is_empty() {
-            return Change::nothing(200, ledger.session());
+            return Change::nothing(200, change.session());
         }
         let draft =
-            Draft::new(EventKind::from(UPDATED), ledger.session().envelope.id.pointer(), json!({"changed": changed}));
-        let session = ledger.session_mut();
+            Draft::new(EventKind::from(UPDATED), change.session().envelope.id.pointer(), json!({"changed": changed}));
+        let session = change.session_mut();
         session.summary = request.summary.unwrap_or_else(|| session.summary.take());
         session.envelope.metadata = request.metadata.unwrap_or_else(|| std::mem::take(&mut session.envelope.metadata));
         let draft = draft.within(Some(&session.workspace_id), Some(&session.envelope.id), None);
-        ledger.tell_session(draft);
-        let (session, journal) = ledger.close()?;
+        change.emit_for_session(draft);
+        let (session, journal) = change.close()?;
         Change::new(journal, 200, &session)
     }
 
     /// Closing what is closed changes nothing.
     pub(crate) async fn close_session(&self, call: &Call) -> Result<Change, ProtocolError> {
-        let mut ledger = Ledger::open(self.named(call, "session_id").await?, by(call), call.now);
-        if !ledger.session().state.is_open() {
-            return Change::nothing(200, ledger.session());
+        let mut change = SessionChange::open(self.named(call, "session_id").await?, by(call), call.now);
+        if !change.session().state.is_open() {
+            return Change::nothing(200, change.session());
         }
-        ledger.session_mut().state = SessionState::Closed;
-        let draft = Draft::session_closed(ledger.session());
-        ledger.tell_session(draft);
-        let (session, journal) = ledger.close()?;
+        change.session_mut().state = SessionState::Closed;
+        let draft = Draft::session_closed(change.session());
+        change.emit_for_session(draft);
+        let (session, journal) = change.close()?;
         Change::new(journal, 200, &session)
     }
 
@@ -125,8 +125,8 @@ impl Api {
         let (mut transcript, messages) = self.past(&parent, request.at_event_id.as_ref()).await?;
         let id: SessionId = self.fresh(call.now);
         transcript.push(own(&id, 1));
-        let unheard = (messages > 0).then_some(0);
-        let thread = Thread { transcript, messages, unheard, ..Thread::default() };
+        let undelivered_from = (messages > 0).then_some(0);
+        let thread = SessionIndex { transcript, messages, undelivered_from, ..SessionIndex::default() };
         let origin = &parent.kept.resource;
         let session = Session {
             envelope: Envelope::new(id.clone(), call.now).with_metadata(request.metadata),
@@ -142,12 +142,13 @@ impl Api {
             expires_at: None,
         };
         let workspace = Some(session.workspace_id.clone());
-        let mut fork = Ledger::open(Stored::new(&call.actor.tenant, workspace, session, thread), by(call), call.now);
+        let mut fork =
+            SessionChange::open(Stored::new(&call.actor.tenant, workspace, session, thread), by(call), call.now);
         let draft = Draft::session_created(fork.session());
-        fork.tell_session(draft);
-        let mut parent = Ledger::open(parent, by(call), call.now);
+        fork.emit_for_session(draft);
+        let mut parent = SessionChange::open(parent, by(call), call.now);
         let draft = Draft::session_forked(parent.session(), &id, request.at_event_id.as_ref());
-        parent.tell_session(draft);
+        parent.emit_for_session(draft);
         let (session, mut journal) = fork.close()?;
         let (_, told) = parent.close()?;
         journal.documents.extend(told.documents);
@@ -202,17 +203,17 @@ impl Api {
             return Change::nothing(200, &answer(&stored.kept.resource));
         }
         let spot = read.last().map(|(spot, _)| spot.clone());
-        let mut ledger = Ledger::open(stored, by(call), call.now);
-        let next = ledger.next();
-        let thread = ledger.thread_mut();
+        let mut change = SessionChange::open(stored, by(call), call.now);
+        let next = change.next();
+        let thread = change.thread_mut();
         let clipped = spot.and_then(|(stream, position)| clip(&thread.transcript, (&stream, position)));
         thread.transcript = clipped.unwrap_or_default();
         thread.transcript.push(own(&id, next));
         thread.messages = kept;
-        thread.unheard = (kept > 0).then_some(0);
-        let draft = Draft::session_truncated(ledger.session(), kept, before - kept, request.reason.as_deref());
-        ledger.tell_session(draft);
-        let (session, journal) = ledger.close()?;
+        thread.undelivered_from = (kept > 0).then_some(0);
+        let draft = Draft::session_truncated(change.session(), kept, before - kept, request.reason.as_deref());
+        change.emit_for_session(draft);
+        let (session, journal) = change.close()?;
         Ok(Change { session: self.forgetting(&id).await?, ..Change::new(journal, 200, &answer(&session))? })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A stream tells the whole history behind the cursor of the client, then what comes. It polls: an event is in the
 //! store before anybody is told of it, so a poll can neither miss nor repeat one. While nothing happens it polls less
-//! and less often; a [`Bell`] rung by commits of the same process makes it look at once.
+//! and less often; a [`AppendNotifier`] rung by commits of the same process makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
 //! ended ([`StreamLimits::linger`]). It ends between two blocks, so the client has a cursor for every event that it
@@ -11,9 +11,9 @@
 //!
 //! A key that is revoked while a stream runs ends it with the stream's life at the latest.
 
-mod bell;
+mod limiter;
+mod notifier;
 mod reading;
-mod seats;
 mod source;
 
 use std::fmt;
@@ -27,11 +27,11 @@ use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
 
-pub use bell::{Bell, Ring};
+pub use notifier::{AppendNotifier, AppendSignal};
 
 use crate::{Call, Operations};
+use limiter::StreamLimiter;
 use reading::{Asked, Reading};
-use seats::Seats;
 use source::Source;
 
 /// How streams behave.
@@ -84,9 +84,9 @@ pub struct Streams(Arc<Shared>);
 struct Shared {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
-    bell: Bell,
+    notifier: AppendNotifier,
     limits: StreamLimits,
-    seats: Arc<Seats>,
+    limiter: Arc<StreamLimiter>,
 }
 
 impl fmt::Debug for Streams {
@@ -96,10 +96,15 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Streams of what `records` hold. Whoever commits in the same process may ring `bell`.
-    pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>, bell: Bell, limits: StreamLimits) -> Self {
-        let seats = Arc::new(Seats::new(limits.at_once, limits.each));
-        Self(Arc::new(Shared { records, clock, bell, limits, seats }))
+    /// Streams of what `records` hold. Whoever commits in the same process may ring `notifier`.
+    pub fn new(
+        records: Arc<dyn Records>,
+        clock: Arc<dyn Clock>,
+        notifier: AppendNotifier,
+        limits: StreamLimits,
+    ) -> Self {
+        let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each));
+        Self(Arc::new(Shared { records, clock, notifier, limits, limiter }))
     }
 
     /// The stream that `call` asks for, as the bytes of its blocks; `time_left` is how long the worker lives.
@@ -114,7 +119,7 @@ impl Streams {
         call: Call,
         resume: Resume<'_>,
     ) -> Result<BoxStream<'static, Vec<u8>>, ProtocolError> {
-        let seat = Seats::take(&self.0.seats, &call.actor)?;
+        let permit = StreamLimiter::take(&self.0.limiter, &call.actor)?;
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
         let (request_id, time_left) = (resume.request_id.to_owned(), resume.time_left);
@@ -125,7 +130,7 @@ impl Streams {
         match opened {
             Ok(source) => {
                 let asked = Asked { cursor, request_id, time_left };
-                Ok(stream::unfold(Reading::new(self.0.clone(), source, seat, asked), Reading::next).boxed())
+                Ok(stream::unfold(Reading::new(self.0.clone(), source, permit, asked), Reading::next).boxed())
             }
             // Without an id: a client that kept the cursor would be refused again and again.
             Err(error) => {

@@ -15,10 +15,10 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{Map, ProtocolError};
 
 use crate::api::{Api, Change, by, found};
+use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
 use crate::documents::{Progress, Segment, Stored};
-use crate::ending::{Ending, end};
-use crate::ledger::{Ledger, Said};
+use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Answer, Call, transcript};
@@ -55,18 +55,18 @@ impl Api {
         if let Some(parent) = &request.parent_task_id {
             self.see::<Task>(call, parent).await?;
         }
-        let unheard = if converses(graph) { self.unheard(&session).await? } else { Vec::new() };
-        let state = first_state(graph, &request.input, &unheard)?;
+        let undelivered_from = if converses(graph) { self.undelivered_from(&session).await? } else { Vec::new() };
+        let state = first_state(graph, &request.input, &undelivered_from)?;
 
         let id: TaskId = self.fresh(call.now);
-        let mut ledger = Ledger::open(session, by(call), call.now);
+        let mut change = SessionChange::open(session, by(call), call.now);
         if converses(graph) {
-            ledger.thread_mut().unheard = None;
+            change.thread_mut().undelivered_from = None;
         }
-        let place = (ledger.session().workspace_id.clone(), ledger.session().envelope.id.clone());
+        let place = (change.session().workspace_id.clone(), change.session().envelope.id.clone());
         let task = Task {
             persona_id: Some(persona_id),
-            branch_id: request.branch_id.or_else(|| ledger.session().branch_id.clone()),
+            branch_id: request.branch_id.or_else(|| change.session().branch_id.clone()),
             parent_task_id: request.parent_task_id,
             ..Task::submitted(id.clone(), place, TaskInput::Payload(Map::new()), &call.actor.name, call.now)
         };
@@ -74,25 +74,25 @@ impl Api {
             SubmitInput::Message(message) => is_confidential(&message.parts),
             SubmitInput::Payload(_) => false,
         };
-        let first = ledger.next();
+        let first = change.next();
         let progress = Progress { first, graph: spec.graph.clone(), is_confidential, ..Progress::default() };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;
         let draft = Draft::task_submitted(&task.kept.resource);
-        ledger.tell_task(&mut task, draft);
+        change.emit_for_task(&mut task, draft);
         task.kept.resource.input = match request.input {
             SubmitInput::Message(message) => {
-                let said = Said { message: unplaced(message, Some(id.clone()), call), heard: true };
-                TaskInput::Message(Box::new(ledger.say(said, Draft::message_appended)?))
+                let said = NewMessage { message: unplaced(message, Some(id.clone()), call), heard: true };
+                TaskInput::Message(Box::new(change.append_message(said, Draft::message_appended)?))
             }
             SubmitInput::Payload(payload) => TaskInput::Payload(payload),
         };
-        ledger.advance(&mut task, TaskStatus::Working, None, Map::new());
-        ledger.put_task(&task)?;
+        change.advance(&mut task, TaskStatus::Working, None, Map::new());
+        change.put_task(&task)?;
         let invocation = self.accept(&spec.graph, &task.kept.resource, state).await?;
         let work = Some(InvocationId::from(id.as_str()));
-        let change = Change::new(ledger.close()?.1, 202, &task.kept.resource)?;
+        let change = Change::new(change.close()?.1, 202, &task.kept.resource)?;
         Ok(Change { invocation: Some(invocation), work, ..change })
     }
 
@@ -115,10 +115,10 @@ impl Api {
     }
 
     /// What the agent of `session` has not been given yet of the transcript, the newest messages of it.
-    async fn unheard(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
+    async fn undelivered_from(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
         let thread = &session.kept.own;
         let stream = session.kept.resource.envelope.id.to_string();
-        let missed = match thread.unheard {
+        let missed = match thread.undelivered_from {
             None => return Ok(Vec::new()),
             Some(0) => thread.transcript.clone(),
             Some(first) => vec![Segment { stream, first, last: None }],
@@ -148,10 +148,10 @@ impl Api {
         };
         let paused = paused.ok_or_else(|| internal(&"a task without an invocation"))?;
         let session = self.session_of(&task, call).await?;
-        let mut ledger = Ledger::open(session, by(call), call.now);
+        let mut change = SessionChange::open(session, by(call), call.now);
         let draft = Draft::cancel_requested(&task.kept.resource, request.reason.as_deref());
-        ledger.tell_task(&mut task, draft);
-        end(&mut ledger, &mut task, Ending::Canceled { reason: request.reason.as_deref() })?;
+        change.emit_for_task(&mut task, draft);
+        end(&mut change, &mut task, TaskEnd::Canceled { reason: request.reason.as_deref() })?;
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();
         let ended = (woken && paused.generation > 0).then(|| Subscription {
             invocation_id: id,
@@ -161,7 +161,7 @@ impl Api {
         });
         let cancellation = Cancellation { reason: request.reason, at: call.now };
         let invocation = Some(InvocationWrite::Cancel { paused: Box::new(paused), cancellation });
-        let change = Change::new(ledger.close()?.1, 200, &task.kept.resource)?;
+        let change = Change::new(change.close()?.1, 200, &task.kept.resource)?;
         Ok(Change { invocation, ended, ..change })
     }
 

@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::target::{Opened, Purpose, Target, TargetError};
-pub(crate) use ask::Ask;
+pub(crate) use ask::OperatorCommand;
 pub(crate) use named::named;
 use print::Row;
 pub(crate) use print::{Printer, moment};
@@ -43,7 +43,7 @@ const TOGETHER: usize = 100;
 
 /// How the commands end. Whatever clap refuses ends with 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum Outcome {
     /// Done, and nothing is wrong.
     Fine,
     /// Done, and something was found that is still wrong.
@@ -52,12 +52,12 @@ pub(crate) enum Ending {
     NotFound,
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
+impl From<Outcome> for ExitCode {
+    fn from(ending: Outcome) -> Self {
         match ending {
-            Ending::Fine => Self::SUCCESS,
-            Ending::Trouble => Self::from(3),
-            Ending::NotFound => Self::from(4),
+            Outcome::Fine => Self::SUCCESS,
+            Outcome::Trouble => Self::from(3),
+            Outcome::NotFound => Self::from(4),
         }
     }
 }
@@ -123,17 +123,17 @@ impl From<TurnError> for InspectError {
 }
 
 /// Does what `ask` says.
-pub(crate) async fn inspect(ask: Ask, agents: &Agents) -> Result<Ending, InspectError> {
+pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Outcome, InspectError> {
     match ask {
-        Ask::Pending(ask) => {
+        OperatorCommand::Pending(ask) => {
             let opened = ask.target.open(agents, Purpose::Look, ask.filter.limit).await?;
             on(opened, async |opened| pending(opened, ask.filter, &ask.target, ask.json).await).await
         }
-        Ask::Show(ask) => {
+        OperatorCommand::Show(ask) => {
             let opened = ask.target.open(agents, Purpose::Look, PAGE).await?;
             on(opened, async |opened| show(opened, &named(opened, &ask.id).await?, &ask.target, ask.json).await).await
         }
-        Ask::Signal(ask) => {
+        OperatorCommand::Signal(ask) => {
             let payload = payload(ask.payload().map(str::to_owned))?;
             let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| {
@@ -145,7 +145,7 @@ pub(crate) async fn inspect(ask: Ask, agents: &Agents) -> Result<Ending, Inspect
             })
             .await
         }
-        Ask::Cancel(ask) => {
+        OperatorCommand::Cancel(ask) => {
             let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| {
                 // What has not begun yet is named in full.
@@ -154,15 +154,15 @@ pub(crate) async fn inspect(ask: Ask, agents: &Agents) -> Result<Ending, Inspect
             })
             .await
         }
-        Ask::Retry(ask) => {
+        OperatorCommand::Retry(ask) => {
             let opened = ask.target.open(agents, Purpose::Change, PAGE).await?;
             on(opened, async |opened| retry::retry(opened, &named(opened, &ask.id).await?, ask.json).await).await
         }
-        Ask::Migrate(ask) => {
+        OperatorCommand::Migrate(ask) => {
             let opened = ask.target.open(agents, Purpose::Look, PAGE).await?;
             on(opened, async |opened| migrate::report(opened, &ask.bounds, ask.json).await).await
         }
-        Ask::Doctor(ask) => {
+        OperatorCommand::Doctor(ask) => {
             let purpose = if ask.repair { Purpose::Change } else { Purpose::Look };
             let opened = ask.target.open(agents, purpose, PAGE).await?;
             on(opened, async |opened| match &ask.id {
@@ -198,7 +198,7 @@ fn payload(text: Option<String>) -> Result<Map, InspectError> {
     read.map_err(|error| InspectError::Payload(error.to_string()))
 }
 
-async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bool) -> Result<Ending, InspectError> {
+async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bool) -> Result<Outcome, InspectError> {
     let now = Timestamp::now();
     let (rows, cursor) = match &filter.signal {
         Some(signal) => (who_waits_for(opened, signal, &filter, target).await?, None),
@@ -216,7 +216,7 @@ async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bo
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
     }
-    Ok(Ending::Fine)
+    Ok(Outcome::Fine)
 }
 
 /// What sleeps and passes the filter, page by page.
@@ -292,7 +292,7 @@ fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
     }
 }
 
-async fn show(opened: &Opened, id: &InvocationId, target: &Target, json: bool) -> Result<Ending, InspectError> {
+async fn show(opened: &Opened, id: &InvocationId, target: &Target, json: bool) -> Result<Outcome, InspectError> {
     let printer = Printer::new(json);
     match opened.store().load_invocation(id).await? {
         None => not_found(&printer, id),
@@ -302,17 +302,17 @@ async fn show(opened: &Opened, id: &InvocationId, target: &Target, json: bool) -
                 told["answer_with"] = answer::command(&record.paused, target).into();
             }
             printer.fields(&told)?;
-            Ok(Ending::Fine)
+            Ok(Outcome::Fine)
         }
     }
 }
 
-fn not_found(printer: &Printer, id: &InvocationId) -> Result<Ending, InspectError> {
+fn not_found(printer: &Printer, id: &InvocationId) -> Result<Outcome, InspectError> {
     printer.complain(&format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days"))?;
-    Ok(Ending::NotFound)
+    Ok(Outcome::NotFound)
 }
 
-async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Result<Ending, InspectError> {
+async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Result<Outcome, InspectError> {
     let printer = Printer::new(json);
     let told = match opened.harness.turn(transmission).await.outcome {
         TurnOutcome::Completed(turn) => {
@@ -329,15 +329,15 @@ async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Resu
         TurnOutcome::Stale { invocation_id } => json!({ "status": "over", "invocation_id": invocation_id }),
         TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
             printer.complain(&error.message)?;
-            return Ok(Ending::NotFound);
+            return Ok(Outcome::NotFound);
         }
         TurnOutcome::Errored(error) => return Err((*error).into()),
     };
     printer.fields(&told)?;
-    Ok(Ending::Fine)
+    Ok(Outcome::Fine)
 }
 
-async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: bool) -> Result<Ending, InspectError> {
+async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: bool) -> Result<Outcome, InspectError> {
     let printer = Printer::new(json);
     match opened.doctor().await.diagnose(id).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
@@ -346,13 +346,13 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
             diagnosis.mind(&parked_signals(&opened.harness, &opened.maintenance).await?);
             let report = treat(opened, diagnosis, repair).await;
             printer.report(&report)?;
-            Ok(if is_trouble(&report) { Ending::Trouble } else { Ending::Fine })
+            Ok(if is_trouble(&report) { Outcome::Trouble } else { Outcome::Fine })
         }
     }
 }
 
 /// Everything that sleeps or was put aside; prints only what is wrong, and the signals for which nobody waits.
-async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending, InspectError> {
+async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Outcome, InspectError> {
     let (store, printer) = (opened.store(), Printer::new(json));
     let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
     let mut awaited = BTreeSet::new();
@@ -395,7 +395,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Ending
         parked.iter().try_for_each(|signal| printer.line(&astray(signal)))?;
         printer.line(&format!("{examined} examined, {troubles} in trouble"))?;
     }
-    Ok(if troubles > 0 { Ending::Trouble } else { Ending::Fine })
+    Ok(if troubles > 0 { Outcome::Trouble } else { Outcome::Fine })
 }
 
 /// A parked signal, for people.

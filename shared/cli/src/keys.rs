@@ -22,7 +22,7 @@ const PAGE: usize = 100;
 
 /// What can be done with keys.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AskKeys {
+pub(crate) enum KeysCommand {
     /// Make a key and print it: it is shown this once, and only its hash is kept.
     #[command(
         after_help = "Examples:\n  dormouse keys create --actor ci --scope tasks:write --scope tasks:read --expires-in 30d\n  \
@@ -123,11 +123,11 @@ impl KeysError {
 }
 
 /// Does what `ask` says.
-pub(crate) async fn keys(ask: AskKeys, agents: &Agents) -> Result<(), KeysError> {
+pub(crate) async fn keys(ask: KeysCommand, agents: &Agents) -> Result<(), KeysError> {
     match ask {
-        AskKeys::Create(ask) => create(ask, agents).await,
-        AskKeys::List(ask) => list(ask, agents).await,
-        AskKeys::Revoke(ask) => revoke(ask, agents).await,
+        KeysCommand::Create(ask) => create(ask, agents).await,
+        KeysCommand::List(ask) => list(ask, agents).await,
+        KeysCommand::Revoke(ask) => revoke(ask, agents).await,
     }
 }
 

@@ -27,10 +27,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::inspect::{Ask, inspect};
-use crate::keys::{AskKeys, keys};
+use crate::inspect::{OperatorCommand, inspect};
+use crate::keys::{KeysCommand, keys};
 use crate::new::{Infra, New, NewError, infra, new};
-use crate::talk::{Talk, talk};
+use crate::talk::{ClientCommand, talk};
 
 /// Agents that sleep for free: they pause atomically, wait for a person, a job, an event or a clock, and go on exactly
 /// once.
@@ -59,12 +59,12 @@ enum Command {
     /// Write the template and the scripts that build and deploy the functions of such a package, and remove them.
     Infra(Infra),
     #[command(flatten)]
-    Ask(Ask),
+    OperatorCommand(OperatorCommand),
     #[command(flatten)]
-    Talk(Talk),
+    ClientCommand(ClientCommand),
     /// Make, list and revoke API keys.
     #[command(subcommand)]
-    Keys(AskKeys),
+    Keys(KeysCommand),
 }
 
 #[derive(Debug, clap::Args)]
@@ -129,15 +129,15 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
         Command::Dev(arguments) => run(arguments, agents),
         Command::New(ask) => written(new(&ask)),
         Command::Infra(ask) => written(infra(&ask)),
-        Command::Ask(Ask::Migrate(ask)) if !ask.dry_run => {
+        Command::OperatorCommand(OperatorCommand::Migrate(ask)) if !ask.dry_run => {
             let message = "nothing is rewritten in bulk: each pause is migrated when it is resumed; `dormouse migrate \
                 --dry-run` reports what would become of them";
             Cli::command().error(ErrorKind::MissingRequiredArgument, message).exit()
         }
-        Command::Ask(ask) => quietly(async {
+        Command::OperatorCommand(ask) => quietly(async {
             inspect(ask, agents).await.map(Into::into).map_err(|error| failed(error.exit_code(), &error))
         }),
-        Command::Talk(asked) => quietly(async {
+        Command::ClientCommand(asked) => quietly(async {
             talk(asked, agents).await.map(Into::into).map_err(|error| failed(error.exit_code(), &error))
         }),
         Command::Keys(ask) => quietly(async {

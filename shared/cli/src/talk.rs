@@ -17,8 +17,8 @@ use dormouse_protocol::resource::{
 use dormouse_protocol::{List, Map};
 use serde_json::{Value, json};
 
-pub(crate) use ask::Talk;
-use ask::{Answering, Place, Send, Tail};
+pub(crate) use ask::ClientCommand;
+use ask::{Answering, Place, SendTask, Tail};
 use client::Client;
 pub(crate) use client::TalkError;
 use show::Show;
@@ -28,7 +28,7 @@ use crate::target::{Purpose, Target};
 
 /// How a command ended that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum Outcome {
     /// As one hopes.
     Fine,
     /// The task that was watched failed or was canceled.
@@ -37,28 +37,28 @@ pub(crate) enum Ending {
     NotFound,
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
+impl From<Outcome> for ExitCode {
+    fn from(ending: Outcome) -> Self {
         match ending {
-            Ending::Fine => Self::SUCCESS,
-            Ending::Failed => Self::from(5),
-            Ending::NotFound => Self::from(4),
+            Outcome::Fine => Self::SUCCESS,
+            Outcome::Failed => Self::from(5),
+            Outcome::NotFound => Self::from(4),
         }
     }
 }
 
 /// Does what `talk` says.
-pub(crate) async fn talk(talk: Talk, agents: &Agents) -> Result<Ending, TalkError> {
+pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<Outcome, TalkError> {
     match talk {
-        Talk::Send(asked) => send(asked).await,
-        Talk::Tail(asked) => tail(asked).await,
-        Talk::Approve(asked) => answer(asked, Word::Yes, agents).await,
-        Talk::Deny(asked) => answer(asked, Word::No, agents).await,
-        Talk::Answer(asked) => answer(asked, Word::Neither, agents).await,
+        ClientCommand::SendTask(asked) => send(asked).await,
+        ClientCommand::Tail(asked) => tail(asked).await,
+        ClientCommand::Approve(asked) => answer(asked, Word::Yes, agents).await,
+        ClientCommand::Deny(asked) => answer(asked, Word::No, agents).await,
+        ClientCommand::Answer(asked) => answer(asked, Word::Neither, agents).await,
     }
 }
 
-async fn send(asked: Send) -> Result<Ending, TalkError> {
+async fn send(asked: SendTask) -> Result<Outcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let input = input(read(&asked.input)?)?;
     let session_id = match asked.session {
@@ -78,7 +78,7 @@ async fn send(asked: Send) -> Result<Ending, TalkError> {
     let show = Show::new(asked.json, &asked.server);
     if !asked.follow {
         show.task(&task)?;
-        return Ok(Ending::Fine);
+        return Ok(Outcome::Fine);
     }
     if !asked.json {
         show.task(&task)?;
@@ -142,7 +142,7 @@ async fn any_workspace(client: &Client) -> Result<String, TalkError> {
     Ok(workspace.envelope.id.as_str().to_owned())
 }
 
-async fn tail(asked: Tail) -> Result<Ending, TalkError> {
+async fn tail(asked: Tail) -> Result<Outcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let show = Show::new(asked.json, &asked.server);
     match asked.place {
@@ -155,13 +155,13 @@ async fn tail(asked: Tail) -> Result<Ending, TalkError> {
 }
 
 /// Shows events until somebody stops the command.
-async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &Show) -> Result<Ending, TalkError> {
+async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &Show) -> Result<Outcome, TalkError> {
     follow::follow(client, path, after, |event| show.event(event).map(|()| false)).await?;
-    Ok(Ending::Fine)
+    Ok(Outcome::Fine)
 }
 
 /// Shows what happens to a task until it has ended.
-async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<Ending, TalkError> {
+async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<Outcome, TalkError> {
     let path = format!("/v1/tasks/{task_id}/stream");
     follow::follow(client, &path, after, |event| {
         show.event(event)?;
@@ -170,7 +170,7 @@ async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Sho
     .await?;
     let task: Task = client.read(&format!("/v1/tasks/{task_id}")).await?;
     show.task(&task)?;
-    Ok(if task.status == TaskStatus::Completed { Ending::Fine } else { Ending::Failed })
+    Ok(if task.status == TaskStatus::Completed { Outcome::Fine } else { Outcome::Failed })
 }
 
 /// What an answer says besides the payload.
@@ -182,7 +182,7 @@ enum Word {
 }
 
 /// Answers what a task waits for through its server, and what any other invocation waits for in the store.
-async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Ending, TalkError> {
+async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Outcome, TalkError> {
     let said = said(asked.payload.as_deref(), word)?;
     // A whole id of a task says what it is; other servers know no other ids.
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
@@ -198,8 +198,8 @@ async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Ending,
         answer::say(opened, &id, said, asked.part.as_deref(), asked.json).await.map(Ok)
     });
     match ended.await? {
-        Ok(inspect::Ending::Fine) => Ok(Ending::Fine),
-        Ok(inspect::Ending::NotFound | inspect::Ending::Trouble) => Ok(Ending::NotFound),
+        Ok(inspect::Outcome::Fine) => Ok(Outcome::Fine),
+        Ok(inspect::Outcome::NotFound | inspect::Outcome::Trouble) => Ok(Outcome::NotFound),
         Err((id, said)) => answer_task(&asked, id.as_str(), said).await,
     }
 }
@@ -242,7 +242,7 @@ async fn answer_task(
     asked: &Answering,
     id: &str,
     (kind, mut message): (TaskMessageKind, MessageInput),
-) -> Result<Ending, TalkError> {
+) -> Result<Outcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let path = format!("/v1/tasks/{id}");
     let task: Task = client.read(&path).await?;
@@ -257,7 +257,7 @@ async fn answer_task(
         return watch(&client, id, None, &show).await;
     }
     show.task(&client.read(&path).await?)?;
-    Ok(Ending::Fine)
+    Ok(Outcome::Fine)
 }
 
 /// The text itself, or what the standard input holds for `-`.

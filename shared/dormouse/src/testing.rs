@@ -10,8 +10,8 @@ use std::time::Duration;
 use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_harness::{DescriptorWakes, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, Request, SIGNAL, Server,
-    TriggerError, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
+    SIGNAL, Server, TriggerError,
 };
 use dormouse_ports::{Clock, Event, EventShape, InvocationId, Map, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_protocol::cursor::Cursors;
@@ -163,7 +163,7 @@ impl TestBed {
         });
         let server = Server::new(
             app,
-            Wire::new(store.clone(), subscriptions.clone(), Cursors::new(b"the secret of a test bed")),
+            ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(b"the secret of a test bed")),
         );
         Self { runtime, server, store, clock, bus, subscriptions, delivered: 0, started: 0 }
     }

@@ -16,7 +16,7 @@ use crate::{App, log, percent};
 
 /// Who is answered: it decides which addresses the answer may hold.
 #[derive(Debug)]
-pub(crate) enum Holder {
+pub(crate) enum Caller {
     /// Somebody who may begin turns or send signals at all.
     Operator,
     /// Who was given the address at which to look, because they began it: they see all of it, and how to answer it.
@@ -38,7 +38,7 @@ pub(crate) const STATUS: u64 = 0;
 /// In the place of a part, whose names are visible: a token that is for canceling a pause.
 pub(crate) const CANCEL: &str = "\0cancel";
 
-impl Holder {
+impl Caller {
     /// Whether they may know the state.
     pub(crate) fn sees_all(&self) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl Holder {
 impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` says that what becomes of the invocation is kept,
     /// even if it never slept.
-    pub(crate) fn encode(&self, turn: &Turn, holder: &Holder, kept: bool) -> Reply {
+    pub(crate) fn encode(&self, turn: &Turn, caller: &Caller, kept: bool) -> Reply {
         if let TurnOutcome::Completed(done) = &turn.outcome
             && let Some(overruled) = &done.overruled
         {
@@ -77,9 +77,9 @@ impl App {
         match &turn.outcome {
             TurnOutcome::Completed(done) => {
                 let kept = kept || done.repeated || done.resolution.is_some();
-                Reply::new(200, self.completed(done, holder, kept))
+                Reply::new(200, self.completed(done, caller, kept))
             }
-            TurnOutcome::Suspended(pause) => self.acknowledge(pause, holder),
+            TurnOutcome::Suspended(pause) => self.acknowledge(pause, caller),
             TurnOutcome::Errored(error) => Refusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => {
                 let (status, signal_id, expires_at) = (Buffered::Buffered, signal_id.as_str(), expires_at.to_string());
@@ -94,14 +94,14 @@ impl App {
 
     /// Shows what an invocation has come to. That it ended with an error is a fact about it, and no failure of the
     /// request.
-    pub(crate) fn present(&self, outcome: &TurnOutcome, holder: &Holder) -> Reply {
-        let shown = |pause: &SuspendedTurn| holder.generation().is_none_or(|of| of == pause.generation);
+    pub(crate) fn present(&self, outcome: &TurnOutcome, caller: &Caller) -> Reply {
+        let shown = |pause: &SuspendedTurn| caller.generation().is_none_or(|of| of == pause.generation);
         match outcome {
-            _ if !holder.sees_all() && !matches!(outcome, TurnOutcome::Suspended(pause) if shown(pause)) => {
+            _ if !caller.sees_all() && !matches!(outcome, TurnOutcome::Suspended(pause) if shown(pause)) => {
                 Refusal::pause_over().into()
             }
-            TurnOutcome::Completed(done) => Reply::new(200, self.completed(done, holder, true)),
-            TurnOutcome::Suspended(pause) => Reply::new(200, self.acknowledge(pause, holder).body),
+            TurnOutcome::Completed(done) => Reply::new(200, self.completed(done, caller, true)),
+            TurnOutcome::Suspended(pause) => Reply::new(200, self.acknowledge(pause, caller).body),
             TurnOutcome::Errored(error) => {
                 let invocation_id = error.invocation_id.as_ref().map(InvocationId::as_str);
                 let told = TurnErrored { status: Errored::Errored, invocation_id, error: Refusal::body(error) };
@@ -112,7 +112,7 @@ impl App {
     }
 
     /// What is said of an invocation that has ended; with where to look for it, if it is kept.
-    fn completed(&self, done: &CompletedTurn, holder: &Holder, kept: bool) -> Value {
+    fn completed(&self, done: &CompletedTurn, caller: &Caller, kept: bool) -> Value {
         json!(TurnCompleted {
             status: Completed::Completed,
             invocation_id: done.invocation_id.as_str(),
@@ -120,8 +120,8 @@ impl App {
             graph: &done.graph,
             resolution: done.resolution,
             repeated: done.repeated,
-            state: holder.sees_all().then_some(&done.state),
-            status_url: (holder.sees_all() && kept).then(|| self.status_url(&done.invocation_id)),
+            state: caller.sees_all().then_some(&done.state),
+            status_url: (caller.sees_all() && kept).then(|| self.status_url(&done.invocation_id)),
         })
     }
 
@@ -143,8 +143,8 @@ impl App {
         format!("{base}/{what}/{id}?token={token}{part}")
     }
 
-    fn acknowledge(&self, pause: &SuspendedTurn, holder: &Holder) -> Reply {
-        let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), holder);
+    fn acknowledge(&self, pause: &SuspendedTurn, caller: &Caller) -> Reply {
+        let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), caller);
         let (tally, location) = (pause.tally.as_ref(), links.status.clone());
         let told = TurnSuspended {
             status: Suspended::Suspended,
@@ -156,7 +156,7 @@ impl App {
             wake: &pause.wake,
             suspending_node: &pause.suspending_node,
             repeated: pause.repeated,
-            state: holder.sees_all().then_some(&pause.state),
+            state: caller.sees_all().then_some(&pause.state),
             accepted: tally.map(|tally| tally.accepted.as_deref()),
             answered: tally.map(|tally| tally.answered.as_slice()),
             missing: tally.map(|tally| tally.missing.as_slice()),
@@ -168,7 +168,7 @@ impl App {
 
     /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one
     /// pause, or one part of it: whoever holds one is not given another.
-    pub(crate) fn links(&self, id: &InvocationId, generation: u64, tally: Option<&Tally>, holder: &Holder) -> Links {
+    pub(crate) fn links(&self, id: &InvocationId, generation: u64, tally: Option<&Tally>, caller: &Caller) -> Links {
         let address = |what: &str, token: &str, part: Option<&str>| self.address(what, id, token, part);
         let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
             status: address("invocations", token, part),
@@ -176,8 +176,8 @@ impl App {
             cancel: None,
             parts: Map::new(),
         };
-        match holder {
-            Holder::Token { token, generation: of, part } => {
+        match caller {
+            Caller::Token { token, generation: of, part } => {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
                 if *of + 1 == generation && part.is_none() && tally.is_none() {
                     // Whose answer led to the next pause may answer that one too.
@@ -185,7 +185,7 @@ impl App {
                 }
                 own(token, part.as_deref(), may_wake)
             }
-            Holder::Operator | Holder::Reader => {
+            Caller::Operator | Caller::Reader => {
                 let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
                 let link = |part: &str| address("callback", &self.token(id, generation, Some(part)), Some(part));
                 let parts = parts.map(|part| (part.clone(), link(part).into())).collect();

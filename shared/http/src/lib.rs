@@ -18,12 +18,12 @@
 
 mod app;
 mod body;
+mod conditional;
 mod deadline;
 mod describe;
 mod encode;
 mod fit;
 mod log;
-mod manners;
 mod message;
 mod origins;
 pub mod percent;
@@ -47,7 +47,7 @@ pub use message::{Content, Request, Response};
 pub use origins::Origins;
 pub use principal::Authorization;
 pub use quotas::Quotas;
-pub use server::{Server, Wire};
+pub use server::{ProtocolConfig, Server};
 pub use settings::{ConfigError, Variables};
 pub use tokens::{BearerKey, CallbackSecret, CallbackSigner, Token};
 pub use trigger::{SIGNAL, TriggerError};

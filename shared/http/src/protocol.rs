@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::{Content, Request, Response};
 
-pub(crate) use public::{About, Beside};
+pub(crate) use public::{Beside, ServerInfo};
 
 /// What serves the protocol.
 pub(crate) struct Protocol {
@@ -32,7 +32,7 @@ pub(crate) struct Protocol {
     /// Serves streams.
     pub(crate) streams: Streams,
     /// What the server says of itself.
-    pub(crate) about: About,
+    pub(crate) about: ServerInfo,
     /// Tells the time.
     pub(crate) clock: Arc<dyn Clock>,
     /// The OpenAPI document, made when it is first asked for.

@@ -3,7 +3,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use dormouse_api::{Answer, Api, Bell, Call, Keys, Operations, StreamLimits, Streams};
+use dormouse_api::{Answer, Api, AppendNotifier, Call, Keys, Operations, StreamLimits, Streams};
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Timers};
 use dormouse_protocol::cursor::Cursors;
@@ -12,9 +12,9 @@ use dormouse_protocol::{PROTOCOL_VERSION, ProtocolError};
 use futures::FutureExt;
 use tracing::{Instrument, field};
 
+use crate::conditional::ConditionalRead;
 use crate::deadline::in_time;
-use crate::manners::Manners;
-use crate::protocol::{About, Protocol};
+use crate::protocol::{Protocol, ServerInfo};
 use crate::surface::{Refused, Surface};
 use crate::{App, Origins, Request, Response, log};
 
@@ -25,7 +25,7 @@ const SOMEWHERE: &str = "http://localhost";
 
 /// What a [`Server`] needs beside its [`App`], to serve the protocol.
 #[derive(Clone)]
-pub struct Wire {
+pub struct ProtocolConfig {
     /// Reads what the app's store has written of documents and streams.
     pub records: Arc<dyn Records>,
     /// Forgets the wake-ups of what is canceled.
@@ -37,7 +37,7 @@ pub struct Wire {
     /// What addresses of streams begin with, if they are served elsewhere.
     pub stream_url: Option<String>,
     /// Rung by commits of this process.
-    pub bell: Bell,
+    pub notifier: AppendNotifier,
     /// How streams behave.
     pub streams: StreamLimits,
     /// Which pages of browsers may ask.
@@ -46,7 +46,7 @@ pub struct Wire {
     pub reads_only: bool,
 }
 
-impl Wire {
+impl ProtocolConfig {
     /// The protocol over `records`, at no address that anybody has configured and for no pages of browsers. Wake-ups of
     /// what is canceled are forgotten by `timers`, cursors made by `cursors`.
     pub fn new(records: Arc<dyn Records>, timers: Arc<dyn Timers>, cursors: Cursors) -> Self {
@@ -56,7 +56,7 @@ impl Wire {
             cursors,
             base_url: None,
             stream_url: None,
-            bell: Bell::default(),
+            notifier: AppendNotifier::default(),
             streams: StreamLimits::default(),
             origins: Origins::default(),
             reads_only: false,
@@ -64,9 +64,9 @@ impl Wire {
     }
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for ProtocolConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("base_url", &self.base_url).finish_non_exhaustive()
+        f.debug_struct("ProtocolConfig").field("base_url", &self.base_url).finish_non_exhaustive()
     }
 }
 
@@ -84,7 +84,7 @@ struct Shared {
 
 impl Server {
     /// Serves turns by `app`, and the protocol over `wire`.
-    pub fn new(app: App, wire: Wire) -> Self {
+    pub fn new(app: App, wire: ProtocolConfig) -> Self {
         let api = Api::new(dormouse_api::Parts {
             harness: app.harness().clone(),
             records: wire.records.clone(),
@@ -97,9 +97,9 @@ impl Server {
     }
 
     /// The same, but `operations` serve the protocol.
-    pub fn over(app: App, wire: Wire, operations: Arc<dyn Operations>) -> Self {
+    pub fn over(app: App, wire: ProtocolConfig, operations: Arc<dyn Operations>) -> Self {
         let clock = app.engine().ports().clock.clone();
-        let about = About {
+        let about = ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: wire.base_url.as_deref().unwrap_or(SOMEWHERE).trim_end_matches('/').to_owned(),
             stream_url: wire.stream_url.map(|url| url.trim_end_matches('/').to_owned()),
@@ -110,7 +110,7 @@ impl Server {
         let protocol = Protocol {
             operations,
             keys: Keys::new(wire.records.clone()),
-            streams: Streams::new(wire.records, clock.clone(), wire.bell, wire.streams),
+            streams: Streams::new(wire.records, clock.clone(), wire.notifier, wire.streams),
             about,
             clock,
             document: OnceLock::new(),
@@ -127,7 +127,7 @@ impl Server {
     /// answer too.
     pub async fn http(&self, request: Request) -> Response {
         let mut request = request;
-        let manners = Manners::of(&mut request);
+        let conditional = ConditionalRead::of(&mut request);
         let surface = self.surface(&request.path);
         let ports = self.0.app.engine().ports();
         let given = request.header("x-request-id").filter(|id| is_request_id(id)).map(str::to_owned);
@@ -142,7 +142,7 @@ impl Server {
             let answered = self.guarded(surface, &request, &request_id).await;
             let response = answered.unwrap_or_else(|refused| refused.into_response(&request_id));
             let response =
-                manners.answer(self.dressed(surface, &request, response).header("x-request-id", &request_id));
+                conditional.answer(self.dressed(surface, &request, response).header("x-request-id", &request_id));
             log::answered(response.status, ports.clock.monotonic().saturating_sub(began));
             response
         };

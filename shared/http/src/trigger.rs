@@ -1,6 +1,6 @@
 //! Events and wake-ups: no caller waits for an answer, only the service that delivers them.
 //!
-//! | the turn | the service is told | because |
+//! | the turn | the service is outcome | because |
 //! |---|---|---|
 //! | completed, suspended, buffered, stale | success | it is done, or was done before |
 //! | failed, because what an event carries does not fit | failure | nobody else would hear of it: it ends up in the queue of what failed, with the reason |
@@ -177,7 +177,7 @@ impl App {
         let origin = if signal.is_own { SignalOrigin::Sent } else { signal.origin.origin()? };
         let transmission = Transmission { time_left: left, origin, ..Transmission::signal(signal_id, signal.payload) };
         let turn = self.harness().turn(transmission);
-        self.told_of(left, turn, |error| error.is_unfit() || is_to_be_raised(error)).await
+        self.outcome_of(left, turn, |error| error.is_unfit() || is_to_be_raised(error)).await
     }
 
     pub(crate) async fn woken(&self, wakeup: Wakeup, left: Option<Duration>) -> Result<Value, TriggerError> {
@@ -191,7 +191,7 @@ impl App {
                     return Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id"));
                 }
                 let is_raised = |error: &TurnError| !call.swept && is_to_be_raised(error);
-                self.told_of(left, self.harness().answer_call(&call, left), is_raised).await
+                self.outcome_of(left, self.harness().answer_call(&call, left), is_raised).await
             }
             Wakeup::Sweep(scope) => {
                 let scope = match scope {
@@ -205,10 +205,10 @@ impl App {
     }
 
     async fn triggered(&self, transmission: Transmission) -> Result<Value, TriggerError> {
-        self.told_of(transmission.time_left, self.harness().turn(transmission), is_to_be_raised).await
+        self.outcome_of(transmission.time_left, self.harness().turn(transmission), is_to_be_raised).await
     }
 
-    async fn told_of(
+    async fn outcome_of(
         &self,
         left: Option<Duration>,
         turn: impl Future<Output = Turn> + Send,
@@ -217,17 +217,17 @@ impl App {
         let clock = &self.engine().ports().clock;
         let began = clock.monotonic();
         let turn = self.within(left, turn).await;
-        let told = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
+        let outcome = turn.map_err(|error| TriggerError::Turn(Box::new(error))).and_then(|turn| {
             log::turn(&turn);
-            told(turn, is_raised)
+            outcome(turn, is_raised)
         });
-        log::triggered(told.is_ok(), clock.monotonic().saturating_sub(began));
-        told
+        log::triggered(outcome.is_ok(), clock.monotonic().saturating_sub(began));
+        outcome
     }
 }
 
-/// What the service is told of a turn, by the table of this module.
-fn told(turn: Turn, is_raised: impl Fn(&TurnError) -> bool) -> Result<Value, TriggerError> {
+/// What the service is outcome of a turn, by the table of this module.
+fn outcome(turn: Turn, is_raised: impl Fn(&TurnError) -> bool) -> Result<Value, TriggerError> {
     match turn.outcome {
         TurnOutcome::Completed(done) => {
             Ok(json!({ "status": "completed", "invocation_id": done.invocation_id, "repeated": done.repeated }))
@@ -252,7 +252,7 @@ fn is_to_be_raised(error: &TurnError) -> bool {
     }
 }
 
-/// What a sweep did and found, told to the log (whose lines are counted) and to the service.
+/// What a sweep did and found, outcome to the log (whose lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, called, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
     let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;

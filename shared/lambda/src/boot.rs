@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_api::{Agents, AgentsError, Keys, Outside, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_aws::{AwsSubscriptions, DynamoDbStateStore, EventBridgeBus, RuleConfig, SchedulerConfig, StoreConfig};
 use dormouse_harness::{DescriptorWakes, RulePolicy, TraceExporter};
-use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, Server, Wire};
+use dormouse_http::{App, CallbackSigner, ConfigError, Limits, Parts, ProtocolConfig, Server};
 use dormouse_otel::Telemetry;
 use dormouse_ports::{Clock, EventBus, SignalSubscriptions};
 use dormouse_protocol::cursor::Cursors;
@@ -77,13 +77,13 @@ pub async fn compose(
     };
     let subscriptions: Arc<dyn SignalSubscriptions> =
         Arc::new(AwsSubscriptions::new(clients.scheduler, schedules, clients.eventbridge, rules, clock));
-    let wire = Wire {
+    let wire = ProtocolConfig {
         base_url: config.base_url.clone(),
         stream_url: config.stream_url,
         streams: streams(function),
         origins: config.origins,
         reads_only: function == Function::Stream,
-        ..Wire::new(store.clone(), subscriptions.clone(), Cursors::new(secrets.callback_secret.as_bytes()))
+        ..ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(secrets.callback_secret.as_bytes()))
     };
     let limits = config.quotas.limits;
     let app = App::new(Parts {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::courier::{Carried, Courier, Errand};
+use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
 use crate::rules::{Route, Rules};
 use crate::spool::Spool;
 
@@ -158,19 +158,21 @@ impl LocalBus {
         }
     }
 
-    async fn deliver(&self, parcel: Parcel, courier: &Courier) {
-        let mut carried = Carried::Delivered;
+    async fn deliver(&self, parcel: Parcel, dispatcher: &Dispatcher) {
+        let mut carried = DeliveryResult::Delivered;
         for input in parcel.inputs {
-            match courier.carry(&errand(input)).await {
-                Carried::Interrupted => return,
-                Carried::Refused => carried = Carried::Refused,
-                Carried::Delivered => {}
+            match dispatcher.carry(&job(input)).await {
+                DeliveryResult::Interrupted => return,
+                DeliveryResult::Refused => carried = DeliveryResult::Refused,
+                DeliveryResult::Delivered => {}
             }
         }
         let name = &parcel.event_id;
         let (settled, delivery) = match carried {
-            Carried::Refused => (self.0.spool.set_aside(name).await, Delivery::DeadLetter),
-            Carried::Delivered | Carried::Interrupted => (self.0.spool.remove(name).await, Delivery::Delivered),
+            DeliveryResult::Refused => (self.0.spool.set_aside(name).await, Delivery::DeadLetter),
+            DeliveryResult::Delivered | DeliveryResult::Interrupted => {
+                (self.0.spool.remove(name).await, Delivery::Delivered)
+            }
         };
         if let Err(error) = settled {
             tracing::warn!(%error, event_id = %name, "a delivered event stays on the disk and will be delivered again");
@@ -188,15 +190,15 @@ impl EventBus for LocalBus {
 
 impl Deliveries {
     /// Delivers until it is time to end. What is not delivered then stays on the disk.
-    pub(crate) async fn run(mut self, courier: Arc<Courier>) {
+    pub(crate) async fn run(mut self, dispatcher: Arc<Dispatcher>) {
         loop {
             let parcel = tokio::select! {
                 parcel = self.queue.recv() => parcel,
-                () = courier.running().stopping() => None,
+                () = dispatcher.running().stopping() => None,
             };
             let Some(parcel) = parcel else { return };
-            let (bus, courier) = (self.bus.clone(), courier.clone());
-            tokio::spawn(async move { bus.deliver(parcel, &courier).await });
+            let (bus, dispatcher) = (self.bus.clone(), dispatcher.clone());
+            tokio::spawn(async move { bus.deliver(parcel, &dispatcher).await });
         }
     }
 }
@@ -217,8 +219,8 @@ fn envelope(event: &Event, event_id: &str, at: Timestamp) -> Value {
 }
 
 /// Calls for work go to the wake-up function, everything else to the signal function.
-fn errand(input: Value) -> Errand {
-    if input["detail-type"] == WORK { Errand::Wakeup(input) } else { Errand::Event(input) }
+fn job(input: Value) -> Job {
+    if input["detail-type"] == WORK { Job::Wakeup(input) } else { Job::Event(input) }
 }
 
 fn matched(route: &Route) -> Match {
@@ -234,9 +236,9 @@ mod tests {
     use dormouse_system::{RandomIds, SystemClock};
 
     use super::*;
-    use crate::courier::Raised;
-    use crate::courier::tests::{Flaky, courier};
-    use crate::lifetime::Lifetime;
+    use crate::dispatcher::InvokeError;
+    use crate::dispatcher::tests::{Flaky, dispatcher};
+    use crate::shutdown::Shutdown;
 
     fn open(folder: &Path) -> (LocalBus, Deliveries) {
         LocalBus::open(folder, Arc::new(SystemClock::default()), Arc::new(RandomIds)).expect("a bus")
@@ -282,9 +284,9 @@ mod tests {
         drop((bus, deliveries));
 
         let (bus, deliveries) = open(folder.path());
-        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
-        functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
-        tokio::spawn(deliveries.run(courier(&functions, &lifetime)));
+        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
+        tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         until_delivered(&bus, &functions).await;
         let taken = functions.taken.lock().expect("a lock").clone();
         assert_eq!(taken.len(), 1);
@@ -296,9 +298,9 @@ mod tests {
     async fn what_is_refused_for_good_becomes_a_dead_letter() {
         let folder = tempfile::tempdir().expect("a folder");
         let (bus, deliveries) = subscribed(folder.path()).await;
-        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
-        functions.failures.lock().expect("a lock").push(Raised::Always("no".to_owned()));
-        tokio::spawn(deliveries.run(courier(&functions, &lifetime)));
+        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        functions.failures.lock().expect("a lock").push(InvokeError::Permanent("no".to_owned()));
+        tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         let published = bus.accept(event("jobs")).await.expect("it is published");
         while bus.published()[0].delivery == Delivery::Pending {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;

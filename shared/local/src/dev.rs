@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::middleware;
 use dormouse_api::keys::KeyToken;
-use dormouse_api::{Agents, AgentsError, Bell, Keys, Outside, RecordingEngine, RecordingStore};
+use dormouse_api::{Agents, AgentsError, AppendNotifier, Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::{DescriptorWakes, HarnessConfig, Mode, TraceExporter};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, Quotas, Server,
-    TriggerError, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, ConfigError, Limits, Origins, Parts, ProtocolConfig,
+    Quotas, Server, TriggerError,
 };
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_otel::Telemetry;
@@ -27,15 +27,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::bus::{Deliveries, LocalBus};
-use crate::courier::{Courier, Functions, Raised};
+use crate::dispatcher::{Dispatcher, Functions, InvokeError};
 use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
 use crate::gateway::{Gateway, meant_for_us};
 use crate::hosts::Hosts;
 use crate::keys::{self, KeyError};
-use crate::lifetime::{Lifetime, Running};
 use crate::listen;
 use crate::scheduler::LocalScheduler;
+use crate::shutdown::{Running, Shutdown};
 use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, Place};
 use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
@@ -134,9 +134,9 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     let quotas = Quotas::from_variables(|name| std::env::var(name).ok())?;
     let limits = Limits { turn, ..quotas.limits };
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
-    let (table, bell) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, config)), Bell::default());
+    let (table, notifier) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, config)), AppendNotifier::default());
     let api_key = development_key(&folder, &*table, table.clone()).await?;
-    let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).ringing(bell.clone());
+    let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).with_notifier(notifier.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
     let timed: Arc<dyn Sleepers> = table.clone();
     let app = App::new(Parts {
@@ -153,16 +153,16 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
         limits: limits.clone(),
         telemetry: telemetry.clone().map(|telemetry| Arc::new(telemetry) as Arc<dyn TraceExporter>),
     });
-    let wire = Wire {
+    let wire = ProtocolConfig {
         base_url: Some(address.clone()),
-        bell,
+        notifier,
         origins: Origins::loopback(),
-        ..Wire::new(table, subscriptions, Cursors::new(secret.as_bytes()))
+        ..ProtocolConfig::new(table, subscriptions, Cursors::new(secret.as_bytes()))
     };
     let server = Server::new(app.clone(), wire);
 
-    let lifetime = Lifetime::new();
-    let running = lifetime.running();
+    let shutdown = Shutdown::new();
+    let running = shutdown.running();
     let gate = Gate::new(clock.clone());
     let (hosts, door) = (Hosts::new(&options.hosts), store.door(&store_key));
     let gateway = Gateway {
@@ -176,15 +176,15 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
         door: door.clone(),
     };
     let serving = tokio::spawn(gateway.serve(listener));
-    start_triggers(&app, deliveries, (scheduler, timed), &clock, options.lease, &lifetime);
+    start_triggers(&app, deliveries, (scheduler, timed), &clock, options.lease, &shutdown);
     let store = Arc::new(store);
-    tokio::spawn(forget(store.clone(), lifetime.running()));
+    tokio::spawn(forget(store.clone(), shutdown.running()));
     if telemetry.is_some() {
-        tokio::spawn(send_spans(app.clone(), lifetime.running()));
+        tokio::spawn(send_spans(app.clone(), shutdown.running()));
     }
     folder.note_address(&address)?;
     let store_address = match options.store_port {
-        Some(port) => Some(open_door(port, door, hosts, lifetime.running()).await?),
+        Some(port) => Some(open_door(port, door, hosts, shutdown.running()).await?),
         None => None,
     };
     let tour = Tour { address: &address, key: &key, api_key: &api_key, authorization: options.authorization };
@@ -194,7 +194,7 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     asked_to_end().await?;
     tracing::info!("ending after the running turns; Ctrl-C again ends at once");
     tokio::spawn(end_at_once());
-    match timeout(TIME_TO_END, lifetime.end()).await {
+    match timeout(TIME_TO_END, shutdown.end()).await {
         Ok(()) => serving.await.map_err(io::Error::other)??,
         // A turn that is cut is taken over after the next start, when its claim has ended.
         Err(_) => tracing::warn!("some turns and connections did not end and are cut"),
@@ -229,13 +229,13 @@ fn start_triggers(
     (scheduler, store): (LocalScheduler, Arc<dyn Sleepers>),
     clock: &Arc<dyn Clock>,
     lease: Duration,
-    lifetime: &Lifetime,
+    shutdown: &Shutdown,
 ) {
     let functions: Arc<dyn Functions> = Arc::new(Served(app.clone()));
-    let courier = Arc::new(Courier::new(functions.clone(), clock.clone(), lifetime.running()));
-    tokio::spawn(deliveries.run(courier.clone()));
-    tokio::spawn(scheduler.run(store, courier));
-    tokio::spawn(sweeper::run(functions, clock.clone(), lease, lifetime.running()));
+    let dispatcher = Arc::new(Dispatcher::new(functions.clone(), clock.clone(), shutdown.running()));
+    tokio::spawn(deliveries.run(dispatcher.clone()));
+    tokio::spawn(scheduler.run(store, dispatcher));
+    tokio::spawn(sweeper::run(functions, clock.clone(), lease, shutdown.running()));
 }
 
 /// The key of the folder that may do everything: made at the first start, and let in again by a store that forgot it.
@@ -341,11 +341,11 @@ struct Served(App);
 
 #[async_trait]
 impl Functions for Served {
-    async fn event(&self, input: Value) -> Result<(), Raised> {
+    async fn event(&self, input: Value) -> Result<(), InvokeError> {
         self.0.event(input, None).await.map(|_| ()).map_err(raised)
     }
 
-    async fn wakeup(&self, input: Value) -> Result<(), Raised> {
+    async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {
         self.0.wakeup(input, None).await.map(|_| ()).map_err(raised)
     }
 
@@ -356,9 +356,9 @@ impl Functions for Served {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` takes")]
-fn raised(error: TriggerError) -> Raised {
+fn raised(error: TriggerError) -> InvokeError {
     match &error {
-        TriggerError::Unreadable(_) => Raised::Always(error.to_string()),
-        TriggerError::Turn(_) => Raised::Now(error.to_string()),
+        TriggerError::Unreadable(_) => InvokeError::Permanent(error.to_string()),
+        TriggerError::Turn(_) => InvokeError::Retryable(error.to_string()),
     }
 }

@@ -23,8 +23,8 @@ use tokio::net::TcpListener;
 use crate::bus::LocalBus;
 use crate::gate::Gate;
 use crate::hosts::Hosts;
-use crate::lifetime::Running;
 use crate::listen;
+use crate::shutdown::Running;
 use crate::store::Door;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.

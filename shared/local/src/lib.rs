@@ -16,20 +16,20 @@
 #![warn(missing_docs)]
 
 mod bus;
-mod courier;
 mod dev;
+mod dispatcher;
 mod folder;
 mod gate;
 mod gateway;
 mod hosts;
 pub mod keys;
-mod lifetime;
 mod listen;
 mod opened;
 mod pattern;
 mod rules;
 mod scheduler;
 mod served;
+mod shutdown;
 mod spool;
 mod store;
 mod subscriptions;

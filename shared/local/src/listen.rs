@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lifetime::Running;
+use crate::shutdown::Running;
 
 /// How long a connection may take for the head of its next request.
 const HEAD: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::courier::{Carried, Courier, Errand};
+use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
 
 /// The longest sleep: a machine that was suspended, or whose clock was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ impl LocalScheduler {
     }
 
     /// Fires entries until it is time to end. What has not been taken then is in the index still.
-    pub(crate) async fn run(self, store: Arc<dyn Sleepers>, courier: Arc<Courier>) {
+    pub(crate) async fn run(self, store: Arc<dyn Sleepers>, dispatcher: Arc<Dispatcher>) {
         let mut read_at = self.0.clock.monotonic();
         loop {
             if self.0.clock.monotonic() >= read_at {
@@ -84,15 +84,15 @@ impl LocalScheduler {
                 read_at = self.0.clock.monotonic() + again;
             }
             for (pause, at) in self.agenda().take_due(self.0.clock.now()) {
-                let courier = courier.clone();
-                tokio::spawn(async move { fire(&pause, at, &courier).await });
+                let dispatcher = dispatcher.clone();
+                tokio::spawn(async move { fire(&pause, at, &dispatcher).await });
             }
             let left = read_at.saturating_sub(self.0.clock.monotonic());
             let pause = self.until_next().min(left);
             tokio::select! {
                 () = self.0.clock.sleep(pause) => {}
                 () = self.0.changed.notified() => {}
-                () = courier.running().stopping() => return,
+                () = dispatcher.running().stopping() => return,
             }
         }
     }
@@ -131,11 +131,11 @@ impl LocalScheduler {
 }
 
 /// Whatever becomes of it: the row stays until the invocation has moved on, and the sweep comes by.
-async fn fire((invocation_id, generation): &Pause, at: Timestamp, courier: &Courier) {
+async fn fire((invocation_id, generation): &Pause, at: Timestamp, dispatcher: &Dispatcher) {
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
-    match courier.carry(&Errand::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
-        Carried::Delivered | Carried::Interrupted => {}
-        Carried::Refused => tracing::error!(%invocation_id, "a wake-up is given up; the next sweep comes by"),
+    match dispatcher.carry(&Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
+        DeliveryResult::Delivered | DeliveryResult::Interrupted => {}
+        DeliveryResult::Refused => tracing::error!(%invocation_id, "a wake-up is given up; the next sweep comes by"),
     }
 }
 
@@ -172,9 +172,9 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::courier::Raised;
-    use crate::courier::tests::{Flaky, courier};
-    use crate::lifetime::Lifetime;
+    use crate::dispatcher::InvokeError;
+    use crate::dispatcher::tests::{Flaky, dispatcher};
+    use crate::shutdown::Shutdown;
 
     fn scheduler() -> LocalScheduler {
         LocalScheduler::new(Arc::new(SystemClock::default()))
@@ -195,8 +195,8 @@ mod tests {
     #[tokio::test]
     async fn an_entry_made_while_it_runs_fires_until_it_is_taken_and_a_cancelled_one_does_not() {
         let scheduler = scheduler();
-        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
-        functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
+        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
         let soon = Timestamp::now() + SignedDuration::from_millis(300);
         for name in ["cancelled", "kept"] {
             scheduler.schedule(&name.into(), 1, &due(soon));
@@ -207,7 +207,7 @@ mod tests {
         scheduler.cancel(&"unknown".into(), 1, &due(soon));
         assert_eq!(scheduler.agenda().entries.len(), 1, "what is far away is in the index only");
         let store: Arc<dyn Sleepers> = Arc::new(MemoryStore::default());
-        tokio::spawn(scheduler.run(store, courier(&functions, &lifetime)));
+        tokio::spawn(scheduler.run(store, dispatcher(&functions, &shutdown)));
         let wakeup = json!({"dormouse_wakeup": {"invocation_id": "kept", "generation": 1, "due_at": soon}});
         assert_eq!(taken(&functions).await, [wakeup]);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::Clock;
 
-use crate::courier::Functions;
-use crate::lifetime::Running;
+use crate::dispatcher::Functions;
+use crate::shutdown::Running;
 
 const EVERY: Duration = Duration::from_secs(10);
 /// One in so many sweeps looks at everything, once what the last process held has expired.

@@ -12,7 +12,7 @@ use crate::{Map, Operation, PROTOCOL_VERSION};
 
 /// Everything about a server that the document tells and this crate cannot know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct About<'a> {
+pub struct DocumentInfo<'a> {
     /// The name of the API.
     pub title: &'a str,
     /// What it is, in a sentence or two.
@@ -29,7 +29,7 @@ pub fn settings() -> SchemaSettings {
 }
 
 /// The document.
-pub fn document(about: About<'_>) -> Value {
+pub fn document(about: DocumentInfo<'_>) -> Value {
     let mut generator = settings().for_deserialize().into_generator();
     let error = generator.subschema_for::<ErrorResponse>();
     let mut paths = Map::new();

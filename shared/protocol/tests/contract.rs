@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse_protocol::Scope;
-use dormouse_protocol::openapi::{About, document};
+use dormouse_protocol::openapi::{DocumentInfo, document};
 use dormouse_protocol::receipt::wire::WireReceipt;
 use dormouse_protocol::replay::ReplayTaskRequest;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 
 fn trials(contract: &Value, folder: &Path) -> Vec<Trial> {
     let contract = Arc::new(contract.clone());
-    let ours = Arc::new(document(About { title: "Dormouse", description: "" }));
+    let ours = Arc::new(document(DocumentInfo { title: "Dormouse", description: "" }));
     let mut trials = Vec::new();
     let names = |document: &Value| -> BTreeSet<(String, String)> {
         let paths = document["paths"].as_object().unwrap().iter();

@@ -5,12 +5,12 @@ mod support;
 use std::collections::BTreeSet;
 
 use dormouse_protocol::Operation;
-use dormouse_protocol::openapi::{About, document};
+use dormouse_protocol::openapi::{DocumentInfo, document};
 use serde_json::Value;
 use support::{TYPES, lost, samples, validator};
 
 fn served() -> Value {
-    document(About { title: "Dormouse", description: "Agents that sleep for free." })
+    document(DocumentInfo { title: "Dormouse", description: "Agents that sleep for free." })
 }
 
 #[test]

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use dormouse_api::{
-    Actor, Answer, Api, Bell, Call, Keys, Outside, Parts, PersonaSpec, RecordingEngine, RecordingStore,
+    Actor, Answer, Api, AppendNotifier, Call, Keys, Outside, Parts, PersonaSpec, RecordingEngine, RecordingStore,
 };
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
-use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Server, Wire};
+use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, ProtocolConfig, Server};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Append, Clock, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, IdSource, Journal, Records,
@@ -45,7 +45,7 @@ struct Bench {
     api: Api,
     harness: Harness,
     store: Arc<DynamoDbStateStore>,
-    bell: Bell,
+    notifier: AppendNotifier,
     meter: Meter,
 }
 
@@ -86,10 +86,12 @@ async fn main() {
 impl Bench {
     fn on(client: &Client, meter: Meter) -> Self {
         let store = Arc::new(DynamoDbStateStore::new(client, "dormouse", StoreConfig::default()));
-        let (clock, bell): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), Bell::default());
+        let (clock, notifier): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), AppendNotifier::default());
         let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
         let ports = Ports {
-            store: RecordingStore::new(store.clone(), store.clone(), clock.clone()).ringing(bell.clone()).into(),
+            store: RecordingStore::new(store.clone(), store.clone(), clock.clone())
+                .with_notifier(notifier.clone())
+                .into(),
             clock: clock.clone(),
             ids: Arc::new(RandomIds),
             spawner: Arc::new(TokioSpawner),
@@ -107,11 +109,11 @@ impl Bench {
             cursors: Cursors::new(b"secret"),
             personas: ["chat", "expense-approval"].map(spec).to_vec(),
         });
-        Self { api, harness, store, bell, meter }
+        Self { api, harness, store, notifier, meter }
     }
 
-    /// A server on the same store whose streams go by `clock` and hear `bell`.
-    fn server(&self, clock: Arc<dyn Clock>, bell: Bell) -> Server {
+    /// A server on the same store whose streams go by `clock` and hear `notifier`.
+    fn server(&self, clock: Arc<dyn Clock>, notifier: AppendNotifier) -> Server {
         let subscriptions = Arc::new(MemorySubscriptions::default());
         let recording = RecordingStore::new(self.store.clone(), self.store.clone(), clock);
         let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
@@ -129,7 +131,10 @@ impl Bench {
             limits: Limits::default(),
             telemetry: None,
         });
-        let wire = Wire { bell, ..Wire::new(self.store.clone(), subscriptions, Cursors::new(b"secret")) };
+        let wire = ProtocolConfig {
+            notifier,
+            ..ProtocolConfig::new(self.store.clone(), subscriptions, Cursors::new(b"secret"))
+        };
         Server::new(app, wire)
     }
 

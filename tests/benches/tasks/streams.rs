@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_api::{Bell, Keys};
+use dormouse_api::{AppendNotifier, Keys};
 use dormouse_http::{Content, Request, Server};
 use dormouse_ports::{Clock, Records};
 use dormouse_protocol::id::EventId;
@@ -78,7 +78,7 @@ impl<'b> Client<'b> {
     pub(crate) async fn watch(&self, session: &str) -> Watched {
         let idle = self.idle(session).await;
         let began = self.bench.begin();
-        let server = self.bench.server(Arc::new(SystemClock::default()), self.bench.bell.clone());
+        let server = self.bench.server(Arc::new(SystemClock::default()), self.bench.notifier.clone());
         let mut pieces = self.open(&server, session).await;
         let opened = self.bench.cost(began, &Cost::default());
         let (mut first, mut completed) = (Duration::MAX, Duration::MAX);
@@ -110,7 +110,7 @@ impl<'b> Client<'b> {
     /// What a minute costs in which nothing happens: not the first one, in which the stream still looks more often.
     async fn idle(&self, session: &str) -> Cost {
         let clock = Arc::new(ManualClock::default());
-        let mut pieces = self.open(&self.bench.server(clock.clone(), Bell::default()), session).await;
+        let mut pieces = self.open(&self.bench.server(clock.clone(), AppendNotifier::default()), session).await;
         let mut silence = pieces.next();
         let mut pass = async |time: Duration| {
             let ticks = time.as_millis() / TICK.as_millis();

@@ -4,7 +4,8 @@ use std::time::Duration;
 use dormouse_api::{Keys, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, TurnError, WORK};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, TriggerError, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
+    TriggerError,
 };
 use dormouse_ports::{Clock, InvocationId, MaintenanceStore, Records, Sleepers, TurnStore};
 use dormouse_protocol::cursor::Cursors;
@@ -80,9 +81,9 @@ impl Process {
             limits,
             telemetry: None,
         });
-        let wire = Wire {
+        let wire = ProtocolConfig {
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
-            ..Wire::new(records, desk.clone(), Cursors::new(b"hush"))
+            ..ProtocolConfig::new(records, desk.clone(), Cursors::new(b"hush"))
         };
         Self { id, server: Server::new(app, wire), desk }
     }

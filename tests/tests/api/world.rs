@@ -7,7 +7,7 @@ use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmissi
 use dormouse_ports::{Clock, MaintenanceStore, Records, StateStore};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::id::WorkspaceId;
-use dormouse_protocol::openapi::{About, document};
+use dormouse_protocol::openapi::{DocumentInfo, document};
 use dormouse_protocol::operation::Output;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use dormouse_protocol::resource::AutonomyTier;
@@ -237,7 +237,7 @@ pub(crate) fn says(words: &str) -> Value {
 }
 
 static SCHEMAS: LazyLock<BTreeMap<&'static str, jsonschema::Validator>> = LazyLock::new(|| {
-    let document = any_of(document(About { title: "Dormouse", description: "" }));
+    let document = any_of(document(DocumentInfo { title: "Dormouse", description: "" }));
     let schemas = Operation::ALL.iter().filter_map(|operation| {
         let spec = operation.spec();
         let Output::Json(status, _) = spec.output else { return None };

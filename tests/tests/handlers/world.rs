@@ -9,7 +9,7 @@ use dormouse_api::{Keys, Outside, RecordingEngine, RecordingStore};
 use dormouse_engine::{Answer, CompiledGraph, Delay, END, Graph, NodeError, Update, Wait, state};
 use dormouse_harness::DescriptorWakes;
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, Request, Server, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, Parts, ProtocolConfig, Request, Server,
 };
 use dormouse_ports::{Category, InvocationRecord, Invocations};
 use dormouse_protocol::cursor::Cursors;
@@ -87,7 +87,7 @@ impl World {
             limits: Limits { body: BODY, signal_payload: PAYLOAD, ..Limits::default() },
             telemetry: None,
         });
-        let wire = Wire::new(store.clone(), subscriptions.clone(), Cursors::new(b"secret"));
+        let wire = ProtocolConfig::new(store.clone(), subscriptions.clone(), Cursors::new(b"secret"));
         let server = Server::new(app.clone(), wire);
         let (document, seen) = (Described::by(&server, authorization), Mutex::default());
         Self { app, server, store, clock, subscriptions, bus, continuations, broken, document, seen }

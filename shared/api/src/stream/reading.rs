@@ -4,9 +4,9 @@ use std::time::Duration;
 use dormouse_protocol::{Event, ProtocolError, sse};
 use futures::future::{Either, select};
 
-use super::seats::Seat;
+use super::limiter::StreamPermit;
 use super::source::Source;
-use super::{Ring, Shared};
+use super::{AppendSignal, Shared};
 
 /// Kept back from the life of the worker, to end the response in order.
 const TO_END: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ pub(super) struct Reading {
     shared: Arc<Shared>,
     source: Source,
     /// Given back with the stream.
-    _seat: Seat,
+    _seat: StreamPermit,
     /// By which id its request goes in the log.
     request_id: String,
     /// The event that the client has.
@@ -44,14 +44,14 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(shared: Arc<Shared>, source: Source, seat: Seat, asked: Asked) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, source: Source, permit: StreamPermit, asked: Asked) -> Self {
         let (now, limits) = (shared.clock.monotonic(), &shared.limits);
         let left = asked.time_left.map_or(limits.life, |left| left.saturating_sub(TO_END).min(limits.life));
         let pause = limits.poll_soonest;
         let Asked { cursor, request_id, .. } = asked;
         let (begun, bytes, over) = (false, 0, false);
         let (told_at, ends_at) = (now, now + left);
-        Self { source, _seat: seat, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }
+        Self { source, _seat: permit, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }
     }
 
     /// The next piece of the stream, and what goes on behind it.
@@ -61,10 +61,10 @@ impl Reading {
                 return None;
             }
             // Listens before it looks: what is appended in between rings.
-            let ring = self.shared.bell.listen(self.source.name());
+            let ring = self.shared.notifier.listen(self.source.name());
             let piece = match self.source.look(self.shared.limits.page).await {
                 Ok(glance) if glance.events.is_empty() && glance.more => continue,
-                Ok(glance) => self.tell(&glance.events, glance.more),
+                Ok(glance) => self.emit(&glance.events, glance.more),
                 Err(error) => Some(self.fail(error)),
             };
             if let Some(piece) = piece {
@@ -80,7 +80,7 @@ impl Reading {
     }
 
     /// The blocks of `events`; nothing if there are none.
-    fn tell(&mut self, events: &[Event], more: bool) -> Option<Vec<u8>> {
+    fn emit(&mut self, events: &[Event], more: bool) -> Option<Vec<u8>> {
         let limits = &self.shared.limits;
         if events.is_empty() {
             self.over = limits.whole.is_some() && (self.begun || self.source.has_ended());
@@ -114,7 +114,7 @@ impl Reading {
     }
 
     /// Waits until it is worth to look again; a heartbeat if one is due.
-    async fn wait(&mut self, ring: Ring) -> Option<Vec<u8>> {
+    async fn wait(&mut self, ring: AppendSignal) -> Option<Vec<u8>> {
         if self.over {
             return None;
         }

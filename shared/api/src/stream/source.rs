@@ -29,7 +29,7 @@ pub(super) enum Source {
 }
 
 /// What a look at the source gave.
-pub(super) struct Glance {
+pub(super) struct Batch {
     /// Events that the stream tells of.
     pub(super) events: Vec<Event>,
     /// Whether there may be more already.
@@ -99,7 +99,7 @@ impl Source {
     }
 
     /// The next events, at most about `limit`.
-    pub(super) async fn look(&mut self, limit: usize) -> Result<Glance, ProtocolError> {
+    pub(super) async fn look(&mut self, limit: usize) -> Result<Batch, ProtocolError> {
         match self {
             Self::Session { records, session_id, task_id, seen, .. } => {
                 let entries = records.entries(session_id, *seen, limit).await.map_err(|error| unavailable(&error))?;
@@ -108,14 +108,14 @@ impl Source {
                 let place = |position| EventId::at(session_id, position);
                 let events = entries.into_iter().filter_map(|entry| readable(&place(entry.position), entry.entry));
                 let concerns = |event: &Event| task_id.as_ref().is_none_or(|task| event.task_id.as_ref() == Some(task));
-                Ok(Glance { events: events.filter(concerns).collect(), more })
+                Ok(Batch { events: events.filter(concerns).collect(), more })
             }
             Self::All { operations, call, filters, after } => {
                 let call = Call { query: range(filters, after.as_deref(), limit)?, ..(**call).clone() };
                 let page: List<Event> = decode(operations.serve(call).await?)?;
                 let last = page.data.last().map(|event| event.envelope.id.as_str().to_owned());
                 *after = page.page.next_cursor.or(last).or_else(|| after.take());
-                Ok(Glance { events: page.data, more: page.page.has_more })
+                Ok(Batch { events: page.data, more: page.page.has_more })
             }
         }
     }

@@ -7,7 +7,7 @@ use dormouse_ports::{InvocationId, Map, PausedInvocation};
 use dormouse_protocol::resource::{MessageInput, TaskMessageKind};
 use serde_json::{Value, json};
 
-use super::{Ending, InspectError, not_found, signal};
+use super::{InspectError, Outcome, not_found, signal};
 use dormouse_local::keys::DEVELOPER;
 
 use crate::inspect::Printer;
@@ -80,7 +80,7 @@ pub(crate) async fn say(
     (kind, message): (TaskMessageKind, MessageInput),
     part: Option<&str>,
     json: bool,
-) -> Result<Ending, InspectError> {
+) -> Result<Outcome, InspectError> {
     let Some(record) = opened.store().load_invocation(id).await? else {
         return not_found(&Printer::new(json), id);
     };

@@ -6,7 +6,7 @@ use crate::target::Target;
 
 /// What can be asked about what sleeps.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Ask {
+pub(crate) enum OperatorCommand {
     /// List what sleeps.
     #[command(after_help = "Examples:\n  dormouse pending\n  dormouse pending --graph expense-approval --json\n  \
         dormouse pending --due-by 2027-01-31T09:00:00Z --table dormouse\n\n\
@@ -18,7 +18,7 @@ pub(crate) enum Ask {
         after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\nExit code 4: there is none."
     )]
     Show(Show),
-    /// Send a signal, and go on with whoever waits for it.
+    /// SendTask a signal, and go on with whoever waits for it.
     ///
     /// The turn runs in this process. A signal that nobody waits for yet is parked.
     #[command(after_help = "Examples:\n  dormouse signal export-7f3a '{\"rows\": 1204}'\n  \

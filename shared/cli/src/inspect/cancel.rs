@@ -2,7 +2,7 @@ use dormouse_ports::InvocationId;
 use serde_json::json;
 
 use super::print::Printer;
-use super::{Ending, InspectError, not_found};
+use super::{InspectError, Outcome, not_found};
 use crate::target::Opened;
 
 /// Ends the invocation `id`. One that nobody knows is refused unless `ahead`: it is more often a slip of the pen.
@@ -11,7 +11,7 @@ pub(super) async fn cancel(
     id: InvocationId,
     reason: Option<String>,
     (ahead, json): (bool, bool),
-) -> Result<Ending, InspectError> {
+) -> Result<Outcome, InspectError> {
     let printer = Printer::new(json);
     if !ahead && opened.store().glance(std::slice::from_ref(&id)).await?.iter().all(Option::is_none) {
         return not_found(&printer, &id);
@@ -19,5 +19,5 @@ pub(super) async fn cancel(
     let turn = opened.harness.cancel(&id, None, reason).await?;
     printer.fields(&json!({ "status": "canceled", "invocation_id": turn.invocation_id,
         "reason": turn.cancellation.reason, "at": turn.cancellation.at, "repeated": turn.repeated }))?;
-    Ok(Ending::Fine)
+    Ok(Outcome::Fine)
 }

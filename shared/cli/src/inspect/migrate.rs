@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::ask::Bounds;
 use super::print::Printer;
-use super::{Ending, InspectError};
+use super::{InspectError, Outcome};
 use crate::target::Opened;
 
 /// How many invocations of a group are named.
@@ -85,7 +85,7 @@ impl Groups {
 }
 
 /// Counts what would become of each pause, page by page.
-pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Result<Ending, InspectError> {
+pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Result<Outcome, InspectError> {
     let printer = Printer::new(json);
     let (mut groups, mut cursor) = (Groups::default(), bounds.cursor.clone());
     loop {
@@ -107,5 +107,5 @@ pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Resu
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
     }
-    Ok(if stay > 0 { Ending::Trouble } else { Ending::Fine })
+    Ok(if stay > 0 { Outcome::Trouble } else { Outcome::Fine })
 }

@@ -9,14 +9,14 @@ use crate::terminal::quoted;
 
 /// What can be said to a server.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Talk {
+pub(crate) enum ClientCommand {
     /// Submit a task, in a new session unless one is named.
     #[command(after_help = "Examples:\n  dormouse send --persona chat 'Hello, who are you?'\n  \
         dormouse send --persona expense-approval --follow '{\"employee\": \"Ada\", \"amount_cents\": 12000}'\n  \
         echo '{\"text\": \"stretch\", \"after\": \"PT20S\"}' | dormouse send --persona reminder -\n\n\
         JSON: the task; with --follow its events before it, one document a line.\n\
         Exit code 5: the task that was followed failed or was canceled.")]
-    Send(Send),
+    SendTask(SendTask),
     /// Watch what happens, live: everything, a session, or a task until it ends.
     ///
     /// What happened before comes first. When the connection is lost it is taken up where it was.
@@ -71,7 +71,7 @@ impl Server {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Send {
+pub(crate) struct SendTask {
     /// A JSON object, or text that a user says; `-` reads it from the standard input.
     pub(crate) input: String,
     /// Session to work in; a new one without it.

@@ -10,7 +10,7 @@ use dormouse_protocol::resource::{
 };
 use dormouse_protocol::{PROTOCOL_VERSION, Scope};
 
-use super::About;
+use super::ServerInfo;
 use dormouse_api::PersonaSpec;
 
 const NAME: &str = "Dormouse";
@@ -20,7 +20,7 @@ const BINDING: &str = "https://harnlang.com/spec/agents-protocol/v1";
 const A2A_VERSION: &str = "0.3.0";
 
 /// The card for clients of the protocol.
-pub(super) fn harn(about: &About) -> HarnAgentCard {
+pub(super) fn harn(about: &ServerInfo) -> HarnAgentCard {
     let stream_url = about.stream_url.as_ref().unwrap_or(&about.base_url);
     let interfaces = vec![
         HarnAgentInterface { transport: HarnTransport::Rest, url: format!("{}/v1", about.base_url) },
@@ -47,7 +47,7 @@ pub(super) fn harn(about: &About) -> HarnAgentCard {
 }
 
 /// The card for clients of A2A, with the names of both generations.
-pub(super) fn a2a(about: &About) -> A2aAgentCard {
+pub(super) fn a2a(about: &ServerInfo) -> A2aAgentCard {
     let url = format!("{}/v1", about.base_url);
     let modes = || vec!["application/json".to_owned(), "text/plain".to_owned()];
     let scheme = [("type", "http"), ("scheme", "bearer")].map(|(name, value)| (name.to_owned(), value.into()));
@@ -78,7 +78,7 @@ pub(super) fn a2a(about: &About) -> A2aAgentCard {
     }
 }
 
-fn skill(spec: &PersonaSpec, about: &About) -> Skill {
+fn skill(spec: &PersonaSpec, about: &ServerInfo) -> Skill {
     Skill {
         envelope: Envelope::new(SkillId::new(format!("skill_{}", spec.graph)), about.since),
         name: spec.graph.clone(),

@@ -25,8 +25,8 @@ fn options(methods: &[&str]) -> Response {
 }
 
 /// The OpenAPI document of a server.
-fn document(about: &About) -> Value {
-    let mut document = openapi::document(openapi::About {
+fn document(about: &ServerInfo) -> Value {
+    let mut document = openapi::document(openapi::DocumentInfo {
         title: "Dormouse",
         description: "Agents that sleep for free: sessions, tasks, and the events that tell what they did.",
     });
@@ -65,7 +65,7 @@ fn is_offered(spec: &Spec) -> bool {
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct ServerInfo {
     /// The version of the server.
     pub(crate) version: String,
     /// What its addresses begin with, without a slash at the end.
@@ -113,7 +113,7 @@ impl Protocol {
             return Ok(None);
         }
         tracing::Span::current().record("operation", operation.spec().id);
-        self.tell(operation).map(|value| Some(Response::json(200, &value)))
+        self.describe(operation).map(|value| Some(Response::json(200, &value)))
     }
 
     /// The OpenAPI document, made once.
@@ -122,7 +122,7 @@ impl Protocol {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "the test goes through all public operations")]
-    fn tell(&self, operation: Operation) -> Result<Value, ProtocolError> {
+    fn describe(&self, operation: Operation) -> Result<Value, ProtocolError> {
         let about = &self.about;
         let version = || about.version.clone();
         match operation {

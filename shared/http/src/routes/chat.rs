@@ -5,7 +5,7 @@ use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOpti
 use dormouse_ports::InvocationId;
 use serde_json::{Value, json};
 
-use crate::encode::Holder;
+use crate::encode::Caller;
 use crate::refusal::Refusal;
 use crate::repeat::Repeatable;
 use crate::reply::Reply;
@@ -51,7 +51,7 @@ impl App {
                 Reply::new(200, json!(told))
             }
             ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
-                let links = self.links(&invocation_id, generation, tally.as_ref(), &Holder::Operator);
+                let links = self.links(&invocation_id, generation, tally.as_ref(), &Caller::Operator);
                 let location = links.status.clone();
                 let told = ChatSuspended {
                     status: Suspended::Suspended,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::encode::{CANCEL, Holder, STATUS};
+use crate::encode::{CANCEL, Caller, STATUS};
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::said::{Canceled, TurnCanceled};
@@ -25,24 +25,24 @@ pub(super) struct Cancel {
 
 impl App {
     pub(super) async fn get_invocation(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
-        let (id, holder) = self.holder(id, request)?;
+        let (id, caller) = self.caller(id, request)?;
         match self.harness().look_up(&id).await {
             Ok(mut outcome) => {
                 if let Some(fields) = request.query_value("fields") {
                     narrow(&mut outcome, &fields.split(',').collect::<Vec<_>>());
                 }
-                Ok(self.present(&outcome, &holder))
+                Ok(self.present(&outcome, &caller))
             }
             Err(error) => Err(hidden(error)),
         }
     }
 
     pub(super) async fn post_callback(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
-        let (id, holder) = self.holder(id, request)?;
-        let Some(generation) = holder.generation() else { return Err(Refusal::no_invocation()) };
+        let (id, caller) = self.caller(id, request)?;
+        let Some(generation) = caller.generation() else { return Err(Refusal::no_invocation()) };
         let payload = body::object(request, self.limits().signal_payload)?;
-        let (time_left, part) = (request.time_left, holder.part());
-        let callback = Transmission::callback(id, holder.generation(), payload);
+        let (time_left, part) = (request.time_left, caller.part());
+        let callback = Transmission::callback(id, caller.generation(), payload);
         let turn = self.harness().turn(Transmission { time_left, part, ..callback }).await;
         match &turn.outcome {
             TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
@@ -56,11 +56,11 @@ impl App {
             | TurnOutcome::Suspended(_)
             | TurnOutcome::Errored(_)
             | TurnOutcome::Buffered { .. }
-            | TurnOutcome::Stale { .. } => Ok(self.encode(&turn, &holder, true)),
+            | TurnOutcome::Stale { .. } => Ok(self.encode(&turn, &caller, true)),
         }
     }
 
-    /// Ends an invocation. The holder of a token ends the pause that it is for; the holder of the signal key ends
+    /// Ends an invocation. The caller of a token ends the pause that it is for; the caller of the signal key ends
     /// whatever the id names, also one that never slept or is not known.
     pub(super) async fn post_cancel(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
         let (id, generation) = if self.is_operator(request) {
@@ -85,7 +85,7 @@ impl App {
     }
 
     /// Who asks. Nothing is loaded before the token is known to be right.
-    fn holder(&self, id: &str, request: &Request) -> Result<(InvocationId, Holder), Refusal> {
+    fn caller(&self, id: &str, request: &Request) -> Result<(InvocationId, Caller), Refusal> {
         let token = presented(request).ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
         let part = request.query_value("part");
@@ -93,8 +93,8 @@ impl App {
             return Err(Refusal::no_invocation());
         }
         match self.opened(&id, part.as_deref(), &token)? {
-            STATUS if part.is_none() => Ok((id, Holder::Reader)),
-            generation => Ok((id, Holder::Token { token, generation, part })),
+            STATUS if part.is_none() => Ok((id, Caller::Reader)),
+            generation => Ok((id, Caller::Token { token, generation, part })),
         }
     }
 

@@ -3,7 +3,7 @@
 use dormouse_harness::Transmission;
 use dormouse_ports::Category;
 
-use crate::encode::Holder;
+use crate::encode::Caller;
 use crate::refusal::{BEARER, Refusal};
 use crate::reply::Reply;
 use crate::{App, Request, body};
@@ -19,7 +19,7 @@ impl App {
         let payload = body::object(request, self.limits().signal_payload)?;
         let signal = Transmission::signal(signal_id, payload);
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..signal }).await;
-        Ok(self.encode(&turn, &Holder::Operator, true))
+        Ok(self.encode(&turn, &Caller::Operator, true))
     }
 
     pub(super) fn is_operator(&self, request: &Request) -> bool {

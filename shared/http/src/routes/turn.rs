@@ -5,7 +5,7 @@ use dormouse_ports::Map;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::encode::Holder;
+use crate::encode::Caller;
 use crate::refusal::Refusal;
 use crate::repeat::{Repeatable, check_own_id};
 use crate::reply::Reply;
@@ -58,7 +58,7 @@ impl App {
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
         }
-        Ok(self.encode(&turn, &Holder::Operator, repeatable.invocation_id.is_some()))
+        Ok(self.encode(&turn, &Caller::Operator, repeatable.invocation_id.is_some()))
     }
 
     /// Names the session that `turn` begins without a name, so that it can be its principal's from the beginning.

@@ -121,7 +121,7 @@ async fn an_event_is_told_as_soon_as_it_is_there() {
     let mut pieces = pieces(world.get(SESSION_STREAM).await);
     let mut next = pieces.next();
     assert!(futures::poll!(&mut next).is_pending(), "nothing has happened");
-    // No time passes: it is the bell that wakes.
+    // No time passes: it is the notifier that wakes.
     world.append(TASK, EventKind::AgentMessage);
     assert_eq!(positions(&next.await.unwrap()), [1]);
 }
@@ -243,7 +243,7 @@ async fn a_store_that_fails_later_ends_the_stream_with_the_cursor_of_what_was_to
     let mut pieces = pieces(resumed(&world, SESSION_STREAM, 1).await);
     assert_eq!(positions(&pieces.next().await.unwrap()), [2, 3]);
     *world.shelf.is_down.lock().unwrap() = true;
-    world.bell.ring(SESSION);
+    world.notifier.notify(SESSION);
     let blocks = Reader::new().push(&pieces.next().await.unwrap());
     assert_eq!((blocks[0].event.as_str(), blocks[0].id.as_str()), ("error", EventId::at(SESSION, 3).as_str()));
     assert_eq!(pieces.next().await, None);

@@ -40,7 +40,7 @@ async fn the_cards_are_read_by_clients() {
 async fn the_document_is_that_of_the_protocol() {
     let world = World::new();
     let (_, mut served) = json_of(&world.server.http(open("/openapi.json")).await);
-    let made = openapi::document(openapi::About { title: "", description: "" });
+    let made = openapi::document(openapi::DocumentInfo { title: "", description: "" });
     let mut marked = Vec::new();
     for spec in Operation::ALL.iter().map(|operation| operation.spec()) {
         let described = served["paths"][spec.path][spec.method.as_str().to_ascii_lowercase()].as_object_mut().unwrap();

@@ -3,12 +3,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
-use dormouse_api::{Answer, Bell, Call, Keys, Operations, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{Answer, AppendNotifier, Call, Keys, Operations, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_engine::{END, Graph, Update, state};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_http::{
-    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, Request, Response,
-    Server, Wire,
+    App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Origins, Parts, ProtocolConfig,
+    Request, Response, Server,
 };
 use dormouse_ports::{
     Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
@@ -192,14 +192,14 @@ fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
     })
 }
 
-fn wire(shelf: &Arc<Shelf>, bell: &Bell, streams: StreamLimits, serves: Serves) -> Wire {
-    Wire {
+fn wire(shelf: &Arc<Shelf>, notifier: &AppendNotifier, streams: StreamLimits, serves: Serves) -> ProtocolConfig {
+    ProtocolConfig {
         records: shelf.clone(),
         timers: Arc::new(MemorySubscriptions::default()),
         cursors: Cursors::new(b"secret"),
         base_url: Some("https://agents.example.com".to_owned()),
         stream_url: None,
-        bell: bell.clone(),
+        notifier: notifier.clone(),
         streams,
         origins: Origins::parse("https://app.example.com").unwrap(),
         reads_only: serves == Serves::Protocol,
@@ -211,7 +211,7 @@ pub(crate) struct World {
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) bell: Bell,
+    pub(crate) notifier: AppendNotifier,
     pub(crate) key: KeyToken,
 }
 
@@ -225,12 +225,13 @@ impl World {
     }
 
     pub(crate) fn serving(serves: Serves, limits: StreamLimits) -> Self {
-        let (shelf, clock, bell) = (Arc::new(Shelf::default()), Arc::new(ManualClock::default()), Bell::default());
+        let (shelf, clock, notifier) =
+            (Arc::new(Shelf::default()), Arc::new(ManualClock::default()), AppendNotifier::default());
         let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default() });
         let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
         shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
-        let server = Server::over(app(&clock, &shelf), wire(&shelf, &bell, limits, serves), desk.clone());
-        Self { server, shelf, desk, clock, bell, key }
+        let server = Server::over(app(&clock, &shelf), wire(&shelf, &notifier, limits, serves), desk.clone());
+        Self { server, shelf, desk, clock, notifier, key }
     }
 
     /// A request with everything that it needs.
@@ -267,7 +268,7 @@ impl World {
         let Value::Object(entry) = json!(event) else { panic!("an event is an object") };
         entries.push(entry);
         drop(streams);
-        self.bell.ring(SESSION);
+        self.notifier.notify(SESSION);
     }
 }
 

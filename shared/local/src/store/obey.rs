@@ -102,13 +102,13 @@ fn transact(db: &Database, tokens: &Tokens, body: &[u8]) -> Answer {
         Err(refusal) => return refusal,
     };
     match request.client_request_token.take() {
-        Some(token) => tokens.once(token, body, || told(db.transact_write_items(request))),
-        None => told(db.transact_write_items(request)),
+        Some(token) => tokens.once(token, body, || answer_of(db.transact_write_items(request))),
+        None => answer_of(db.transact_write_items(request)),
     }
 }
 
 fn answer<Q: DeserializeOwned, A: Serialize>(body: &[u8], serve: impl FnOnce(Q) -> Result<A, DynoxideError>) -> Answer {
-    read(body).map_or_else(|refusal| refusal, |request| told(serve(request)))
+    read(body).map_or_else(|refusal| refusal, |request| answer_of(serve(request)))
 }
 
 fn read<Q: DeserializeOwned>(body: &[u8]) -> Result<Q, Answer> {
@@ -117,7 +117,7 @@ fn read<Q: DeserializeOwned>(body: &[u8]) -> Result<Q, Answer> {
     serde_json::from_slice(body).map_err(broken)
 }
 
-fn told<A: Serialize>(served: Result<A, DynoxideError>) -> Answer {
+fn answer_of<A: Serialize>(served: Result<A, DynoxideError>) -> Answer {
     match served.map(|answer| serde_json::to_vec(&answer)) {
         Ok(Ok(body)) => (200, body),
         Ok(Err(error)) => refusal(500, "com.amazonaws.dynamodb.v20120810#InternalServerError", &error.to_string()),

@@ -27,14 +27,14 @@ pub async fn repair(
         Finding::Unregistered => register_now(harness, store, paused).await.map(Some),
         Finding::ClaimExpired | Finding::ClaimStuck => {
             match harness.take_over(&paused.invocation_id, Some(paused.generation)).await? {
-                Some(outcome) => said(outcome).map(Some),
+                Some(outcome) => in_words(outcome).map(Some),
                 None => Ok(Some("another worker was faster".to_owned())),
             }
         }
         Finding::Overdue => {
             let due_at = paused.wake.due.as_ref().map(|due| due.at);
             let due = Transmission::due(paused.invocation_id.clone(), paused.generation, due_at);
-            said(harness.turn(due).await.outcome).map(Some)
+            in_words(harness.turn(due).await.outcome).map(Some)
         }
         Finding::SignalParked => hand_over(harness, paused).await.map(Some),
         Finding::RuleMissing => make_rule_now(harness, paused).await.map(Some),
@@ -87,13 +87,13 @@ async fn hand_over(harness: &Harness, paused: &PausedInvocation) -> Result<Strin
         let Some(SignalState::Buffered(signal)) = known.map(|record| record.state) else { continue };
         let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(&id.origin().1)).map(str::to_owned);
         let callback = Transmission::callback(paused.invocation_id.clone(), Some(paused.generation), signal.payload);
-        handed = said(harness.turn(Transmission { part, ..callback }).await.outcome)?;
+        handed = in_words(harness.turn(Transmission { part, ..callback }).await.outcome)?;
     }
     Ok(handed)
 }
 
 /// What came of a turn, in a sentence.
-fn said(outcome: TurnOutcome) -> Result<String, TurnError> {
+fn in_words(outcome: TurnOutcome) -> Result<String, TurnError> {
     match outcome {
         TurnOutcome::Completed(_) => Ok("it went on and completed".to_owned()),
         TurnOutcome::Suspended(turn) => Ok(format!("it went on and waits for signal `{}`", turn.descriptor.signal_id)),

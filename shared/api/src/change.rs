@@ -12,12 +12,12 @@ use dormouse_protocol::{Event, ProtocolError};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::documents::{Resource, Standing, Stored, Thread};
+use crate::documents::{Resource, SessionIndex, Stored, TaskStanding};
 use crate::refusal::internal;
 use crate::{feed, transcript};
 
 /// A change of one session.
-pub(crate) struct Ledger {
+pub(crate) struct SessionChange {
     session: Stored<Session>,
     by: By,
     now: Timestamp,
@@ -37,14 +37,14 @@ pub(crate) struct By {
 
 /// A message that is to be told of, before it has its id.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct NewMessage {
     /// The message; its id does not count yet.
     pub(crate) message: Message,
     /// Whether the agent has it by another way, or said it itself.
     pub(crate) heard: bool,
 }
 
-impl Ledger {
+impl SessionChange {
     /// A change of `session` that `by` makes at `now`.
     pub(crate) fn open(session: Stored<Session>, by: By, now: Timestamp) -> Self {
         let first = session.kept.own.position + 1;
@@ -62,7 +62,7 @@ impl Ledger {
     }
 
     /// What the server knows of the session, to change it.
-    pub(crate) fn thread_mut(&mut self) -> &mut Thread {
+    pub(crate) fn thread_mut(&mut self) -> &mut SessionIndex {
         &mut self.session.kept.own
     }
 
@@ -87,28 +87,32 @@ impl Ledger {
     }
 
     /// Tells of the session itself.
-    pub(crate) fn tell_session(&mut self, draft: Draft) {
+    pub(crate) fn emit_for_session(&mut self, draft: Draft) {
         self.session.kept.own.sequence += 1;
         let sequence = self.session.kept.own.sequence;
-        self.tell(draft, sequence);
+        self.emit(draft, sequence);
     }
 
     /// Tells of a resource for the first time.
-    pub(crate) fn tell_new(&mut self, draft: Draft) {
-        self.tell(draft, 1);
+    pub(crate) fn emit_new(&mut self, draft: Draft) {
+        self.emit(draft, 1);
     }
 
     /// Tells of `task`.
-    pub(crate) fn tell_task(&mut self, task: &mut Stored<Task>, draft: Draft) {
+    pub(crate) fn emit_for_task(&mut self, task: &mut Stored<Task>, draft: Draft) {
         task.kept.own.sequence += 1;
-        self.tell(draft, task.kept.own.sequence);
+        self.emit(draft, task.kept.own.sequence);
     }
 
     /// Appends a message and tells of it by what `draft` makes. The message comes back as clients see it.
     ///
     /// # Errors
     /// `internal_error` when the event could not hold it.
-    pub(crate) fn say(&mut self, said: Said, draft: impl FnOnce(&Message) -> Draft) -> Result<Message, ProtocolError> {
+    pub(crate) fn append_message(
+        &mut self,
+        said: NewMessage,
+        draft: impl FnOnce(&Message) -> Draft,
+    ) -> Result<Message, ProtocolError> {
         let position = self.next();
         let mut message = said.message;
         message.envelope.id = MessageId::at(self.stream(), position);
@@ -116,18 +120,18 @@ impl Ledger {
         let metadata = redact::object(std::mem::take(&mut message.envelope.metadata));
         let workspace = self.session().workspace_id.clone();
         let draft = draft(&message).within(Some(&workspace), message.session_id.as_ref(), message.task_id.as_ref());
-        self.tell(draft, 1);
+        self.emit(draft, 1);
         let thread = &mut self.session.kept.own;
         thread.messages += 1;
         if !said.heard {
-            thread.unheard = Some(thread.unheard.map_or(position, |before| before.min(position)));
+            thread.undelivered_from = Some(thread.undelivered_from.map_or(position, |before| before.min(position)));
         }
         let event = self.events.last_mut().ok_or_else(|| internal(&"an event was just told"))?;
         event.envelope.metadata = metadata;
         transcript::message_of(event).ok_or_else(|| internal(&"the event of a message holds it"))
     }
 
-    fn tell(&mut self, draft: Draft, sequence: u64) {
+    fn emit(&mut self, draft: Draft, sequence: u64) {
         let place = Place {
             stream: self.session.kept.resource.envelope.id.as_str(),
             position: self.next(),
@@ -143,7 +147,7 @@ impl Ledger {
         let before = task.kept.resource.status;
         if let Step::Moves(kind) = task.kept.resource.advance(to, self.now, failure) {
             let draft = Draft::task_moved(kind, &task.kept.resource, before, more);
-            self.tell_task(task, draft);
+            self.emit_for_task(task, draft);
         }
     }
 
@@ -157,7 +161,7 @@ impl Ledger {
         if status.is_terminal() {
             open.remove(id);
         } else {
-            open.insert(id.clone(), if status.is_suspended() { Standing::Waits } else { Standing::Works });
+            open.insert(id.clone(), if status.is_suspended() { TaskStanding::Waits } else { TaskStanding::Works });
         }
         self.put(task)
     }
@@ -201,7 +205,7 @@ fn state_of(session: &Stored<Session>) -> SessionState {
         return state;
     }
     let open = &session.kept.own.open;
-    if open.values().any(|standing| *standing == Standing::Works) {
+    if open.values().any(|standing| *standing == TaskStanding::Works) {
         SessionState::Active
     } else if open.is_empty() {
         SessionState::Idle

@@ -12,7 +12,7 @@ use crate::{Content, Request, Response};
 /// A whole answer to a read carries an `ETag`, the SHA-256 of its bytes, so that of an artifact's content is its `sha256`.
 /// Content of artifacts is also given in ranges, of at most [`ANSWER`] bytes; whole only if it has no more.
 #[derive(Debug)]
-pub(crate) struct Manners {
+pub(crate) struct ConditionalRead {
     is_head: bool,
     is_read: bool,
     is_content: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Manners {
     range: Option<String>,
 }
 
-impl Manners {
+impl ConditionalRead {
     /// Those of `request`, which becomes a `GET` where it is a `HEAD`.
     pub(crate) fn of(request: &mut Request) -> Self {
         let is_head = request.method == "HEAD";
@@ -155,12 +155,12 @@ fn names(known: &str, tag: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(method: &str, path: &str, headers: &[(&str, &str)]) -> Manners {
+    fn asked(method: &str, path: &str, headers: &[(&str, &str)]) -> ConditionalRead {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut request = Request { method: method.to_owned(), path: path.to_owned(), headers, ..Request::default() };
-        let manners = Manners::of(&mut request);
+        let conditional = ConditionalRead::of(&mut request);
         assert_eq!(request.method, if method == "HEAD" { "GET" } else { method });
-        manners
+        conditional
     }
 
     fn content(bytes: &[u8]) -> Response {

@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, watch};
 
 /// The time in which work may begin. Ended by [`end`](Self::end).
 #[derive(Debug)]
-pub(crate) struct Lifetime {
+pub(crate) struct Shutdown {
     stop: watch::Sender<bool>,
     running: Running,
     ended: mpsc::Receiver<()>,
@@ -17,7 +17,7 @@ pub(crate) struct Running {
     _alive: mpsc::Sender<()>,
 }
 
-impl Lifetime {
+impl Shutdown {
     pub(crate) fn new() -> Self {
         let (stop, stopping) = watch::channel(false);
         let (alive, ended) = mpsc::channel(1);
@@ -62,16 +62,16 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_waits_for_what_runs() {
-        let lifetime = Lifetime::new();
-        let running = lifetime.running();
+        let shutdown = Shutdown::new();
+        let running = shutdown.running();
         let (report, mut reported) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             running.stopping().await;
             tokio::task::yield_now().await;
             report.send(()).expect("somebody listens");
         });
-        assert!(!lifetime.running().is_stopping());
-        lifetime.end().await;
+        assert!(!shutdown.running().is_stopping());
+        shutdown.end().await;
         assert!(reported.try_recv().is_ok());
     }
 }

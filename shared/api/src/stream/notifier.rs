@@ -2,32 +2,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::channel::oneshot;
 
-/// Tells waiting streams of this process that something was appended. Without a ring they find it by themselves.
+/// Tells waiting streams of this process that something was appended. Without a signal they find it by themselves.
 #[derive(Clone, Debug, Default)]
-pub struct Bell(Arc<Mutex<Vec<Listener>>>);
+pub struct AppendNotifier(Arc<Mutex<Vec<Listener>>>);
 
-/// Completes with the next ring, also with one that came before it was polled.
-pub type Ring = oneshot::Receiver<()>;
+/// Completes with the next signal, also with one that came before it was polled.
+pub type AppendSignal = oneshot::Receiver<()>;
 
 #[derive(Debug)]
 struct Listener {
     /// To which stream; to all without a name.
     stream: Option<String>,
-    rings: oneshot::Sender<()>,
+    sender: oneshot::Sender<()>,
 }
 
-impl Bell {
+impl AppendNotifier {
     /// Hears of the next append to `stream`, from now on; of any stream's without a name.
-    pub fn listen(&self, stream: Option<&str>) -> Ring {
-        let (rings, ring) = oneshot::channel();
+    pub fn listen(&self, stream: Option<&str>) -> AppendSignal {
+        let (sender, signal) = oneshot::channel();
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|other| !other.rings.is_canceled());
-        listeners.push(Listener { stream: stream.map(str::to_owned), rings });
-        ring
+        listeners.retain(|other| !other.sender.is_canceled());
+        listeners.push(Listener { stream: stream.map(str::to_owned), sender });
+        signal
     }
 
     /// Something was appended to `stream`.
-    pub fn ring(&self, stream: &str) {
+    pub fn notify(&self, stream: &str) {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hears = |listener: &Listener| listener.stream.as_ref().is_none_or(|name| name == stream);
         let (woken, others) = std::mem::take(&mut *listeners).into_iter().partition(hears);
@@ -36,7 +36,7 @@ impl Bell {
         let woken: Vec<Listener> = woken;
         for listener in woken {
             // Nobody waits any more: then nobody has to be woken.
-            let _ = listener.rings.send(());
+            let _ = listener.sender.send(());
         }
     }
 }
@@ -49,9 +49,10 @@ mod tests {
 
     #[test]
     fn who_listens_to_a_stream_hears_of_that_one_only() {
-        let bell = Bell::default();
-        let (mut mine, mut other, mut all) = (bell.listen(Some("a")), bell.listen(Some("b")), bell.listen(None));
-        bell.ring("a");
+        let notifier = AppendNotifier::default();
+        let (mut mine, mut other, mut all) =
+            (notifier.listen(Some("a")), notifier.listen(Some("b")), notifier.listen(None));
+        notifier.notify("a");
         assert_eq!((&mut mine).now_or_never(), Some(Ok(())));
         assert_eq!((&mut all).now_or_never(), Some(Ok(())));
         assert_eq!((&mut other).now_or_never(), None);
@@ -59,11 +60,11 @@ mod tests {
 
     #[test]
     fn who_gave_up_is_forgotten() {
-        let bell = Bell::default();
+        let notifier = AppendNotifier::default();
         for stream in ["a", "b", "c"] {
-            drop(bell.listen(Some(stream)));
+            drop(notifier.listen(Some(stream)));
         }
-        let _ring = bell.listen(Some("a"));
-        assert_eq!(bell.0.lock().expect("a lock").len(), 1);
+        let _ring = notifier.listen(Some("a"));
+        assert_eq!(notifier.0.lock().expect("a lock").len(), 1);
     }
 }

@@ -10,7 +10,7 @@ use dormouse_ports::Clock;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::lifetime::Running;
+use crate::shutdown::Running;
 
 /// How many inputs are with the functions at a time.
 const AT_ONCE: usize = 16;
@@ -21,59 +21,59 @@ const MOST_ATTEMPTS: u32 = 185;
 
 /// Why a function did not take its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Raised {
+pub(crate) enum InvokeError {
     /// Another attempt may succeed.
-    Now(String),
+    Retryable(String),
     /// It will never take it.
-    Always(String),
+    Permanent(String),
 }
 
 /// The functions that are not called over HTTP.
 #[async_trait]
 pub(crate) trait Functions: Send + Sync {
     /// Serves one input of the signal function.
-    async fn event(&self, input: Value) -> Result<(), Raised>;
+    async fn event(&self, input: Value) -> Result<(), InvokeError>;
 
     /// Serves one input of the wake-up function.
-    async fn wakeup(&self, input: Value) -> Result<(), Raised>;
+    async fn wakeup(&self, input: Value) -> Result<(), InvokeError>;
 
     /// Does what was lost.
     async fn sweep(&self, scope: SweepScope) -> Result<SweepSummary, String>;
 }
 
-/// Something to carry.
+/// An input to deliver.
 #[derive(Clone, Debug)]
-pub(crate) enum Errand {
+pub(crate) enum Job {
     Event(Value),
     Wakeup(Value),
 }
 
-/// How an errand ended.
+/// How an job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
+pub(crate) enum DeliveryResult {
     /// The function took it.
     Delivered,
     /// The function will not take it, or raised an error too many times.
     Refused,
-    /// The process ends; the errand must be done again later.
+    /// The process ends; the job must be done again later.
     Interrupted,
 }
 
-/// Carries errands.
-pub(crate) struct Courier {
+/// Delivers jobs.
+pub(crate) struct Dispatcher {
     functions: Arc<dyn Functions>,
     clock: Arc<dyn Clock>,
     permits: Semaphore,
     running: Running,
 }
 
-impl fmt::Debug for Courier {
+impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Courier").field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("Dispatcher").field("running", &self.running).finish_non_exhaustive()
     }
 }
 
-impl Courier {
+impl Dispatcher {
     pub(crate) fn new(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, running: Running) -> Self {
         Self { functions, clock, permits: Semaphore::new(AT_ONCE), running }
     }
@@ -83,38 +83,38 @@ impl Courier {
     }
 
     /// Tries until the function took it, with longer and longer waits in between.
-    pub(crate) async fn carry(&self, errand: &Errand) -> Carried {
+    pub(crate) async fn carry(&self, job: &Job) -> DeliveryResult {
         let mut wait = FIRST_WAIT;
         for attempt in 1..=MOST_ATTEMPTS {
-            match self.attempt(errand).await {
-                None => return Carried::Interrupted,
-                Some(Ok(())) => return Carried::Delivered,
-                Some(Err(Raised::Always(reason))) => {
+            match self.attempt(job).await {
+                None => return DeliveryResult::Interrupted,
+                Some(Ok(())) => return DeliveryResult::Delivered,
+                Some(Err(InvokeError::Permanent(reason))) => {
                     tracing::error!(%reason, "a delivery is refused");
-                    return Carried::Refused;
+                    return DeliveryResult::Refused;
                 }
-                Some(Err(Raised::Now(reason))) => {
+                Some(Err(InvokeError::Retryable(reason))) => {
                     tracing::warn!(attempt, %reason, again_in = ?wait, "a delivery failed");
                 }
             }
             tokio::select! {
                 () = self.clock.sleep(wait) => {}
-                () = self.running.stopping() => return Carried::Interrupted,
+                () = self.running.stopping() => return DeliveryResult::Interrupted,
             }
             wait = (wait * 2).min(LONGEST_WAIT);
         }
-        Carried::Refused
+        DeliveryResult::Refused
     }
 
     /// `None` when the process ends before the function was called.
-    async fn attempt(&self, errand: &Errand) -> Option<Result<(), Raised>> {
+    async fn attempt(&self, job: &Job) -> Option<Result<(), InvokeError>> {
         let _permit = self.permits.acquire().await.ok()?;
         if self.running.is_stopping() {
             return None;
         }
-        Some(match errand.clone() {
-            Errand::Event(input) => self.functions.event(input).await,
-            Errand::Wakeup(input) => self.functions.wakeup(input).await,
+        Some(match job.clone() {
+            Job::Event(input) => self.functions.event(input).await,
+            Job::Wakeup(input) => self.functions.wakeup(input).await,
         })
     }
 }
@@ -126,17 +126,17 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::lifetime::Lifetime;
+    use crate::shutdown::Shutdown;
 
     /// Raises errors a given number of times, and notes what it took afterwards.
     #[derive(Debug, Default)]
     pub(crate) struct Flaky {
-        pub(crate) failures: Mutex<Vec<Raised>>,
+        pub(crate) failures: Mutex<Vec<InvokeError>>,
         pub(crate) taken: Mutex<Vec<Value>>,
     }
 
     impl Flaky {
-        fn serve(&self, input: Value) -> Result<(), Raised> {
+        fn serve(&self, input: Value) -> Result<(), InvokeError> {
             match self.failures.lock().expect("a lock").pop() {
                 Some(raised) => Err(raised),
                 None => {
@@ -149,11 +149,11 @@ pub(crate) mod tests {
 
     #[async_trait]
     impl Functions for Flaky {
-        async fn event(&self, input: Value) -> Result<(), Raised> {
+        async fn event(&self, input: Value) -> Result<(), InvokeError> {
             self.serve(input)
         }
 
-        async fn wakeup(&self, input: Value) -> Result<(), Raised> {
+        async fn wakeup(&self, input: Value) -> Result<(), InvokeError> {
             self.serve(input)
         }
 
@@ -162,27 +162,30 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn courier(functions: &Arc<Flaky>, lifetime: &Lifetime) -> Arc<Courier> {
+    pub(crate) fn dispatcher(functions: &Arc<Flaky>, shutdown: &Shutdown) -> Arc<Dispatcher> {
         let clock = Arc::new(dormouse_system::SystemClock::default());
-        Arc::new(Courier::new(functions.clone(), clock, lifetime.running()))
+        Arc::new(Dispatcher::new(functions.clone(), clock, shutdown.running()))
     }
 
     #[tokio::test]
     async fn it_tries_until_the_function_took_it() {
-        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
-        functions.failures.lock().expect("a lock").push(Raised::Now("busy".to_owned()));
-        let carried = courier(&functions, &lifetime).carry(&Errand::Event(json!(1))).await;
-        assert_eq!((carried, functions.taken.lock().expect("a lock").clone()), (Carried::Delivered, vec![json!(1)]));
+        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
+        let carried = dispatcher(&functions, &shutdown).carry(&Job::Event(json!(1))).await;
+        assert_eq!(
+            (carried, functions.taken.lock().expect("a lock").clone()),
+            (DeliveryResult::Delivered, vec![json!(1)])
+        );
     }
 
     #[tokio::test]
     async fn it_gives_up_what_will_never_be_taken_and_stops_at_the_end() {
-        let (functions, lifetime) = (Arc::new(Flaky::default()), Lifetime::new());
-        functions.failures.lock().expect("a lock").push(Raised::Always("what is this".to_owned()));
-        let courier = courier(&functions, &lifetime);
-        assert_eq!(courier.carry(&Errand::Wakeup(json!(1))).await, Carried::Refused);
-        lifetime.stop();
-        assert_eq!(courier.carry(&Errand::Wakeup(json!(1))).await, Carried::Interrupted);
+        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        functions.failures.lock().expect("a lock").push(InvokeError::Permanent("what is this".to_owned()));
+        let dispatcher = dispatcher(&functions, &shutdown);
+        assert_eq!(dispatcher.carry(&Job::Wakeup(json!(1))).await, DeliveryResult::Refused);
+        shutdown.stop();
+        assert_eq!(dispatcher.carry(&Job::Wakeup(json!(1))).await, DeliveryResult::Interrupted);
         assert!(functions.taken.lock().expect("a lock").is_empty());
     }
 }
