@@ -116,6 +116,7 @@ impl Api {
             }
             Some(
                 InvocationStatus::Suspended
+                | InvocationStatus::Accepted { .. }
                 | InvocationStatus::Resuming(_)
                 | InvocationStatus::Errored(_)
                 | InvocationStatus::Canceled(_),

@@ -204,7 +204,7 @@ impl TurnOutcome {
                 let failure = FailureRecord { category: Category::InvocationCanceled, message: cancellation.message() };
                 TurnError::ended(failure, &paused.invocation_id).into()
             }
-            InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
+            InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => {
                 Self::Suspended(Box::new(SuspendedTurn::stored(paused)))
             }
         }

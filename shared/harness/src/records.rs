@@ -54,7 +54,8 @@ impl Records {
                     let claim = claim.clone();
                     self.put_aside(*record, claim).await
                 }
-                InvocationStatus::Resuming(_)
+                InvocationStatus::Accepted { .. }
+                | InvocationStatus::Resuming(_)
                 | InvocationStatus::Suspended
                 | InvocationStatus::Completed { .. }
                 | InvocationStatus::Errored(_)

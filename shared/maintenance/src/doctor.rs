@@ -86,7 +86,10 @@ impl<'h> Doctor<'h> {
 
     /// What is over leads nowhere.
     fn has_surroundings(record: &InvocationRecord) -> bool {
-        matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
+        matches!(
+            record.status,
+            InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)
+        )
     }
 
     async fn look_around(&self, paused: &[&PausedInvocation]) -> Result<Vec<Surroundings>, TurnError> {
@@ -113,13 +116,14 @@ impl<'h> Doctor<'h> {
             InvocationStatus::Canceled(cancellation) => {
                 remarks.push(remark(Finding::Canceled, cancellation.message()));
             }
+            InvocationStatus::Accepted { .. } => {
+                let sentence = "what it goes on with is accepted, and no worker has taken it up yet";
+                remarks.push(remark(Finding::ClaimExpired, sentence.to_owned()));
+                self.look_at_claimed(&record.paused, around, &mut remarks);
+            }
             InvocationStatus::Resuming(claim) => {
                 remarks.push(self.of_claim(claim));
-                self.look_at_graph(&record.paused, &mut remarks);
-                self.look_at_indexes(&record.paused, around, &mut remarks);
-                if record.paused.generation == 0 {
-                    self.look_at_lease(&record.paused, around, &mut remarks);
-                }
+                self.look_at_claimed(&record.paused, around, &mut remarks);
             }
             InvocationStatus::Suspended => {
                 self.look_at_due(&record.paused, &mut remarks);
@@ -151,15 +155,20 @@ impl<'h> Doctor<'h> {
             let sentence = format!("a worker continues it now; if it dies, its claim ends at {}", claim.until);
             return remark(Finding::ClaimHeld, sentence);
         }
-        if claim.is_unowned() {
-            let sentence = "what it goes on with is accepted, and no worker has taken it up yet";
-            return remark(Finding::ClaimExpired, sentence.to_owned());
-        }
         let sentence = format!(
             "the worker that continued it died; its claim ended at {}, and the accepted payload waits for another worker",
             claim.until
         );
         remark(Finding::ClaimExpired, sentence)
+    }
+
+    /// Looks at what goes on as soon as a worker has its claim.
+    fn look_at_claimed(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+        self.look_at_graph(paused, remarks);
+        self.look_at_indexes(paused, around, remarks);
+        if paused.generation == 0 {
+            self.look_at_lease(paused, around, remarks);
+        }
     }
 
     fn look_at_due(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {

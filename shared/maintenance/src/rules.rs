@@ -167,8 +167,10 @@ impl<'r> RuleRound<'r> {
         let store = &self.harness.engine().ports().store;
         let record = store.invocations.load_invocation(id).await.map_err(store_failed)?;
         let asleep = record.filter(|record| {
-            matches!(record.status, InvocationStatus::Suspended | InvocationStatus::Resuming(_))
-                && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
+            matches!(
+                record.status,
+                InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)
+            ) && RuleNeed::of(&record.paused) == RuleNeed::Shape(shape.clone())
         });
         Ok(match asleep {
             Some(record) => self.rules.make_rule_of(&record.paused, self.listed).await,

@@ -181,11 +181,16 @@ impl<'h> Sweep<'h> {
                     let told = if late_by >= LOST_AFTER { Told::OrphanTimer } else { Told::Nothing };
                     found.push(Found { call: WorkCall::due(row), told });
                 }
+                Standing::Accepted if !has_begun => found.extend(self.not_begun(row)),
                 Standing::Claimed { until } if !has_begun && limits::out_of_time(until, self.now()) => {
                     found.extend(self.not_begun(row));
                 }
                 // A dead claim is in an index of its own.
-                Standing::Asleep | Standing::Claimed { .. } | Standing::Aside | Standing::Ended => {}
+                Standing::Asleep
+                | Standing::Accepted
+                | Standing::Claimed { .. }
+                | Standing::Aside
+                | Standing::Ended => {}
             }
         }
         Ok(found)
@@ -215,7 +220,11 @@ impl<'h> Sweep<'h> {
             }
             // The index may be behind.
             let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
-            let is_dead = |glance: &Glance| matches!(glance.standing, Standing::Claimed { until } if limits::out_of_time(until, self.now()));
+            let is_dead = |glance: &Glance| match glance.standing {
+                Standing::Accepted => true,
+                Standing::Claimed { until } => limits::out_of_time(until, self.now()),
+                Standing::Asleep | Standing::Aside | Standing::Ended => false,
+            };
             let dead = ids.iter().zip(glances).filter(|(_, glance)| glance.as_ref().is_some_and(is_dead));
             let found = dead.map(|(id, _)| Found { call: WorkCall::abandoned(id.clone()), told: Told::ExpiredClaim });
             self.call_for_workers(found.collect()).await;
@@ -301,12 +310,15 @@ impl<'h> Sweep<'h> {
             round.needs(&row.rule, &row.invocation_id);
         }
         match standing {
+            Standing::Accepted if row.generation == 0 => Ok(self.not_begun(row)),
+            Standing::Accepted => {
+                Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told: Told::Nothing }))
+            }
             Standing::Claimed { until } if limits::out_of_time(until, self.now()) => {
                 if row.generation == 0 {
                     return Ok(self.not_begun(row));
                 }
-                let told = if until == Timestamp::UNIX_EPOCH { Told::Nothing } else { Told::ExpiredClaim };
-                Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told }))
+                Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told: Told::ExpiredClaim }))
             }
             Standing::Asleep if looks_closer => {
                 let loaded = self.turns().invocations.load_invocation(&row.invocation_id).await.map_err(store_failed);

@@ -138,7 +138,7 @@ pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> Pa
 
 fn sleeps(record: &InvocationRecord) -> bool {
     match record.status {
-        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => true,
+        InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => true,
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => false,
     }
 }

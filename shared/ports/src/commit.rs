@@ -142,8 +142,8 @@ pub enum InvocationWrite {
         early: Vec<EarlySignal>,
     },
     /// It is accepted and has not begun: `paused` is its generation 0, with the state that was given, no place in a graph
-    /// and no signal. It is stored claimed by nobody ([`Claim::unowned`](crate::Claim::unowned)), so that the first who
-    /// takes the claim over begins it, and a pending row is added. The condition is that nothing is stored under its id.
+    /// and no signal. It is stored as [accepted](crate::InvocationStatus::Accepted), so that the first
+    /// worker that takes the claim over begins it, and a pending row is added. The condition is that nothing is stored under its id.
     Accept {
         /// What it begins with.
         paused: Box<PausedInvocation>,

@@ -45,6 +45,7 @@ pub trait Invocations: Send + Sync {
             Some(InvocationStatus::Canceled(cancellation)) => Some(cancellation),
             Some(
                 InvocationStatus::Suspended
+                | InvocationStatus::Accepted { .. }
                 | InvocationStatus::Resuming(_)
                 | InvocationStatus::Completed { .. }
                 | InvocationStatus::Errored(_),
@@ -77,7 +78,9 @@ pub struct Glance {
 pub enum Standing {
     /// It sleeps.
     Asleep,
-    /// Somebody resumes it.
+    /// A payload is accepted for it, and no worker has claimed it.
+    Accepted,
+    /// A worker resumes it.
     Claimed {
         /// When the claim ends by itself.
         until: Timestamp,
@@ -388,19 +391,6 @@ pub struct Claim {
     pub attempts: u32,
 }
 
-impl Claim {
-    /// A claim that nobody has: `payload` is accepted, and whoever comes first takes the claim over. Its time is over by
-    /// every clock.
-    pub fn unowned(payload: Map) -> Self {
-        Self { owner: Owner::from(""), until: Timestamp::UNIX_EPOCH, payload, attempts: 0 }
-    }
-
-    /// Whether it was written by [`unowned`](Self::unowned): no worker has had it.
-    pub fn is_unowned(&self) -> bool {
-        self.until == Timestamp::UNIX_EPOCH
-    }
-}
-
 /// An error as it is kept and shown after the invocation ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailureRecord {
@@ -435,7 +425,12 @@ impl Cancellation {
 pub enum InvocationStatus {
     /// It sleeps.
     Suspended,
-    /// Somebody resumes it.
+    /// A payload is accepted for it, and no worker has claimed it: the first that takes the claim over goes on with it.
+    Accepted {
+        /// What it goes on with; stands from now on.
+        payload: Map,
+    },
+    /// A worker resumes it.
     Resuming(Claim),
     /// It reached END.
     Completed {

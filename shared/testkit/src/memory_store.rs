@@ -254,6 +254,7 @@ fn claim(record: &mut InvocationRecord, attempts: &mut u32, request: &ClaimReque
             return ClaimOutcome::Gathering(Box::new(record.clone()));
         }
         (InvocationStatus::Suspended, Some(payload)) => payload.clone(),
+        (InvocationStatus::Accepted { payload }, _) => payload.clone(),
         (InvocationStatus::Resuming(claim), _) if claim.until <= request.now || request.past == Some(claim.until) => {
             claim.payload.clone()
         }

@@ -6,14 +6,14 @@ pub(crate) mod published;
 use std::collections::BTreeSet;
 
 use dormouse_ports::{
-    BufferOutcome, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner, PartAnswer,
-    RESOLUTION, SignalState, SuspendFrom, limits,
+    BufferOutcome, Claim, ClaimOutcome, Commit, InvocationRecord, InvocationStatus, InvocationWrite, Map, Owner,
+    PartAnswer, RESOLUTION, SignalState, SuspendFrom, limits,
 };
 use dormouse_protocol::EventKind;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::witness::{Call, Changed, Sight, has_ended, is_aside};
+use super::witness::{Call, Changed, Sight, has_ended, is_aside, payload_of};
 
 /// Says how the invariant is broken.
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
@@ -195,11 +195,9 @@ fn asides_are_whole(sight: &Sight<'_>) -> Result<(), String> {
     if is_aside(before) != is_aside(after) && !matches!(after.status, InvocationStatus::Canceled(_)) {
         ensure(before.paused == after.paused, || format!("{id} was {:?} and is {:?}", before.paused, after.paused))?;
     }
-    let (true, InvocationStatus::Resuming(claim)) = (is_aside(before), &after.status) else { return Ok(()) };
+    let (true, Some(payload)) = (is_aside(before), payload_of(after)) else { return Ok(()) };
     let kept = sight.witness.aside.get(id).map(|aside| &aside.payload);
-    ensure(kept == Some(&claim.payload), || {
-        format!("{id} was put aside with {kept:?} and is to go on with {:?}", claim.payload)
-    })
+    ensure(kept == Some(&payload), || format!("{id} was put aside with {kept:?} and is to go on with {payload:?}"))
 }
 
 /// As many workers as may died of it, or never came to an end, since it got further or was tried again.
@@ -224,16 +222,26 @@ fn cancellations_stand(sight: &Sight<'_>) -> Result<(), String> {
 /// A cancellation may end anybody's claim.
 fn claims_exclude(sight: &Sight<'_>) -> Result<(), String> {
     let Some(Changed { before: Some(before), .. }) = &sight.invocation else { return Ok(()) };
-    let InvocationStatus::Resuming(claim) = &before.status else { return Ok(()) };
+    let holder = match &before.status {
+        InvocationStatus::Resuming(claim) => Some(claim),
+        InvocationStatus::Accepted { .. } => None,
+        InvocationStatus::Suspended
+        | InvocationStatus::Completed { .. }
+        | InvocationStatus::Errored(_)
+        | InvocationStatus::Canceled(_) => return Ok(()),
+    };
     let id = &before.paused.invocation_id;
     match sight.call {
         Call::Claim { request, outcome: ClaimOutcome::Granted(_) } => {
-            let free = claim.owner == request.owner || is_out_of_time(claim.until, (request.now, request.past));
-            ensure(free, || format!("{} claimed {id}, which {} holds", request.owner, claim.owner))?;
+            let is_free = |claim: &Claim| {
+                claim.owner == request.owner || is_out_of_time(claim.until, (request.now, request.past))
+            };
+            ensure(holder.is_none_or(is_free), || format!("{} claimed {id}, which {holder:?} holds", request.owner))?;
         }
         Call::Commit { commit, done: true } if !is_cancellation(commit) => {
             let owner = commit.invocation.as_ref().and_then(claimant);
-            ensure(owner == Some(&claim.owner), || format!("{owner:?} changed {id}, which {} holds", claim.owner))?;
+            let holds = holder.is_some_and(|claim| owner == Some(&claim.owner));
+            ensure(holds, || format!("{owner:?} changed {id}, which {holder:?} holds"))?;
         }
         Call::Lease { .. } | Call::Claim { .. } | Call::Commit { .. } | Call::Buffer { .. } => {}
     }
@@ -280,17 +288,15 @@ fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
         ensure(meant.is_none_or(|meant| meant == generation), || {
             format!("a delivery for pause {meant:?} of {id} claimed pause {generation}")
         })?;
-        let taken = before.as_ref().is_some_and(|before| matches!(before.status, InvocationStatus::Resuming(_)));
+        let taken = before.as_ref().is_some_and(|before| {
+            matches!(before.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
+        });
         ensure(request.payload.is_some() || taken, || format!("{id}#{generation} is to go on with nothing"))?;
     }
-    let (Some(InvocationStatus::Resuming(first)), InvocationStatus::Resuming(second)) =
-        (before.as_ref().map(|before| &before.status), &after.status)
-    else {
-        return Ok(());
-    };
+    let (Some(first), Some(second)) = (before.as_ref().and_then(payload_of), payload_of(after)) else { return Ok(()) };
     let same_pause = before.as_ref().is_some_and(|before| before.paused.generation == generation);
-    ensure(!same_pause || first.payload == second.payload, || {
-        format!("{id}#{generation} had accepted {:?} and goes on with {:?}", first.payload, second.payload)
+    ensure(!same_pause || first == second, || {
+        format!("{id}#{generation} had accepted {first:?} and goes on with {second:?}")
     })
 }
 
@@ -387,13 +393,13 @@ fn enough_answers_wake(sight: &Sight<'_>) -> Result<(), String> {
         InvocationStatus::Suspended => {
             ensure(fan_in.decision().is_none(), || format!("{id} sleeps on, and {:?} have answered", fan_in.answers))
         }
-        InvocationStatus::Resuming(claim) => {
-            let votes = claim.payload.get(&fan_in.into).unwrap_or(&Value::Null);
+        InvocationStatus::Accepted { payload } | InvocationStatus::Resuming(Claim { payload, .. }) => {
+            let votes = payload.get(&fan_in.into).unwrap_or(&Value::Null);
             let heard =
                 |answer: &PartAnswer| votes["answers"].get(&answer.part) == Some(&answer.payload.clone().into());
             let lost = fan_in.answers.iter().find(|answer| !heard(answer));
             ensure(lost.is_none(), || format!("{id} goes on with {votes}, without the accepted {lost:?}"))?;
-            let in_time = claim.payload.contains_key(RESOLUTION) && votes["outcome"] == "time";
+            let in_time = payload.contains_key(RESOLUTION) && votes["outcome"] == "time";
             ensure(in_time || votes["decided_by"].is_string(), || {
                 format!("{id} goes on with {votes}, which is not enough")
             })

@@ -225,7 +225,10 @@ impl Judge<'_> {
         match &record.status {
             InvocationStatus::Errored(failure) => category == failure.category.as_str(),
             InvocationStatus::Canceled(_) => category == "invocation_canceled",
-            InvocationStatus::Completed { .. } | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+            InvocationStatus::Completed { .. }
+            | InvocationStatus::Suspended
+            | InvocationStatus::Accepted { .. }
+            | InvocationStatus::Resuming(_) => false,
         }
     }
 

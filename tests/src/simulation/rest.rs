@@ -60,6 +60,7 @@ fn all_are_told(rest: &Rest<'_>) -> Result<(), String> {
 fn nobody_is_half_awake(rest: &Rest<'_>) -> Result<(), String> {
     each(rest, |id, record| match &record.status {
         InvocationStatus::Resuming(claim) => Err(format!("{id} is claimed by {} still", claim.owner)),
+        InvocationStatus::Accepted { .. } => Err(format!("{id} is taken up by no worker")),
         InvocationStatus::Suspended
         | InvocationStatus::Completed { .. }
         | InvocationStatus::Errored(_)

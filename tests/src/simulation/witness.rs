@@ -230,7 +230,8 @@ impl Witness {
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.invocations.values().filter_map(|record| match &record.status {
             InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended
+            InvocationStatus::Accepted { .. }
+            | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
             | InvocationStatus::Errored(_)
             | InvocationStatus::Canceled(_) => None,
@@ -242,11 +243,14 @@ impl Witness {
         self.claimed.contains(&id.into())
     }
 
-    /// Whether a claim has run out, or somebody sleeps who has fallen due.
+    /// Whether something is accepted that no worker has claimed, a claim has run out, or somebody sleeps who has fallen due.
     pub(crate) fn has_work_for_a_sweep(&self, now: Timestamp) -> bool {
         let is_due = |record: &InvocationRecord| record.paused.wake.due.as_ref().is_some_and(|due| due.at <= now);
         let mut asleep = self.invocations.values().filter(|record| record.status == InvocationStatus::Suspended);
-        self.claims().any(|claim| limits::out_of_time(claim.until, now)) || asleep.any(is_due)
+        let is_free = |record: &InvocationRecord| matches!(record.status, InvocationStatus::Accepted { .. });
+        self.claims().any(|claim| limits::out_of_time(claim.until, now))
+            || self.invocations.values().any(is_free)
+            || asleep.any(is_due)
     }
 
     fn look_at_signals(&mut self, store: &dyn Truth, changed: &Changed<InvocationRecord>) {
@@ -409,13 +413,16 @@ pub(crate) fn is_aside(record: &InvocationRecord) -> bool {
 pub(crate) fn has_ended(record: &InvocationRecord) -> bool {
     match record.status {
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
-        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+        InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => false,
     }
 }
 
-fn payload_of(record: &InvocationRecord) -> Option<Map> {
+/// With what it goes on, once that is accepted.
+pub(crate) fn payload_of(record: &InvocationRecord) -> Option<Map> {
     match &record.status {
-        InvocationStatus::Resuming(claim) => Some(claim.payload.clone()),
+        InvocationStatus::Accepted { payload } | InvocationStatus::Resuming(Claim { payload, .. }) => {
+            Some(payload.clone())
+        }
         InvocationStatus::Suspended
         | InvocationStatus::Completed { .. }
         | InvocationStatus::Errored(_)

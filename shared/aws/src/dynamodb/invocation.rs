@@ -28,6 +28,11 @@ const ABSENT: &str = "attribute_not_exists(pk)";
 /// That a claim is over, or is the one that is passed over.
 const OUT_OF_TIME: &str = "(claim_until <= :now OR claim_until = :past)";
 
+/// The owner of a stored claim that no worker has: the payload is accepted, and the first that takes it over goes on.
+const UNCLAIMED_OWNER: &str = "";
+/// When such a claim ends: it is over by every clock.
+const UNCLAIMED_UNTIL: Timestamp = Timestamp::UNIX_EPOCH;
+
 impl DynamoDbStateStore {
     pub(super) async fn read_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         match self.get_item(Key::invocation(id)).await? {
@@ -104,6 +109,7 @@ impl DynamoDbStateStore {
         let state = match &mut status {
             InvocationStatus::Completed { state } => state,
             InvocationStatus::Suspended
+            | InvocationStatus::Accepted { .. }
             | InvocationStatus::Resuming(_)
             | InvocationStatus::Errored(_)
             | InvocationStatus::Canceled(_) => outermost(&mut paused),
@@ -118,9 +124,10 @@ impl DynamoDbStateStore {
             RESUMING => {
                 let owner = Owner::from(text(item, CLAIM_OWNER)?);
                 let (until, payload) = (time(item, CLAIM_UNTIL)?, self.body(item, CLAIM_PAYLOAD).await?);
-                let claim = Claim { owner, until, payload, attempts: count(item, ATTEMPTS)? };
-                // What nobody has claimed is no attempt, whoever tried before.
-                Ok(InvocationStatus::Resuming(if claim.is_unowned() { Claim::unowned(claim.payload) } else { claim }))
+                if until == UNCLAIMED_UNTIL {
+                    return Ok(InvocationStatus::Accepted { payload });
+                }
+                Ok(InvocationStatus::Resuming(Claim { owner, until, payload, attempts: count(item, ATTEMPTS)? }))
             }
             COMPLETED => Ok(InvocationStatus::Completed { state: self.body(item, FINAL_STATE).await? }),
             ERRORED => Ok(InvocationStatus::Errored(self.body(item, FAILURE).await?)),
@@ -139,7 +146,10 @@ pub(super) fn standing(
     match phase {
         ERRORED if is_aside => Ok(Standing::Aside),
         SUSPENDED => Ok(Standing::Asleep),
-        RESUMING => Ok(Standing::Claimed { until: until()? }),
+        RESUMING => Ok(match until()? {
+            until if until == UNCLAIMED_UNTIL => Standing::Accepted,
+            until => Standing::Claimed { until },
+        }),
         COMPLETED | ERRORED | CANCELED => Ok(Standing::Ended),
         other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
     }
@@ -218,7 +228,7 @@ pub(super) fn accept_write(
 ) -> Result<Write, StoreError> {
     let mut item = base(paused, RESUMING, commit_id);
     encoder.pause(&mut item, paused)?;
-    set_claim(encoder, &mut item, &Claim::unowned(Map::new()))?;
+    set_unclaimed(encoder, &mut item, &Map::new())?;
     Ok(Write::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
 }
 
@@ -230,7 +240,7 @@ pub(super) fn deliver_write(
     commit_id: AttributeValue,
 ) -> Result<Write, StoreError> {
     let mut claim = Item::new();
-    set_claim(encoder, &mut claim, &Claim::unowned(payload.clone()))?;
+    set_unclaimed(encoder, &mut claim, payload)?;
     claim.insert(CLAIM_LANE.to_owned(), text_value(claim_lane_of(id)));
     let change = "SET phase = :resuming, commit_id = :commit, claim_owner = :claim_owner, claim_until = :claim_until, \
                   claim_lane = :claim_lane, claim_payload = :claim_payload";
@@ -246,9 +256,23 @@ pub(super) fn deliver_write(
 }
 
 fn set_claim(encoder: &mut Encoder<'_>, item: &mut Item, claim: &Claim) -> Result<(), StoreError> {
-    item.insert(CLAIM_OWNER.to_owned(), text_value(claim.owner.as_str()));
-    item.insert(CLAIM_UNTIL.to_owned(), time_value(claim.until));
-    item.insert(CLAIM_PAYLOAD.to_owned(), encoder.body("the payload", &claim.payload)?);
+    set_holder(encoder, item, (claim.owner.as_str(), claim.until), &claim.payload)
+}
+
+/// Sets a claim that no worker has.
+fn set_unclaimed(encoder: &mut Encoder<'_>, item: &mut Item, payload: &Map) -> Result<(), StoreError> {
+    set_holder(encoder, item, (UNCLAIMED_OWNER, UNCLAIMED_UNTIL), payload)
+}
+
+fn set_holder(
+    encoder: &mut Encoder<'_>,
+    item: &mut Item,
+    (owner, until): (&str, Timestamp),
+    payload: &Map,
+) -> Result<(), StoreError> {
+    item.insert(CLAIM_OWNER.to_owned(), text_value(owner));
+    item.insert(CLAIM_UNTIL.to_owned(), time_value(until));
+    item.insert(CLAIM_PAYLOAD.to_owned(), encoder.body("the payload", payload)?);
     Ok(())
 }
 
@@ -372,12 +396,11 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
 pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
     let key = Key::invocation(id);
     let update = if generation == 0 {
-        let nobody = Claim::unowned(Map::new());
         let change = "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit REMOVE claim_lane \
                       ADD attempts :back";
         Write::update(&key, change)
-            .with(":nobody", text_value(nobody.owner.as_str()))
-            .with(":over", time_value(nobody.until))
+            .with(":nobody", text_value(UNCLAIMED_OWNER))
+            .with(":over", time_value(UNCLAIMED_UNTIL))
     } else {
         let change = "SET phase = :suspended, commit_id = :commit REMOVE claim_owner, claim_until, claim_lane, \
                       claim_payload ADD attempts :back";
@@ -418,7 +441,7 @@ pub(super) fn put_aside_write(
 
 /// Leaves what was put aside to whoever takes its claim over. What has not begun is due, and needs no place in the index.
 pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue) -> Write {
-    let (id, nobody) = (&paused.invocation_id, Claim::unowned(Map::new()));
+    let id = &paused.invocation_id;
     let lane = "SET phase = :resuming, claim_owner = :nobody, claim_until = :over, commit_id = :commit";
     let update = match paused.generation {
         0 => Write::update(&Key::invocation(id), format!("{lane} REMOVE failure, attempts, claim_lane")),
@@ -429,8 +452,8 @@ pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue) 
         .when("phase = :errored AND generation = :generation AND claim_lane = :aside")
         .with(":resuming", text_value(RESUMING))
         .with(":errored", text_value(ERRORED))
-        .with(":nobody", text_value(nobody.owner.as_str()))
-        .with(":over", time_value(nobody.until))
+        .with(":nobody", text_value(UNCLAIMED_OWNER))
+        .with(":over", time_value(UNCLAIMED_UNTIL))
         .with(":generation", number_value(paused.generation))
         .with(":aside", text_value(aside_lane_of(id)))
         .with(":commit", commit_id)

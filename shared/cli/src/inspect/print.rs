@@ -57,7 +57,7 @@ pub(crate) fn moment(at: Timestamp) -> String {
 pub(crate) fn status(record: &InvocationRecord) -> &'static str {
     match &record.status {
         InvocationStatus::Suspended => "asleep",
-        InvocationStatus::Resuming(_) => "claimed",
+        InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => "claimed",
         InvocationStatus::Completed { .. } => "completed",
         InvocationStatus::Errored(_) => "failed",
         InvocationStatus::Canceled(_) => "canceled",
@@ -68,7 +68,9 @@ pub(crate) fn status(record: &InvocationRecord) -> &'static str {
 pub(crate) fn invocation(record: &InvocationRecord) -> Value {
     let paused = &record.paused;
     let (state, failure, claimed_until) = match &record.status {
-        InvocationStatus::Suspended => (paused.outermost_state().clone(), Value::Null, None),
+        InvocationStatus::Suspended | InvocationStatus::Accepted { .. } => {
+            (paused.outermost_state().clone(), Value::Null, None)
+        }
         InvocationStatus::Resuming(claim) => (paused.outermost_state().clone(), Value::Null, Some(claim.until)),
         InvocationStatus::Completed { state } => (state.clone(), Value::Null, None),
         InvocationStatus::Errored(failure) => (dormouse_ports::Map::new(), json!(failure), None),

@@ -28,7 +28,7 @@ pub(super) async fn load(
     }
     let stored = engine.ports().store.invocations.load_invocation(id).await.map_err(|error| unreadable(&error))?;
     match stored.map(|stored| stored.status) {
-        Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => {
+        Some(InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)) => {
             Err(invalid(format!("invocation {id} sleeps: only its signal continues it")))
         }
         Some(InvocationStatus::Canceled(cancellation)) => {

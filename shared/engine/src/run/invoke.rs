@@ -211,7 +211,7 @@ fn registered(observers: Vec<(Arc<dyn Observer>, Phases)>) -> Vec<Registered> {
 fn status_name(status: &InvocationStatus) -> &'static str {
     match status {
         InvocationStatus::Suspended => "suspended in another pause",
-        InvocationStatus::Resuming(_) => "being resumed",
+        InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => "being resumed",
         InvocationStatus::Completed { .. } => "completed",
         InvocationStatus::Errored(_) => "errored",
         InvocationStatus::Canceled(_) => "canceled",

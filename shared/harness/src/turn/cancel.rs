@@ -146,7 +146,10 @@ fn over(record: &InvocationRecord, generation: Option<u64>) -> Option<Result<Can
         InvocationStatus::Errored(_) if !is_put_aside(record) => {
             refuse("the invocation has ended with an error; there is nothing to cancel")
         }
-        InvocationStatus::Errored(_) | InvocationStatus::Suspended | InvocationStatus::Resuming(_) => {
+        InvocationStatus::Errored(_)
+        | InvocationStatus::Suspended
+        | InvocationStatus::Accepted { .. }
+        | InvocationStatus::Resuming(_) => {
             let other = generation.is_some_and(|meant| meant != record.paused.generation);
             if other { refuse("the invocation is past the pause for which this address was given") } else { None }
         }

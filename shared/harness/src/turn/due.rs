@@ -38,7 +38,7 @@ pub(super) async fn fall_due(
     let Some(mut record) = worker.records.load(&invocation_id).await? else { return Ok(stale) };
     let is_over = match record.status {
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
-        InvocationStatus::Suspended | InvocationStatus::Resuming(_) => false,
+        InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => false,
     };
     if is_over || generation.is_some_and(|meant| meant != record.paused.generation) {
         return Ok(stale);
@@ -62,7 +62,7 @@ pub(super) async fn fall_due(
             }
             DueAction::Fail => return time_out(worker, *record, due.at).await,
             DueAction::Announce(ref announcement) => {
-                if matches!(record.status, InvocationStatus::Resuming(_)) {
+                if matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)) {
                     return finish_accepted(worker, &record).await;
                 }
                 announce(worker, &record.paused, &due, announcement).await?;
@@ -129,7 +129,7 @@ async fn register_next(worker: &Worker, paused: PausedInvocation) -> Result<Turn
 
 /// Ends a pause for which no signal came in time. One that was accepted in time stands, even if its worker died.
 async fn time_out(worker: &Worker, record: InvocationRecord, due_at: Timestamp) -> Result<TurnOutcome, TurnError> {
-    if matches!(record.status, InvocationStatus::Resuming(_)) {
+    if matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)) {
         return finish_accepted(worker, &record).await;
     }
     let id = record.paused.invocation_id.clone();

@@ -28,7 +28,8 @@ impl Accepted {
     pub(super) fn of(record: &InvocationRecord, sent: &Map) -> Self {
         match &record.status {
             InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Before,
-            InvocationStatus::Resuming(_)
+            InvocationStatus::Accepted { .. }
+            | InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
             | InvocationStatus::Errored(_)

@@ -130,7 +130,9 @@ async fn earlier_answer(
         let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
         return Err(TurnError::new(Category::RequestInvalid, message));
     }
-    if record.paused.generation == 0 && matches!(record.status, InvocationStatus::Resuming(_)) {
+    if record.paused.generation == 0
+        && matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
+    {
         let message = format!("invocation {id} was accepted before and has not slept yet; ask for it");
         return Err(TurnError::new(Category::ResumeInProgress, message));
     }

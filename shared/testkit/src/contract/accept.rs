@@ -1,7 +1,7 @@
 //! What is accepted now and done later.
 
 use dormouse_ports::{
-    Cancellation, Claim, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord, InvocationStatus,
+    Cancellation, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord, InvocationStatus,
     InvocationWrite, Map, Owner, PausedInvocation, SignalState, WakePlan,
 };
 use serde_json::json;
@@ -50,7 +50,7 @@ async fn rows(store: &Store) -> Vec<(String, u64)> {
 pub(super) async fn what_is_accepted_waits_for_whoever_comes_first(store: Store) {
     done(&store, "accept", accept("i1")).await;
     let record = invocation(&store, "i1").await.expect("it is stored");
-    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(Map::new())));
+    assert_eq!(record.status, InvocationStatus::Accepted { payload: Map::new() });
     assert_eq!(record.paused, beginning("i1"));
     assert_eq!(rows(&store).await, [("i1".to_owned(), 0)]);
     let taken = granted(store.claim(&takeover("i1", "first")).await.expect("an answer"));

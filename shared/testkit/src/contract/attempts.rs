@@ -1,7 +1,7 @@
 //! What kills its workers: how often it was claimed without getting further, and how it is put aside.
 
 use dormouse_ports::{
-    Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, Glance, InvocationStatus,
+    Cancellation, Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, Glance, InvocationStatus,
     InvocationWrite, Map, PausedInvocation, SignalState, Standing,
 };
 use serde_json::json;
@@ -94,7 +94,7 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     let retry = || InvocationWrite::Retry { paused: Box::new(paused.clone()) };
     done(&store, "retry", retry()).await;
     let record = invocation(&store, "i1").await.expect("it is there");
-    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(payload)), "with the payload that counted");
+    assert_eq!(record.status, InvocationStatus::Accepted { payload }, "with the payload that counted");
     assert_eq!(all_pending(&store, None).await.len(), 1);
     assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), ["i1".into()]);
     assert_eq!(store.put_aside().await.expect("an answer"), []);
@@ -153,7 +153,7 @@ pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
     assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
     done(&store, "retry", InvocationWrite::Retry { paused: Box::new(paused.clone()) }).await;
     let record = invocation(&store, "i1").await.expect("it is there");
-    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(Map::new())));
+    assert_eq!(record.status, InvocationStatus::Accepted { payload: Map::new() });
     assert_eq!(record.paused, paused);
     assert_eq!(all_pending(&store, None).await.len(), 1);
     assert_eq!(attempts(&store, &takeover("c", 3)).await, 1);

@@ -133,7 +133,7 @@ pub(super) async fn only_who_knows_all_answers_delivers(store: Store) {
     }
     deliver("knowing", Some(1)).await.expect("it is delivered");
     let record = invocation(&store, "i1").await.expect("it goes on");
-    assert_eq!(record.status, InvocationStatus::Resuming(Claim::unowned(map(json!({ "votes": 2.0 })))));
+    assert_eq!(record.status, InvocationStatus::Accepted { payload: map(json!({ "votes": 2.0 })) });
     sleep(&store, &pause("i2", 1, "s2")).await;
     let (invocation_id, payload) = ("i2".into(), Map::new());
     let write = InvocationWrite::Deliver { invocation_id, generation: 1, answered: Some(0), payload };

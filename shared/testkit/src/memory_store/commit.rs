@@ -85,7 +85,9 @@ impl Tables {
         };
         let record = self.invocations.get(&paused.invocation_id).filter(|record| same(&record.paused));
         match record.map(|record| &record.status) {
-            Some(InvocationStatus::Suspended | InvocationStatus::Resuming(_)) => Ok(()),
+            Some(InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_)) => {
+                Ok(())
+            }
             Some(InvocationStatus::Errored(_)) if self.aside.contains_key(&paused.invocation_id) => Ok(()),
             Some(InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_))
             | None => Err(CommitError::InvocationConflict),
@@ -145,10 +147,10 @@ impl Tables {
             }
             Some(InvocationWrite::Accept { paused }) => {
                 self.add_row(paused);
-                self.put((**paused).clone(), InvocationStatus::Resuming(Claim::unowned(Map::new())));
+                self.put((**paused).clone(), InvocationStatus::Accepted { payload: Map::new() });
             }
             Some(InvocationWrite::Deliver { invocation_id, payload, .. }) => {
-                self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(payload.clone())));
+                self.stand(invocation_id, InvocationStatus::Accepted { payload: payload.clone() });
             }
             Some(InvocationWrite::Advance { paused, wake }) => self.advance(paused, wake),
             Some(InvocationWrite::Answer { paused, answer }) => self.answer(paused, answer),
@@ -157,7 +159,7 @@ impl Tables {
                 self.add_row(paused);
                 self.attempts.remove(&paused.invocation_id);
                 let payload = self.aside.remove(&paused.invocation_id).map(|(_, payload)| payload).unwrap_or_default();
-                self.stand(&paused.invocation_id, InvocationStatus::Resuming(Claim::unowned(payload)));
+                self.stand(&paused.invocation_id, InvocationStatus::Accepted { payload });
             }
             Some(InvocationWrite::Keep { invocation_id, .. }) => {
                 let left = self.survived(invocation_id);
@@ -169,7 +171,7 @@ impl Tables {
             }
             Some(InvocationWrite::Release { invocation_id, generation: 0, .. }) => {
                 self.survived(invocation_id);
-                self.stand(invocation_id, InvocationStatus::Resuming(Claim::unowned(Map::new())));
+                self.stand(invocation_id, InvocationStatus::Accepted { payload: Map::new() });
             }
             Some(InvocationWrite::Release { invocation_id, .. }) => {
                 self.survived(invocation_id);
@@ -267,7 +269,8 @@ impl Tables {
     fn put(&mut self, paused: PausedInvocation, status: InvocationStatus) {
         let attempts = match &status {
             InvocationStatus::Resuming(claim) => claim.attempts,
-            InvocationStatus::Suspended
+            InvocationStatus::Accepted { .. }
+            | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
             | InvocationStatus::Errored(_)
             | InvocationStatus::Canceled(_) => 0,

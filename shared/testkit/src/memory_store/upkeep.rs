@@ -17,6 +17,7 @@ pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> Glance {
     let standing = match &record.status {
         InvocationStatus::Errored(_) if tables.aside.contains_key(&record.paused.invocation_id) => Standing::Aside,
         InvocationStatus::Suspended => Standing::Asleep,
+        InvocationStatus::Accepted { .. } => Standing::Accepted,
         InvocationStatus::Resuming(claim) => Standing::Claimed { until: claim.until },
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
             Standing::Ended
@@ -32,8 +33,9 @@ pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<
         .iter()
         .filter_map(|(id, record)| match &record.status {
             // What has not begun is due.
-            InvocationStatus::Resuming(claim) if record.paused.generation == 0 && claim.is_unowned() => None,
-            InvocationStatus::Resuming(claim) if limits::out_of_time(claim.until, now) => Some((claim.until, id)),
+            InvocationStatus::Accepted { .. } if record.paused.generation == 0 => None,
+            InvocationStatus::Accepted { .. } => Some((None, id)),
+            InvocationStatus::Resuming(claim) if limits::out_of_time(claim.until, now) => Some((Some(claim.until), id)),
             InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }

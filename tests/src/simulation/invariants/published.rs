@@ -175,7 +175,9 @@ fn agrees(record: &InvocationRecord, status: TaskStatus) -> bool {
     match &record.status {
         InvocationStatus::Suspended => status.is_suspended(),
         // The wait may be over by another way than an answer to the task.
-        InvocationStatus::Resuming(_) => status == TaskStatus::Working || status.is_suspended(),
+        InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => {
+            status == TaskStatus::Working || status.is_suspended()
+        }
         InvocationStatus::Completed { .. } => status == TaskStatus::Completed,
         InvocationStatus::Errored(_) => status == TaskStatus::Failed,
         InvocationStatus::Canceled(_) => status == TaskStatus::Canceled,
@@ -231,6 +233,7 @@ pub(super) fn entries_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
     let known = |record: &InvocationRecord| match &record.status {
         InvocationStatus::Completed { state } => noted_in(state),
         InvocationStatus::Suspended
+        | InvocationStatus::Accepted { .. }
         | InvocationStatus::Resuming(_)
         | InvocationStatus::Errored(_)
         | InvocationStatus::Canceled(_) => noted_in(record.paused.outermost_state()),
@@ -238,9 +241,10 @@ pub(super) fn entries_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
     let holds = match &record.status {
         // For its clients a task that was put aside has failed, whatever comes of it later.
         _ if sight.witness.aside.contains_key(id) => known(record).iter().zip(&told).all(|(one, other)| one == other),
-        InvocationStatus::Suspended | InvocationStatus::Resuming(_) | InvocationStatus::Completed { .. } => {
-            told == known(record)
-        }
+        InvocationStatus::Suspended
+        | InvocationStatus::Accepted { .. }
+        | InvocationStatus::Resuming(_)
+        | InvocationStatus::Completed { .. } => told == known(record),
         // What has ended keeps no state.
         InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
             let before = before.as_ref().filter(|before| !has_ended(before)).map(known).unwrap_or_default();

@@ -141,7 +141,9 @@ impl Judge<'_> {
     fn has_moved(&self, task: &str) -> bool {
         let record = self.witness.invocations.get(&task.into());
         let moved = record.is_some_and(|record| {
-            has_ended(record) || record.paused.generation > 1 || matches!(record.status, InvocationStatus::Resuming(_))
+            has_ended(record)
+                || record.paused.generation > 1
+                || matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
         });
         let versions = self.witness.published.tasks.get(task).into_iter().flatten();
         let mut behind = versions.skip_while(|task| !task.status.is_suspended());

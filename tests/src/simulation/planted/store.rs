@@ -49,7 +49,8 @@ impl LyingStore {
     async fn holder(&self, id: &InvocationId) -> Option<Claim> {
         match self.inner.load_invocation(id).await.ok()??.status {
             InvocationStatus::Resuming(claim) => Some(claim),
-            InvocationStatus::Suspended
+            InvocationStatus::Accepted { .. }
+            | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
             | InvocationStatus::Errored(_)
             | InvocationStatus::Canceled(_) => None,
