@@ -54,10 +54,13 @@ pub(super) async fn enter(
     let work = async {
         let Opened { session, refused } = entry.open_session(engine, graph, identity.session_id.as_ref()).await?;
         let run = entry.take_up(Run::begin(Beginning { engine, graph, start, session, observers }));
-        let Started { begun, tenure } = entry.start(graph, &run);
-        let ended = match (refused, begun) {
-            (None, Ok(Begun { state, at })) => Walk::outermost(&run, graph).walk(state, at).await,
-            (Some(error), _) | (None, Err(error)) => Err(error),
+        let Started { begun, tenure } = match refused {
+            None => entry.start(graph, &run),
+            Some(error) => Started { begun: Err(error), tenure: entry.into_tenure() },
+        };
+        let ended = match begun {
+            Ok(Begun { state, at }) => Walk::outermost(&run, graph).walk(state, at).await,
+            Err(error) => Err(error),
         };
         let at = Underway { engine, graph, run: &run };
         let result = Exit { at, tenure }.leave(ended).await;
@@ -138,6 +141,14 @@ impl<'c> Entry<'c> {
                 }
                 run
             }
+        }
+    }
+
+    /// The terms on which a run ends that cannot begin.
+    fn into_tenure(self) -> Tenure<'c> {
+        match self {
+            Self::Fresh { own, .. } | Self::Checkpoint { own, .. } => Tenure::Own(own),
+            Self::Accepted { claimed, .. } | Self::Paused { claimed, .. } => Tenure::Claimed(claimed),
         }
     }
 
