@@ -9,28 +9,28 @@
 //! A witness looks at the store after every call that may have changed it; `invariants` lists what must hold then. In the
 //! end nothing fails any more, and `rest` lists what must hold once everything has come to rest.
 
-mod asks;
 mod clients;
-mod desk;
 mod dynamodb;
 mod executor;
+mod fault_plan;
 mod graphs;
+mod history;
 mod intent;
 mod invariants;
-mod judge;
 mod observed;
+mod oracle;
 mod outside;
+mod pending_call;
 mod planted;
 mod poison;
 mod process;
-mod rest;
+mod quiescent;
+mod requests;
 mod services;
+mod sim_ports;
 mod simulator;
 mod storage;
-mod ticket;
 mod trace;
-mod weather;
-mod witness;
 mod workload;
 mod world;
 
@@ -40,13 +40,13 @@ use std::time::Duration;
 use dormouse_harness::{GraphRegistry, RulePolicy};
 use dormouse_ports::limits;
 
-use desk::Desk;
+use sim_ports::SimPorts;
 use simulator::Simulator;
 use world::World;
 
+pub use fault_plan::Fault;
+pub use history::Violation;
 pub use planted::PlantedBug;
-pub use weather::Fault;
-pub use witness::Violation;
 
 /// The longest that one turn may compute.
 const TURN: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ impl Default for Simulation {
     /// When a graph does not compile.
     fn default() -> Self {
         let world = World::new();
-        let graphs = graphs::registry(&Arc::new(Desk::of_nodes(world.clone()))).expect("graphs that compile");
+        let graphs = graphs::registry(&Arc::new(SimPorts::of_nodes(world.clone()))).expect("graphs that compile");
         Self { world, graphs }
     }
 }

@@ -1,4 +1,4 @@
-mod asks;
+mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use dormouse_ports::{InvocationId, Map, SignalId};
 use serde_json::Value;
 
-use super::asks::Ask;
 use super::graphs::JURY;
-use super::workload::{Wish, answer, misfit};
+use super::requests::ProtocolRequest;
+use super::workload::{Operation, answer, misfit};
 
 /// A wish on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Errand {
-    pub(crate) wish: Wish,
+pub(crate) struct Job {
+    pub(crate) operation: Operation,
     /// When it is asked for, or asked for again.
     pub(crate) due: Duration,
     /// Requests under way.
@@ -25,7 +25,7 @@ pub(crate) struct Errand {
 /// Everybody who asks for something, and what they remember.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    pub(crate) errands: Vec<Errand>,
+    pub(crate) jobs: Vec<Job>,
     /// What was sent to each pause by its address.
     pub(crate) sent_to: BTreeMap<(InvocationId, u64), Vec<Map>>,
     /// What was sent for each part of a pause by its own address.
@@ -65,38 +65,40 @@ pub(crate) struct Told<'a> {
 }
 
 impl Clients {
-    pub(crate) fn wish(&mut self, due: Duration, wish: Wish) {
-        match &wish {
-            Wish::Callback { invocation, generation, payload, fits: true, .. } => {
+    pub(crate) fn operation(&mut self, due: Duration, operation: Operation) {
+        match &operation {
+            Operation::Callback { invocation, generation, payload, fits: true, .. } => {
                 self.sent_to.entry((invocation.as_str().into(), *generation)).or_default().push(payload.clone());
             }
-            Wish::Answer { invocation, generation, part, payload, .. } => {
+            Operation::Answer { invocation, generation, part, payload, .. } => {
                 let part = (invocation.as_str().into(), *generation, part.clone());
                 self.sent_for.entry(part).or_default().push(payload.clone());
             }
-            Wish::Signal { signal_id, payload } | Wish::Event { signal_id, payload } => {
+            Operation::Signal { signal_id, payload } | Operation::Event { signal_id, payload } => {
                 self.signalled.entry(signal_id.as_str().into()).or_default().push(payload.clone());
             }
-            Wish::Ask(Ask::Answer { task, part: Some(part), payload, .. }) => {
+            Operation::ProtocolRequest(ProtocolRequest::Answer { task, part: Some(part), payload, .. }) => {
                 let part = (task.as_str().into(), 1, (*part).to_owned());
                 self.sent_for.entry(part).or_default().push(payload.clone());
             }
-            Wish::Ask(Ask::Answer { task, part: None, payload, fits: true, .. }) => self.sent_to_task(task, payload),
-            Wish::Turn { .. }
-            | Wish::Ask(_)
-            | Wish::Message { .. }
-            | Wish::Hear { .. }
-            | Wish::Callback { .. }
-            | Wish::Cancel { .. }
-            | Wish::Retry { .. }
-            | Wish::Status { .. } => {}
+            Operation::ProtocolRequest(ProtocolRequest::Answer { task, part: None, payload, fits: true, .. }) => {
+                self.sent_to_task(task, payload)
+            }
+            Operation::Turn { .. }
+            | Operation::ProtocolRequest(_)
+            | Operation::Message { .. }
+            | Operation::Hear { .. }
+            | Operation::Callback { .. }
+            | Operation::Cancel { .. }
+            | Operation::Retry { .. }
+            | Operation::Status { .. } => {}
         }
-        self.errands.push(Errand { wish, due, in_flight: 0, told: false });
+        self.jobs.push(Job { operation, due, in_flight: 0, told: false });
     }
 
     /// Whether everybody has been told what came of their wishes.
     pub(crate) fn are_content(&self) -> bool {
-        self.errands.iter().all(|errand| errand.told)
+        self.jobs.iter().all(|job| job.told)
     }
 
     /// Lets people decide what to do about a pause that they hear of.
@@ -107,11 +109,11 @@ impl Clients {
         let later = |chance: &mut fastrand::Rng| now + Duration::from_millis(chance.u64(0..5_000));
         if chance.u8(..4) == 0 {
             let (invocation, address) = (told.invocation.to_owned(), told.status.to_owned());
-            self.wish(later(chance), Wish::Status { invocation, address });
+            self.operation(later(chance), Operation::Status { invocation, address });
         }
         if chance.u8(..12) == 0 {
             let (invocation, address) = (told.invocation.to_owned(), told.cancel.to_owned());
-            self.wish(later(chance), Wish::Cancel { invocation, pause: Some((told.generation, address)) });
+            self.operation(later(chance), Operation::Cancel { invocation, pause: Some((told.generation, address)) });
         }
         if told.graph == JURY {
             return self.vote(told, now, chance);
@@ -129,15 +131,15 @@ impl Clients {
             }
             52..64 if by_signal => {
                 let (signal_id, payload) = (told.signal_id.to_owned(), self.answer(told.graph));
-                self.wish(later(chance), Wish::Signal { signal_id, payload });
+                self.operation(later(chance), Operation::Signal { signal_id, payload });
             }
             64..76 if by_signal => {
                 let (signal_id, payload) = (told.signal_id.to_owned(), self.answer(told.graph));
-                self.wish(later(chance), Wish::Event { signal_id, payload });
+                self.operation(later(chance), Operation::Event { signal_id, payload });
             }
             76..92 => {
                 let at = later(chance);
-                self.wish(at, callback(told, misfit(told.graph, chance), false));
+                self.operation(at, callback(told, misfit(told.graph, chance), false));
                 self.call_back(told, later(chance));
             }
             _ => {}
@@ -150,14 +152,15 @@ impl Clients {
         let at = now + Duration::from_millis(chance.u64(0..30_000));
         let invocation = id.to_string();
         match chance.u8(..6) {
-            0..=3 if times < 3 => self.wish(at, Wish::Retry { invocation }),
-            4 => self.wish(at, Wish::Cancel { invocation, pause: None }),
+            0..=3 if times < 3 => self.operation(at, Operation::Retry { invocation }),
+            4 => self.operation(at, Operation::Cancel { invocation, pause: None }),
             _ => {}
         }
-        let turn = self.errands.iter().map(|errand| &errand.wish);
-        let mut turn = turn.filter(|wish| matches!(wish, Wish::Turn { invocation, .. } if invocation == id.as_str()));
+        let turn = self.jobs.iter().map(|job| &job.operation);
+        let mut turn = turn
+            .filter(|operation| matches!(operation, Operation::Turn { invocation, .. } if invocation == id.as_str()));
         if let Some(turn) = turn.next().cloned() {
-            self.wish(now + Duration::from_millis(chance.u64(0..60_000)), turn);
+            self.operation(now + Duration::from_millis(chance.u64(0..60_000)), turn);
         }
     }
 
@@ -171,15 +174,15 @@ impl Clients {
                 let payload = self.vote_of_one(if at_once { number == 0 } else { chance.u8(..6) == 0 });
                 let signal_id = format!("{}/{part}", told.signal_id);
                 let (invocation, generation) = (told.invocation.to_owned(), told.generation);
-                let wish = match chance.u8(..4) {
-                    0 => Wish::Signal { signal_id, payload },
-                    1 => Wish::Event { signal_id, payload },
+                let operation = match chance.u8(..4) {
+                    0 => Operation::Signal { signal_id, payload },
+                    1 => Operation::Event { signal_id, payload },
                     _ => {
                         let (part, address) = ((*part).to_owned(), (*address).to_owned());
-                        Wish::Answer { invocation, generation, part, address, payload }
+                        Operation::Answer { invocation, generation, part, address, payload }
                     }
                 };
-                self.wish(now + Duration::from_millis(chance.u64(0..spread)), wish);
+                self.operation(now + Duration::from_millis(chance.u64(0..spread)), operation);
             }
         }
     }
@@ -195,7 +198,7 @@ impl Clients {
 
     fn call_back(&mut self, told: &Told<'_>, due: Duration) {
         let payload = self.answer(told.graph);
-        self.wish(due, callback(told, payload, true));
+        self.operation(due, callback(told, payload, true));
     }
 
     fn answer(&mut self, graph: &str) -> Map {
@@ -209,9 +212,9 @@ impl Clients {
     }
 }
 
-fn callback(told: &Told<'_>, payload: Map, fits: bool) -> Wish {
+fn callback(told: &Told<'_>, payload: Map, fits: bool) -> Operation {
     let (invocation, generation, address) = (told.invocation.to_owned(), told.generation, told.callback.to_owned());
-    Wish::Callback { invocation, generation, address, payload, fits }
+    Operation::Callback { invocation, generation, address, payload, fits }
 }
 
 /// The text at `name`, or nothing.

@@ -25,9 +25,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::desk::Desk;
 use super::outside::at_once;
 use super::planted::{self, PlantedBug};
+use super::sim_ports::SimPorts;
 use super::world::START;
 
 /// The name of the table.
@@ -126,13 +126,14 @@ const UNDER_WAY: Duration = Duration::from_secs(12);
 pub(crate) const DROPPED: Duration = Duration::from_secs(7);
 
 /// The store as a process has it.
-pub(crate) fn store(desk: &Arc<Desk>) -> DynamoDbStateStore {
-    let client = builder().sleep_impl(Naps(desk.clone())).http_client(Line(desk.clone()));
-    DynamoDbStateStore::new(&Client::from_conf(client.build()), TABLE, config()).timed_by(Arc::new(Sent(desk.clone())))
+pub(crate) fn store(sim_ports: &Arc<SimPorts>) -> DynamoDbStateStore {
+    let client = builder().sleep_impl(Naps(sim_ports.clone())).http_client(Line(sim_ports.clone()));
+    DynamoDbStateStore::new(&Client::from_conf(client.build()), TABLE, config())
+        .timed_by(Arc::new(Sent(sim_ports.clone())))
 }
 
 /// The clock by which commits are sent.
-struct Sent(Arc<Desk>);
+struct Sent(Arc<SimPorts>);
 
 #[async_trait]
 impl Clock for Sent {
@@ -192,7 +193,7 @@ impl Destination for Engine {
     }
 }
 
-impl Destination for Arc<Desk> {
+impl Destination for Arc<SimPorts> {
     async fn send(self, operation: &'static str, body: Body) -> Said {
         self.ask_dynamodb(operation, body).await
     }
@@ -268,7 +269,7 @@ pub(crate) fn throttled(operation: &str, body: &[u8]) -> (u16, Body) {
 
 /// Sleeps by the clock of a process.
 #[derive(Debug)]
-struct Naps(Arc<Desk>);
+struct Naps(Arc<SimPorts>);
 
 impl AsyncSleep for Naps {
     fn sleep(&self, duration: Duration) -> Sleep {

@@ -11,9 +11,9 @@ use dormouse_harness::GraphRegistry;
 use dormouse_ports::{Category, Clock, EntryKind, JournalEntry, SignalDescriptor};
 use serde_json::{Value, json};
 
-use super::desk::Desk;
 use super::planted::PlantedBug;
 use super::poison::Place;
+use super::sim_ports::SimPorts;
 
 state! {
     /// What the graphs work on. Behind every pause the node `settle` moves `answer` into `answers`. What nodes
@@ -29,31 +29,31 @@ state! {
 }
 
 /// All graphs, on the ports of one process.
-pub(crate) fn registry(desk: &Arc<Desk>) -> Result<GraphRegistry, AgentsError> {
-    let shipped = dormouse_app::agents().compile(&Outside::new(desk.clone(), desk.clone()))?.graphs;
+pub(crate) fn registry(sim_ports: &Arc<SimPorts>) -> Result<GraphRegistry, AgentsError> {
+    let shipped = dormouse_app::agents().compile(&Outside::new(sim_ports.clone(), sim_ports.clone()))?.graphs;
     let own = [
-        pausing("ask", desk, |name| wait(name).with("event", heard_of("answers"))),
-        pausing("nap", desk, |name| {
+        pausing("ask", sim_ports, |name| wait(name).with("event", heard_of("answers"))),
+        pausing("nap", sim_ports, |name| {
             wait(name).with("wake_after", "PT30S").with("wake_payload", json!({ "answer": "woken" }))
         }),
-        pausing("lenient", desk, |name| {
+        pausing("lenient", sim_ports, |name| {
             let timeout = timeout(json!({ "resume": { "answer": "late" } }));
             wait(name).with("timeout", timeout).with("event", heard_of("rumours"))
         }),
-        pausing("strict", desk, |name| wait(name).with("timeout", timeout(json!("fail")))),
-        pausing("ladder", desk, |name| wait(name).with("deadlines", ladder())),
-        pausing(JURY, desk, |name| {
+        pausing("strict", sim_ports, |name| wait(name).with("timeout", timeout(json!("fail")))),
+        pausing("ladder", sim_ports, |name| wait(name).with("deadlines", ladder())),
+        pausing(JURY, sim_ports, |name| {
             wait(name).with("accepts", vote()).with("expects", jury()).with("deadlines", ladder())
         }),
-        twice("twice", desk, |name, pause| wait(&format!("{name}-{pause}"))),
-        twice("again", desk, |name, _| wait(name)),
-        shaky(desk),
+        twice("twice", sim_ports, |name, pause| wait(&format!("{name}-{pause}"))),
+        twice("again", sim_ports, |name, _| wait(name)),
+        shaky(sim_ports),
         doomed(),
-        poisonous(desk),
+        poisonous(sim_ports),
         spread(),
-        journal(desk),
-        diary("diary", desk, SessionConcurrency::LastWriteWins),
-        diary("ledger", desk, SessionConcurrency::Optimistic),
+        journal(sim_ports),
+        diary("diary", sim_ports, SessionConcurrency::LastWriteWins),
+        diary("ledger", sim_ports, SessionConcurrency::Optimistic),
     ];
     let own = own.into_iter().map(|graph| graph.map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     Ok(GraphRegistry::new(shipped.iter().cloned().chain(own)))
@@ -142,12 +142,12 @@ pub(crate) const NOTED: &str = "simulation.noted";
 const SPOILT: u64 = 3;
 
 /// Records something that nobody has recorded before, and returns the same for the state.
-fn note(desk: &Desk) -> Result<String, NodeError> {
-    let number = desk.next_entry();
+fn note(sim_ports: &SimPorts) -> Result<String, NodeError> {
+    let number = sim_ports.next_entry();
     let noted = format!("{}/{number}", name());
     let kind = EntryKind::vendor(NOTED).map_err(|invalid| NodeError::new(invalid.to_string()))?;
     let spoilt = number.is_multiple_of(SPOILT);
-    let times = match desk.planted_in_nodes() {
+    let times = match sim_ports.planted_in_nodes() {
         Some(PlantedBug::DropEntries) if spoilt => 0,
         Some(PlantedBug::DoubleEntries) if spoilt => 2,
         _ => 1,
@@ -161,10 +161,10 @@ fn note(desk: &Desk) -> Result<String, NodeError> {
 /// One pause, and a node behind it that takes its time.
 fn pausing(
     graph_name: &str,
-    desk: &Arc<Desk>,
+    sim_ports: &Arc<SimPorts>,
     wait: impl Fn(&str) -> SignalDescriptor + Send + Sync + 'static,
 ) -> Result<CompiledGraph, EngineError> {
-    let desk = desk.clone();
+    let sim_ports = sim_ports.clone();
     let wait = Arc::new(wait);
     graph(graph_name)
         .entry("ask")
@@ -173,11 +173,11 @@ fn pausing(
             async move { Err(suspend(wait(&name())).await) }
         })
         .node("settle", move |work: Work| {
-            let desk = desk.clone();
+            let sim_ports = sim_ports.clone();
             async move {
-                let noted = note(&desk)?;
-                desk.sleep(desk.dawdling()).await;
-                if desk.node_fails() { Err(away()) } else { Ok(settle(&work).append(Work::noted, [noted])) }
+                let noted = note(&sim_ports)?;
+                sim_ports.sleep(sim_ports.dawdling()).await;
+                if sim_ports.node_fails() { Err(away()) } else { Ok(settle(&work).append(Work::noted, [noted])) }
             }
         })
         .edge("ask", "settle")
@@ -188,10 +188,10 @@ fn pausing(
 /// Two pauses in a row.
 fn twice(
     graph_name: &str,
-    desk: &Arc<Desk>,
+    sim_ports: &Arc<SimPorts>,
     wait: impl Fn(&str, u8) -> SignalDescriptor + Send + Sync + 'static,
 ) -> Result<CompiledGraph, EngineError> {
-    let (wait, desk) = (Arc::new(wait), desk.clone());
+    let (wait, sim_ports) = (Arc::new(wait), sim_ports.clone());
     let again = wait.clone();
     graph(graph_name)
         .entry("ask")
@@ -200,10 +200,10 @@ fn twice(
             async move { Err(suspend(wait(&name(), 1)).await) }
         })
         .node("between", move |work: Work| {
-            let desk = desk.clone();
+            let sim_ports = sim_ports.clone();
             async move {
-                let noted = note(&desk)?;
-                desk.sleep(desk.dawdling()).await;
+                let noted = note(&sim_ports)?;
+                sim_ports.sleep(sim_ports.dawdling()).await;
                 Ok(settle(&work).append(Work::noted, [noted]))
             }
         })
@@ -220,23 +220,23 @@ fn twice(
 }
 
 /// Fails now and then, before the pause and behind it, so that trying again helps.
-fn shaky(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
-    let (before, behind) = (desk.clone(), desk.clone());
+fn shaky(sim_ports: &Arc<SimPorts>) -> Result<CompiledGraph, EngineError> {
+    let (before, behind) = (sim_ports.clone(), sim_ports.clone());
     graph("shaky")
         .entry("try")
         .node("try", move |()| {
-            let desk = before.clone();
+            let sim_ports = before.clone();
             async move {
-                let noted = note(&desk)?;
-                if desk.node_fails() { Err(away()) } else { Ok(Work::noted.append([noted])) }
+                let noted = note(&sim_ports)?;
+                if sim_ports.node_fails() { Err(away()) } else { Ok(Work::noted.append([noted])) }
             }
         })
         .node("ask", async |()| Err(suspend(wait(&name())).await))
         .node("settle", move |work: Work| {
-            let desk = behind.clone();
+            let sim_ports = behind.clone();
             async move {
-                let noted = note(&desk)?;
-                if desk.node_fails() { Err(away()) } else { Ok(settle(&work).append(Work::noted, [noted])) }
+                let noted = note(&sim_ports)?;
+                if sim_ports.node_fails() { Err(away()) } else { Ok(settle(&work).append(Work::noted, [noted])) }
             }
         })
         .edge("try", "ask")
@@ -258,21 +258,21 @@ fn doomed() -> Result<CompiledGraph, EngineError> {
 }
 
 /// Kills its process, before the pause or behind it.
-fn poisonous(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
-    let (before, behind) = (desk.clone(), desk.clone());
+fn poisonous(sim_ports: &Arc<SimPorts>) -> Result<CompiledGraph, EngineError> {
+    let (before, behind) = (sim_ports.clone(), sim_ports.clone());
     graph(POISON)
         .entry("ask")
         .node("ask", move |()| {
-            let desk = before.clone();
+            let sim_ports = before.clone();
             async move {
-                desk.poison(&name(), Place::Before).await;
+                sim_ports.poison(&name(), Place::Before).await;
                 Err(suspend(wait(&name())).await)
             }
         })
         .node("settle", move |work: Work| {
-            let desk = behind.clone();
+            let sim_ports = behind.clone();
             async move {
-                desk.poison(&name(), Place::Behind).await;
+                sim_ports.poison(&name(), Place::Behind).await;
                 Ok(settle(&work))
             }
         })
@@ -314,19 +314,19 @@ fn spread() -> Result<CompiledGraph, EngineError> {
 }
 
 /// Pauses in a session, which keeps an entry from before the pause and one from behind it.
-fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
-    let desk = desk.clone();
+fn journal(sim_ports: &Arc<SimPorts>) -> Result<CompiledGraph, EngineError> {
+    let sim_ports = sim_ports.clone();
     graph("journal")
         .sessions(SessionPolicy::keeping(Work::entries).concurrency(SessionConcurrency::Rebase))
         .entry("begin")
         .node("begin", async |()| Ok(Work::entries.append([format!("{}/begin", name())])))
         .node("ask", async |()| Err(suspend(wait(&name())).await))
         .node("settle", move |work: Work| {
-            let desk = desk.clone();
+            let sim_ports = sim_ports.clone();
             async move {
-                let noted = note(&desk)?;
-                desk.sleep(desk.dawdling()).await;
-                if desk.node_fails() {
+                let noted = note(&sim_ports)?;
+                sim_ports.sleep(sim_ports.dawdling()).await;
+                if sim_ports.node_fails() {
                     return Err(away());
                 }
                 let kept = format!("{}/{}", name(), work.answer);
@@ -340,15 +340,19 @@ fn journal(desk: &Arc<Desk>) -> Result<CompiledGraph, EngineError> {
 }
 
 /// Adds an entry to a session without a pause.
-fn diary(graph_name: &str, desk: &Arc<Desk>, concurrency: SessionConcurrency) -> Result<CompiledGraph, EngineError> {
-    let desk = desk.clone();
+fn diary(
+    graph_name: &str,
+    sim_ports: &Arc<SimPorts>,
+    concurrency: SessionConcurrency,
+) -> Result<CompiledGraph, EngineError> {
+    let sim_ports = sim_ports.clone();
     graph(graph_name)
         .sessions(SessionPolicy::keeping(Work::entries).concurrency(concurrency))
         .entry("write")
         .node("write", move |()| {
-            let desk = desk.clone();
+            let sim_ports = sim_ports.clone();
             async move {
-                desk.sleep(desk.dawdling()).await;
+                sim_ports.sleep(sim_ports.dawdling()).await;
                 Ok(Work::entries.append([name()]))
             }
         })

@@ -13,7 +13,7 @@ use dormouse_protocol::EventKind;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::witness::{Call, Changed, Sight, has_ended, is_aside, payload_of};
+use super::history::{Call, Changed, Sight, has_ended, is_aside, payload_of};
 
 /// Says how the invariant is broken.
 type Holds = fn(&Sight<'_>) -> Result<(), String>;
@@ -89,7 +89,7 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     let (id, generation) = (&paused.invocation_id, paused.generation);
     let waiting = SignalState::Waiting { invocation_id: id.clone(), generation };
     for signal_id in paused.waits() {
-        let wait = sight.witness.signals.get(&signal_id);
+        let wait = sight.history.signals.get(&signal_id);
         ensure(wait == Some(&waiting), || format!("{id}#{generation} sleeps, and signal {signal_id} is {wait:?}"))?;
     }
     let due_at = paused.wake.due.as_ref().map(|due| due.at);
@@ -101,7 +101,7 @@ fn is_whole(sight: &Sight<'_>, record: &InvocationRecord) -> Result<(), String> 
     };
     ensure(fits, || format!("{id}#{generation} sleeps, and its rows are {rows:?}"))?;
     let (Some(session_id), Some(saved)) = (&paused.session_id, paused.session_version) else { return Ok(()) };
-    let version = sight.witness.sessions.get(session_id).map_or(0, |session| session.version);
+    let version = sight.history.sessions.get(session_id).map_or(0, |session| session.version);
     ensure(version >= saved, || {
         format!("{id}#{generation} sleeps with version {saved} of session {session_id}, which is at version {version}")
     })
@@ -113,7 +113,7 @@ fn sessions_tell_of_pauses(sight: &Sight<'_>) -> Result<(), String> {
     let entries = session.map_or(&[][..], |session| list(&session.state, "entries"));
     let begun = entries.iter().filter_map(|entry| entry.as_str()?.strip_suffix("/begin"));
     for id in begun {
-        let known = sight.witness.invocations.contains_key(&id.into());
+        let known = sight.history.invocations.contains_key(&id.into());
         ensure(known, || format!("a session was saved for the pause of {id}, which is not there"))?;
         let times = entries.iter().filter(|entry| entry.as_str() == Some(&format!("{id}/begin"))).count();
         ensure(times == 1, || format!("{id} began {times} times in its session"))?;
@@ -123,16 +123,16 @@ fn sessions_tell_of_pauses(sight: &Sight<'_>) -> Result<(), String> {
 
 fn rows_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
     sight.rows.iter().try_for_each(|row| {
-        let record = sight.witness.invocations.get(&row.invocation_id);
+        let record = sight.history.invocations.get(&row.invocation_id);
         let sleeps = record.is_some_and(|record| !has_ended(record) && record.paused.generation == row.generation);
         ensure(sleeps, || format!("there is a row for {}#{}", row.invocation_id, row.generation))
     })
 }
 
 fn waits_have_pauses(sight: &Sight<'_>) -> Result<(), String> {
-    sight.witness.signals.iter().try_for_each(|(signal_id, state)| {
+    sight.history.signals.iter().try_for_each(|(signal_id, state)| {
         let SignalState::Waiting { invocation_id, generation } = state else { return Ok(()) };
-        let waits = sight.witness.invocations.get(invocation_id).is_some_and(|record| {
+        let waits = sight.history.invocations.get(invocation_id).is_some_and(|record| {
             let paused = &record.paused;
             (!has_ended(record) || is_aside(record))
                 && paused.generation == *generation
@@ -196,17 +196,17 @@ fn asides_are_whole(sight: &Sight<'_>) -> Result<(), String> {
         ensure(before.paused == after.paused, || format!("{id} was {:?} and is {:?}", before.paused, after.paused))?;
     }
     let (true, Some(payload)) = (is_aside(before), payload_of(after)) else { return Ok(()) };
-    let kept = sight.witness.aside.get(id).map(|aside| &aside.payload);
+    let kept = sight.history.aside.get(id).map(|aside| &aside.payload);
     ensure(kept == Some(&payload), || format!("{id} was put aside with {kept:?} and is to go on with {payload:?}"))
 }
 
 /// As many workers as may died of it, or never came to an end, since it got further or was tried again.
 fn asides_were_tried(sight: &Sight<'_>) -> Result<(), String> {
-    let (Call::Commit { commit, done: true }, witness) = (sight.call, sight.witness) else { return Ok(()) };
+    let (Call::Commit { commit, done: true }, history) = (sight.call, sight.history) else { return Ok(()) };
     let Some(InvocationWrite::PutAside { paused, .. }) = &commit.invocation else { return Ok(()) };
-    let attempts = witness.attempts(&paused.invocation_id);
-    ensure(attempts > witness.most_attempts, || {
-        format!("{} was put aside by worker {attempts} of {}", paused.invocation_id, witness.most_attempts)
+    let attempts = history.attempts(&paused.invocation_id);
+    ensure(attempts > history.most_attempts, || {
+        format!("{} was put aside by worker {attempts} of {}", paused.invocation_id, history.most_attempts)
     })
 }
 
@@ -303,13 +303,13 @@ fn payloads_stand(sight: &Sight<'_>) -> Result<(), String> {
 fn one_writer(sight: &Sight<'_>) -> Result<(), String> {
     match sight.call {
         Call::Lease { session, request, granted: true } => {
-            let Some((owner, until)) = sight.witness.leases.get(session) else { return Ok(()) };
+            let Some((owner, until)) = sight.history.leases.get(session) else { return Ok(()) };
             let free = *owner == request.owner || is_out_of_time(*until, (request.now, request.past));
             ensure(free, || format!("{} leased session {session}, which {owner} holds until {until}", request.owner))
         }
         Call::Commit { commit, done: true } => {
             let Some(write) = &commit.session else { return Ok(()) };
-            let (Some(lease), Some((owner, _))) = (&write.lease, sight.witness.leases.get(&write.session_id)) else {
+            let (Some(lease), Some((owner, _))) = (&write.lease, sight.history.leases.get(&write.session_id)) else {
                 return Ok(());
             };
             ensure(*owner == lease.owner, || {
@@ -364,9 +364,9 @@ fn cuts(call: Call<'_>) -> bool {
 }
 
 fn parked_signals_stay(sight: &Sight<'_>) -> Result<(), String> {
-    let parked = sight.witness.parked.iter().flat_map(|(id, all)| all.iter().map(move |one| (id, one)));
+    let parked = sight.history.parked.iter().flat_map(|(id, all)| all.iter().map(move |one| (id, one)));
     parked.filter(|(_, parked)| !parked.taken).try_for_each(|(id, parked)| {
-        let state = sight.witness.signals.get(id);
+        let state = sight.history.signals.get(id);
         let kept = matches!(state, Some(SignalState::Buffered(signal)) if signal.payload == parked.payload);
         ensure(kept, || format!("signal {id} was kept with {:?}, and is {state:?}", parked.payload))
     })
@@ -411,10 +411,10 @@ fn enough_answers_wake(sight: &Sight<'_>) -> Result<(), String> {
 fn delivered_signals_stay(sight: &Sight<'_>) -> Result<(), String> {
     let Call::Buffer { id, outcome: BufferOutcome::Buffered { .. }, .. } = sight.call else { return Ok(()) };
     let ended = sight
-        .witness
+        .history
         .pauses
         .iter()
-        .find(|((waiter, generation), pause)| pause.awaits(id) && sight.witness.is_over(waiter, *generation));
+        .find(|((waiter, generation), pause)| pause.awaits(id) && sight.history.is_over(waiter, *generation));
     ensure(ended.is_none(), || {
         format!("signal {id} was parked after it had ended the wait of {:?}", ended.map(|e| e.0))
     })

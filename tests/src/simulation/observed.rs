@@ -9,13 +9,13 @@ use dormouse_ports::{
 };
 use jiff::Timestamp;
 
-use super::desk::Desk;
 use super::intent::Intent;
+use super::sim_ports::SimPorts;
 
 /// The store of a process whose every request is a ticket; each is known by the call that it is for.
 pub(crate) struct Observed {
     pub(crate) store: DynamoDbStateStore,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) sim_ports: Arc<SimPorts>,
 }
 
 impl From<Observed> for TurnStore {
@@ -29,9 +29,9 @@ impl From<Observed> for TurnStore {
 impl Sessions for Observed {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let Some(lease) = lease else { return self.store.load_session(id, None).await };
-        let request = LeaseRequest { until: self.desk.end(lease.until), ..lease.clone() };
+        let request = LeaseRequest { until: self.sim_ports.end(lease.until), ..lease.clone() };
         let intent = Intent::Lease { session: id.clone(), request: request.clone() };
-        self.desk.within(intent, self.store.load_session(id, Some(&request))).await
+        self.sim_ports.within(intent, self.store.load_session(id, Some(&request))).await
     }
 
     async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
@@ -50,24 +50,27 @@ impl Sessions for Observed {
 #[async_trait]
 impl Commits for Observed {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let request = ClaimRequest { until: self.desk.end(request.until), ..request.clone() };
-        let outcome = self.desk.within(Intent::Claim { request: request.clone() }, self.store.claim(&request)).await;
+        let request = ClaimRequest { until: self.sim_ports.end(request.until), ..request.clone() };
+        let outcome =
+            self.sim_ports.within(Intent::Claim { request: request.clone() }, self.store.claim(&request)).await;
         if let Ok(ClaimOutcome::Granted(record)) = &outcome
             && let InvocationStatus::Resuming(claim) = &record.status
             && claim.owner != request.owner
         {
             let (id, owner) = (&request.invocation_id, &claim.owner);
-            self.desk.accuse("one claim at a time", format!("{id} is claimed by {owner}, and was granted again")).await;
+            self.sim_ports
+                .accuse("one claim at a time", format!("{id} is claimed by {owner}, and was granted again"))
+                .await;
         }
         outcome
     }
 
     /// A bug may write it in two halves.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let halves = super::planted::torn(self.desk.planted(), commit);
+        let halves = super::planted::torn(self.sim_ports.planted(), commit);
         let (first, second) = halves.map_or_else(|| (commit.clone(), None), |(first, second)| (first, Some(second)));
         for half in std::iter::once(first).chain(second) {
-            self.desk.within(Intent::Commit { commit: Box::new(half.clone()) }, self.store.commit(&half)).await?;
+            self.sim_ports.within(Intent::Commit { commit: Box::new(half.clone()) }, self.store.commit(&half)).await?;
         }
         Ok(())
     }
@@ -81,6 +84,6 @@ impl Signals for Observed {
 
     async fn buffer_signal(&self, id: &SignalId, signal: &BufferedSignal) -> Result<BufferOutcome, StoreError> {
         let intent = Intent::Buffer { id: id.clone(), signal: signal.clone() };
-        self.desk.within(intent, self.store.buffer_signal(id, signal)).await
+        self.sim_ports.within(intent, self.store.buffer_signal(id, signal)).await
     }
 }

@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use super::dynamodb::{Body, Engine};
 use super::intent::Intent;
 
+use super::history::{Call, History};
 use super::planted::{self, LyingStore, PlantedBug};
 use super::services::Services;
-use super::witness::{Call, Witness};
 use super::{Options, Store};
 
 /// What is stored, for who wants to see it at once.
@@ -35,7 +35,7 @@ pub(crate) struct Outside {
     /// The commits that have happened in the database.
     done: BTreeSet<String>,
     pub(crate) services: Services,
-    pub(crate) witness: Witness,
+    pub(crate) history: History,
 }
 
 /// What `future`, which waits for nobody, comes to.
@@ -53,9 +53,9 @@ impl Outside {
             None => store.clone(),
         };
         let services = Services::new(options.planted);
-        let mut witness = Witness::new(database.is_some());
-        witness.published.hasty = options.planted == Some(PlantedBug::ReadUnsettled);
-        Self { store, database, truth, done: BTreeSet::new(), services, witness }
+        let mut history = History::new(database.is_some());
+        history.published.hasty = options.planted == Some(PlantedBug::ReadUnsettled);
+        Self { store, database, truth, done: BTreeSet::new(), services, history }
     }
 
     /// Does a request to the database, and shows the witness the call that it completes.
@@ -76,20 +76,20 @@ impl Outside {
         let apart = operation != "TransactWriteItems" && planted::lies_apart(body);
         match intent {
             _ if !writes => {}
-            _ if apart && done && operation == "DeleteItem" => self.witness.saw_removal(),
+            _ if apart && done && operation == "DeleteItem" => self.history.saw_removal(),
             _ if apart => {}
             Some(Intent::Lease { session, request }) => {
-                self.witness.saw(&*truth, Call::Lease { session, request, granted: done });
+                self.history.saw(&*truth, Call::Lease { session, request, granted: done });
             }
             Some(Intent::Claim { request }) => {
                 let record = at_once(truth.load_invocation(&request.invocation_id)).ok().flatten();
                 let granted = record.filter(|_| done).map(|record| ClaimOutcome::Granted(Box::new(record)));
                 let outcome = granted.unwrap_or(ClaimOutcome::Missing);
-                self.witness.saw(&*truth, Call::Claim { request, outcome: &outcome });
+                self.history.saw(&*truth, Call::Claim { request, outcome: &outcome });
             }
             // The answer to a transaction that is sent again tells of the first time.
             Some(Intent::Commit { commit }) if done && !self.done.insert(commit.id.clone()) => {}
-            Some(Intent::Commit { commit }) => self.witness.saw(&*truth, Call::Commit { commit, done }),
+            Some(Intent::Commit { commit }) => self.history.saw(&*truth, Call::Commit { commit, done }),
             Some(Intent::Buffer { id, signal }) => {
                 let state =
                     at_once(truth.load_signal(id, signal.received_at)).ok().flatten().map(|record| record.state);
@@ -98,7 +98,7 @@ impl Outside {
                     true => BufferOutcome::Buffered { expires_at: signal.expires_at },
                     false => BufferOutcome::Changed,
                 };
-                self.witness.saw(&*truth, Call::Buffer { id, signal, outcome: &outcome });
+                self.history.saw(&*truth, Call::Buffer { id, signal, outcome: &outcome });
             }
             None => {}
         }
@@ -107,32 +107,32 @@ impl Outside {
 
     /// Takes `event` to whoever has a rule for it.
     pub(crate) fn publish(&mut self, event: Event) {
-        self.services.publish(event, |id| self.witness.waits_for(id));
+        self.services.publish(event, |id| self.history.waits_for(id));
     }
 
     /// Announces what it is time for.
     pub(crate) fn announce(&mut self, elapsed: Duration) {
-        self.services.announce(elapsed, |id| self.witness.waits_for(id));
+        self.services.announce(elapsed, |id| self.history.waits_for(id));
     }
 
     /// Takes note of a wait.
     pub(crate) fn subscribe(&mut self, subscription: &Subscription) -> Registration {
-        self.services.subscribe(subscription, |id| self.witness.waits_for(id))
+        self.services.subscribe(subscription, |id| self.history.waits_for(id))
     }
 
     /// Removes a rule from the bus.
     pub(crate) fn remove_rule(&mut self, name: &RuleName) {
-        self.services.remove_rule(name, |id| self.witness.waits_for(id));
+        self.services.remove_rule(name, |id| self.history.waits_for(id));
     }
 
     /// Whether there is a rule that nobody relies on.
     pub(crate) fn has_idle_rule(&self) -> bool {
-        self.services.has_idle_rule(|id| self.witness.waits_for(id))
+        self.services.has_idle_rule(|id| self.history.waits_for(id))
     }
 
     /// Looks for damage that removals have done.
     pub(crate) fn look_for_damage(&mut self) {
-        self.witness.look_for_damage(&*self.truth);
+        self.history.look_for_damage(&*self.truth);
     }
 
     /// Writes what was there before the run.
@@ -155,7 +155,7 @@ impl Outside {
         let loaded = at_once(self.store.load_session(id, lease));
         if let Some(request) = lease {
             let granted = loaded.as_ref().is_ok_and(|loaded| loaded.lease.is_some());
-            self.witness.saw(&*self.store, Call::Lease { session: id, request, granted });
+            self.history.saw(&*self.store, Call::Lease { session: id, request, granted });
         }
         loaded
     }
@@ -179,14 +179,14 @@ impl Outside {
     pub(crate) fn claim(&mut self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let outcome = at_once(self.store.claim(request));
         if let Ok(outcome) = &outcome {
-            self.witness.saw(&*self.store, Call::Claim { request, outcome });
+            self.history.saw(&*self.store, Call::Claim { request, outcome });
         }
         outcome
     }
 
     pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), CommitError> {
         let result = at_once(self.store.commit(commit));
-        self.witness.saw(&*self.store, Call::Commit { commit, done: result.is_ok() });
+        self.history.saw(&*self.store, Call::Commit { commit, done: result.is_ok() });
         result
     }
 
@@ -201,7 +201,7 @@ impl Outside {
     ) -> Result<BufferOutcome, StoreError> {
         let outcome = at_once(self.store.buffer_signal(id, signal));
         if let Ok(outcome) = &outcome {
-            self.witness.saw(&*self.store, Call::Buffer { id, signal, outcome });
+            self.history.saw(&*self.store, Call::Buffer { id, signal, outcome });
         }
         outcome
     }

@@ -12,9 +12,9 @@ use dormouse_protocol::cursor::Cursors;
 use futures::future::{Either, select};
 use serde_json::{Value, json};
 
-use super::desk::Desk;
 use super::dynamodb;
 use super::observed::Observed;
+use super::sim_ports::SimPorts;
 use super::workload::KEY;
 use super::world::{ProcessId, World};
 use super::{PlantedBug, RULES, Store, TURN};
@@ -27,7 +27,7 @@ const WHOLE_STREAM: usize = 100_000;
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     server: Server,
-    desk: Arc<Desk>,
+    sim_ports: Arc<SimPorts>,
 }
 
 /// What a function is asked.
@@ -55,24 +55,24 @@ impl Process {
         graphs: GraphRegistry,
         (kind, planted): (Store, Option<PlantedBug>),
     ) -> Self {
-        let desk = Arc::new(Desk::of(world.clone(), id, planted));
+        let sim_ports = Arc::new(SimPorts::of(world.clone(), id, planted));
         let (store, maintenance, records): (TurnStore, MaintenanceStore, Arc<dyn Records>) = match kind {
-            Store::Memory => (desk.clone().into(), desk.clone().into(), desk.clone()),
+            Store::Memory => (sim_ports.clone().into(), sim_ports.clone().into(), sim_ports.clone()),
             Store::DynamoDb => {
-                let store = dynamodb::store(&desk);
-                let observed = Observed { store: store.clone(), desk: desk.clone() };
+                let store = dynamodb::store(&sim_ports);
+                let observed = Observed { store: store.clone(), sim_ports: sim_ports.clone() };
                 (observed.into(), Arc::new(store.clone()).into(), Arc::new(store))
             }
         };
-        let recording = RecordingStore::new(store, records.clone(), desk.clone());
+        let recording = RecordingStore::new(store, records.clone(), sim_ports.clone());
         let attempts = world.lock().attempts;
         let limits = Limits { turn: TURN, rules: RULES, attempts, ..Limits::default() };
         let app = App::new(Parts {
-            engine: RecordingEngine::new(recording, desk.clone(), desk.clone(), Arc::new(DescriptorWakes)),
+            engine: RecordingEngine::new(recording, sim_ports.clone(), sim_ports.clone(), Arc::new(DescriptorWakes)),
             agents: graphs.into(),
             maintenance,
-            subscriptions: desk.clone(),
-            bus: desk.clone(),
+            subscriptions: sim_ports.clone(),
+            bus: sim_ports.clone(),
             callbacks: CallbackSigner::new(CallbackSecret::new("hush")),
             signal_key: BearerKey::new(KEY),
             authorization: Authorization::None,
@@ -83,21 +83,21 @@ impl Process {
         });
         let wire = ProtocolConfig {
             streams: StreamLimits { whole: Some(WHOLE_STREAM), ..StreamLimits::default() },
-            ..ProtocolConfig::new(records, desk.clone(), Cursors::new(b"hush"))
+            ..ProtocolConfig::new(records, sim_ports.clone(), Cursors::new(b"hush"))
         };
-        Self { id, server: Server::new(app, wire), desk }
+        Self { id, server: Server::new(app, wire), sim_ports }
     }
 
     /// What a process does with `message`.
     pub(crate) fn serve(&self, message: Message) -> impl Future<Output = Reply> + Send + 'static {
-        let (server, desk) = (self.server.clone(), self.desk.clone());
+        let (server, sim_ports) = (self.server.clone(), self.sim_ports.clone());
         let time_left = Some(TURN + Duration::from_secs(1));
         async move {
             match message {
                 Message::Http(request) => {
                     let answer = Box::pin(async { HttpAnswer::of(server.http(*request).await).await });
-                    Reply::Http(Box::new(match desk.planted() {
-                        Some(PlantedBug::CutCommit) => match select(answer, Box::pin(desk.nap(TURN))).await {
+                    Reply::Http(Box::new(match sim_ports.planted() {
+                        Some(PlantedBug::CutCommit) => match select(answer, Box::pin(sim_ports.nap(TURN))).await {
                             Either::Left((answer, _)) => answer,
                             Either::Right(_) => cut(),
                         },
@@ -106,8 +106,8 @@ impl Process {
                 }
                 Message::Event(event) => Reply::Trigger(server.app().event(event, time_left).await),
                 Message::Wakeup(event) => {
-                    if desk.planted() == Some(PlantedBug::SweepItself) && event.get("dormouse_sweep").is_some() {
-                        for id in desk.dead_claims(desk.now()).await.unwrap_or_default() {
+                    if sim_ports.planted() == Some(PlantedBug::SweepItself) && event.get("dormouse_sweep").is_some() {
+                        for id in sim_ports.dead_claims(sim_ports.now()).await.unwrap_or_default() {
                             let detail = json!({ "invocation_id": id, "swept": true });
                             let call = json!({ "source": "dormouse", "detail-type": WORK, "detail": detail });
                             // What came of it, a sweep does not tell.

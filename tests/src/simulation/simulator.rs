@@ -11,17 +11,17 @@ use std::time::Duration;
 use dormouse_harness::GraphRegistry;
 use serde_json::json;
 
-use super::asks;
 use super::clients::Clients;
 use super::executor::Executor;
+use super::fault_plan::Fault;
+use super::history::{self, Violation};
 use super::outside::{Outside, at_once};
 use super::poison::Death;
 use super::process::{Message, Process, Reply};
-use super::rest::{AT_REST, Rest};
+use super::quiescent::{AT_REST, Quiescent};
+use super::requests;
 use super::storage;
 use super::trace::Trace;
-use super::weather::Fault;
-use super::witness::{self, Violation};
 use super::workload;
 use super::world::{ProcessId, World};
 use super::{Options, PlantedBug, Report, Store};
@@ -36,7 +36,7 @@ const BEYOND_DEADLINES: Duration = Duration::from_secs(4 * 24 * 3600);
 /// Who sent a message, and whom its reply concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    Errand(usize),
+    Job(usize),
     Parcel(u64),
     Sweep,
 }
@@ -106,19 +106,19 @@ impl Simulator {
             world,
             graphs,
         };
-        for (number, journal) in asks::keys(simulator.world.now()).into_iter().enumerate() {
+        for (number, journal) in requests::keys(simulator.world.now()).into_iter().enumerate() {
             simulator.outside.know(format!("key-{number}"), simulator.world.now(), journal);
         }
         let plan = workload::plan(&mut simulator.world.lock().chance);
-        for (due, wish) in plan.wishes {
-            simulator.clients.wish(due, wish);
+        for (due, operation) in plan.operations {
+            simulator.clients.operation(due, operation);
         }
         simulator.refuses = plan.refuses;
         if let Some(attempts) = plan.attempts {
             simulator.world.lock().attempts = attempts;
             simulator.clients.poisons = true;
         }
-        simulator.outside.witness.most_attempts = simulator.world.lock().attempts;
+        simulator.outside.history.most_attempts = simulator.world.lock().attempts;
         for _ in 0..simulator.chance(|chance| chance.usize(1..=3)) {
             let process = simulator.start_process();
             simulator.processes.push(process);
@@ -129,11 +129,11 @@ impl Simulator {
     /// Runs to the end, or to the first violation.
     pub(crate) fn run(mut self, seed: u64) -> Report {
         let violation = self.storm().and_then(|()| self.calm_down()).err();
-        let struck = self.world.lock().weather.struck();
+        let struck = self.world.lock().fault_plan.struck();
         let (digest, steps) = (self.trace.digest(), self.trace.steps());
-        let pauses = self.outside.witness.pauses.len();
-        let tasks = self.outside.witness.published.outcomes.len();
-        let aside = self.outside.witness.aside.len();
+        let pauses = self.outside.history.pauses.len();
+        let tasks = self.outside.history.published.outcomes.len();
+        let aside = self.outside.history.aside.len();
         let (calls, deepest) = (self.calls, self.deepest);
         let trace = self.trace.into_lines();
         Report { seed, digest, steps, calls, pauses, tasks, aside, deepest, struck, violation, trace }
@@ -155,7 +155,7 @@ impl Simulator {
     /// Nothing goes wrong any more; everything must come to rest, also once all deadlines are over.
     fn calm_down(&mut self) -> Result<(), Violation> {
         self.stormy = false;
-        self.world.lock().weather.clear_up();
+        self.world.lock().fault_plan.clear_up();
         self.trace.note(format_args!("-- from here on nothing goes wrong"));
         self.come_to_rest()?;
         let elapsed = self.world.lock().elapsed + BEYOND_DEADLINES;
@@ -171,10 +171,10 @@ impl Simulator {
             self.post();
             if self.is_idle() {
                 // What the last sweep called for is done by now.
-                let changes = self.outside.witness.changes;
+                let changes = self.outside.history.changes;
                 sweeps_without_change = if before == Some(changes) { sweeps_without_change + 1 } else { 0 };
                 // By the clock of who swept it may not have been due yet.
-                let enough = if self.outside.witness.has_work_for_a_sweep(self.world.now()) { 3 } else { 2 };
+                let enough = if self.outside.history.has_work_for_a_sweep(self.world.now()) { 3 } else { 2 };
                 if sweeps_without_change >= enough {
                     return self.check_rest();
                 }
@@ -193,11 +193,11 @@ impl Simulator {
 
     fn check_rest(&mut self) -> Result<(), Violation> {
         let now = self.world.now();
-        let (witness, services) = (&self.outside.witness, &self.outside.services);
-        let rows = witness::rows(&*self.outside.truth);
-        let stale_parked_rows = witness::stale_parked_rows(&*self.outside.truth, now);
+        let (history, services) = (&self.outside.history, &self.outside.services);
+        let rows = history::rows(&*self.outside.truth);
+        let stale_parked_rows = history::stale_parked_rows(&*self.outside.truth, now);
         let listed_aside = at_once(self.outside.truth.put_aside()).unwrap_or_default();
-        let rest = Rest { witness, services, clients: &self.clients, rows, stale_parked_rows, listed_aside, now };
+        let rest = Quiescent { history, services, clients: &self.clients, rows, stale_parked_rows, listed_aside, now };
         AT_REST.iter().try_for_each(|(invariant, holds)| holds(&rest).map_err(|how| Violation { invariant, how }))
     }
 
@@ -210,7 +210,7 @@ impl Simulator {
 
     fn is_idle(&self) -> bool {
         let world = self.world.lock();
-        world.tickets.is_empty()
+        world.pending_calls.is_empty()
             && self.letters.is_empty()
             && self.running.is_empty()
             && self.executor.len() == 0
@@ -255,9 +255,9 @@ impl Simulator {
                 self.receive(delivery.source, if lost { None } else { Some(reply) })?;
             }
         }
-        let under_way = self.world.lock().tickets.len();
+        let under_way = self.world.lock().pending_calls.len();
         self.deepest = self.deepest.max(under_way);
-        match self.outside.witness.violation.clone() {
+        match self.outside.history.violation.clone() {
             Some(violation) => Err(violation),
             None => Ok(()),
         }
@@ -268,14 +268,14 @@ impl Simulator {
         let elapsed = self.world.lock().elapsed;
         let ready: Vec<usize> = {
             let world = self.world.lock();
-            (0..world.tickets.len()).filter(|index| world.tickets[*index].not_before <= elapsed).collect()
+            (0..world.pending_calls.len()).filter(|index| world.pending_calls[*index].not_before <= elapsed).collect()
         };
         let possible = ready.len() + self.letters.len();
         let go_on = possible > 0 && (!self.stormy || self.chance(|chance| chance.u8(..100)) < 88);
         if go_on {
             let next = self.chance(|chance| chance.usize(..possible));
             match ready.get(next) {
-                Some(ticket) => self.serve_ticket(*ticket)?,
+                Some(pending_call) => self.serve_ticket(*pending_call)?,
                 None => self.arrive(next - ready.len()),
             }
             return Ok(());
@@ -308,7 +308,7 @@ impl Simulator {
     }
 
     fn has_work_for_a_sweep(&self) -> bool {
-        self.outside.witness.has_work_for_a_sweep(self.world.now()) || self.outside.has_idle_rule()
+        self.outside.history.has_work_for_a_sweep(self.world.now()) || self.outside.has_idle_rule()
     }
 
     fn send_sweep(&mut self, scope: &str) {
@@ -322,6 +322,6 @@ impl Simulator {
     fn strikes(&mut self, fault: Fault) -> bool {
         let mut world = self.world.lock();
         let world = &mut *world;
-        world.weather.strikes(fault, &mut world.chance)
+        world.fault_plan.strikes(fault, &mut world.chance)
     }
 }

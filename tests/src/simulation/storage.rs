@@ -32,7 +32,7 @@ pub(crate) fn holds_no_orphans(outside: &mut Outside, now: Timestamp) -> Result<
         let items = items(&engine);
         match orphans(&items).next() {
             Some(orphan) => return Err(format!("{orphan} is in the table, and nothing refers to it")),
-            None => outside.witness.look_at_all(&*outside.truth, age >= EXPIRED)?,
+            None => outside.history.look_at_all(&*outside.truth, age >= EXPIRED)?,
         }
     }
     Ok(())

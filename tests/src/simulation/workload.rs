@@ -1,4 +1,4 @@
-//! What people and systems outside ask for. To add an operation: a [`Wish`], its request here, and what its answers
+//! What people and systems outside ask for. To add an operation: a [`Operation`], its request here, and what its answers
 //! mean in `judge`.
 
 use std::time::Duration;
@@ -8,16 +8,16 @@ use dormouse_http::Request;
 use dormouse_ports::{Event, Map};
 use serde_json::{Value, json};
 
-use super::asks::Ask;
 use super::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
 use super::process::Message;
+use super::requests::ProtocolRequest;
 
 /// What a sender of signals presents.
 pub(crate) const KEY: &str = "open-sesame-open-sesame";
 
 /// Something that somebody wants done and asks for until they are told what came of it.
 #[derive(Clone, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Operation {
     /// Begin an invocation.
     Turn { graph: &'static str, invocation: String, session: Option<String>, state: Value },
     /// Say something in a chat; `text` is said by nobody else. With a key it may be said again until it is heard.
@@ -34,15 +34,15 @@ pub(crate) enum Wish {
     Hear { event: Event },
     /// End an invocation: by the address of a pause, or with the key.
     Cancel { invocation: String, pause: Option<(u64, String)> },
-    /// Ask something by the protocol.
-    Ask(Ask),
+    /// ProtocolRequest something by the protocol.
+    ProtocolRequest(ProtocolRequest),
     /// Let an invocation be tried again that was put aside.
     Retry { invocation: String },
     /// Look what became of an invocation.
     Status { invocation: String, address: String },
 }
 
-impl std::fmt::Display for Wish {
+impl std::fmt::Display for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Turn { graph, invocation, session, .. } => match session {
@@ -63,14 +63,14 @@ impl std::fmt::Display for Wish {
             Self::Hear { event } => write!(f, "event of {} {}", event.source, Value::Object(event.detail.clone())),
             Self::Cancel { invocation, pause: Some((generation, _)) } => write!(f, "cancel {invocation}#{generation}"),
             Self::Cancel { invocation, pause: None } => write!(f, "cancel {invocation}"),
-            Self::Ask(ask) => ask.fmt(f),
+            Self::ProtocolRequest(ask) => ask.fmt(f),
             Self::Retry { invocation } => write!(f, "retry {invocation}"),
             Self::Status { invocation, .. } => write!(f, "status {invocation}"),
         }
     }
 }
 
-impl Wish {
+impl Operation {
     /// The message that asks for it; `None` for what goes over the bus.
     pub(crate) fn message(&self) -> Option<Message> {
         if let Self::Retry { invocation } = self {
@@ -120,7 +120,7 @@ impl Wish {
                 request
             }
             Self::Status { address, .. } => request("GET", address, Vec::new()),
-            Self::Ask(ask) => ask.request(),
+            Self::ProtocolRequest(ask) => ask.request(),
             Self::Event { .. } | Self::Hear { .. } | Self::Retry { .. } => return None,
         })
     }
@@ -174,7 +174,7 @@ const INSTANT: [&str; 2] = ["diary", "ledger"];
 
 /// What is asked for from the start of a run, and when.
 pub(crate) struct Plan {
-    pub(crate) wishes: Vec<(Duration, Wish)>,
+    pub(crate) operations: Vec<(Duration, Operation)>,
     /// How many workers may die of one invocation, where some kill their workers.
     pub(crate) attempts: Option<u32>,
     /// Whether the services refuse every other registration, as long as anything may fail.
@@ -184,15 +184,15 @@ pub(crate) struct Plan {
 /// A plan for a run.
 pub(crate) fn plan(chance: &mut fastrand::Rng) -> Plan {
     match chance.u8(..8) {
-        0 => Plan { wishes: listeners(chance), attempts: None, refuses: false },
-        1 if chance.u8(..3) == 0 => Plan { wishes: strangers(chance), attempts: None, refuses: true },
-        1 => Plan { attempts: Some(chance.u32(1..=3)), wishes: poisoners(chance), refuses: false },
-        _ => Plan { wishes: stories(chance), attempts: None, refuses: false },
+        0 => Plan { operations: listeners(chance), attempts: None, refuses: false },
+        1 if chance.u8(..3) == 0 => Plan { operations: strangers(chance), attempts: None, refuses: true },
+        1 => Plan { attempts: Some(chance.u32(1..=3)), operations: poisoners(chance), refuses: false },
+        _ => Plan { operations: stories(chance), attempts: None, refuses: false },
     }
 }
 
 /// Some who sleep long, and events for them that do not fit.
-fn strangers(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+fn strangers(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
     let mut plan = Vec::new();
     for number in 1..=chance.u8(4..=8) {
         let due = Duration::from_millis(chance.u64(0..2_000));
@@ -202,7 +202,7 @@ fn strangers(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
             let mut detail = misfit(graph, chance);
             detail.insert("id".to_owned(), signal_of(&invocation).into());
             let event = Event { source: "answers".to_owned(), detail_type: "Told".to_owned(), detail };
-            plan.push((due + Duration::from_millis(chance.u64(0..20_000)), Wish::Hear { event }));
+            plan.push((due + Duration::from_millis(chance.u64(0..20_000)), Operation::Hear { event }));
         }
         plan.push((due, turn(chance, graph, invocation)));
     }
@@ -210,7 +210,7 @@ fn strangers(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
 }
 
 /// What kills its workers, beside others.
-fn poisoners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+fn poisoners(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
     let mut plan = Vec::new();
     for story in 1..=chance.u8(2..=5) {
         let due = Duration::from_millis(chance.u64(0..2_000));
@@ -221,12 +221,15 @@ fn poisoners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     }
     if chance.bool() {
         let key = "a desk".to_owned();
-        plan.push((Duration::from_millis(chance.u64(0..1_000)), Wish::Ask(Ask::Workspace { key })));
+        plan.push((
+            Duration::from_millis(chance.u64(0..1_000)),
+            Operation::ProtocolRequest(ProtocolRequest::Workspace { key }),
+        ));
     }
     plan
 }
 
-fn stories(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+fn stories(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
     let mut plan = Vec::new();
     for story in 1..=chance.usize(2..=6) {
         let due = Duration::from_millis(chance.u64(0..2_000));
@@ -255,7 +258,7 @@ fn stories(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
                     let keyed = chance.bool();
                     plan.push((
                         due + Duration::from_millis(chance.u64(0..3_000)),
-                        Wish::Message { session, text, keyed },
+                        Operation::Message { session, text, keyed },
                     ));
                 }
             }
@@ -263,26 +266,29 @@ fn stories(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
     }
     if chance.u8(..3) == 0 {
         let key = "a desk".to_owned();
-        plan.push((Duration::from_millis(chance.u64(0..1_000)), Wish::Ask(Ask::Workspace { key })));
+        plan.push((
+            Duration::from_millis(chance.u64(0..1_000)),
+            Operation::ProtocolRequest(ProtocolRequest::Workspace { key }),
+        ));
     }
     plan
 }
 
 /// Some who wait for the same event, one after the other: its rule may go between them, or be relied on still.
-fn listeners(chance: &mut fastrand::Rng) -> Vec<(Duration, Wish)> {
+fn listeners(chance: &mut fastrand::Rng) -> Vec<(Duration, Operation)> {
     let mut at = Duration::from_millis(chance.u64(0..2_000));
     let mut plan = Vec::new();
     for number in 1..=chance.u8(6..=12) {
         let invocation = format!("i-{number}");
         plan.push((at, turn(chance, "ask", invocation.clone())));
         at += Duration::from_millis(chance.u64(1_000..3_000));
-        plan.push((at, Wish::Cancel { invocation, pause: None }));
+        plan.push((at, Operation::Cancel { invocation, pause: None }));
         at += Duration::from_millis(chance.u64(0..30_000));
     }
     plan
 }
 
-fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> Wish {
+fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> Operation {
     let keeps_session = graph == "journal" || INSTANT.contains(&graph);
     let session = keeps_session.then(|| format!("{graph}-{}", chance.u8(1..=2)));
     let state = match graph {
@@ -291,7 +297,7 @@ fn turn(chance: &mut fastrand::Rng, graph: &'static str, invocation: String) -> 
         REMINDER => json!({ "text": "wake up", "after": "PT10M" }),
         _ => json!({}),
     };
-    Wish::Turn { graph, invocation, session, state }
+    Operation::Turn { graph, invocation, session, state }
 }
 
 /// One of those whom the jury asks.
@@ -306,13 +312,18 @@ fn around(chance: &mut fastrand::Rng, due: Duration) -> Duration {
 }
 
 /// Somebody may change their mind about an invocation that begins at `due`, or before it does.
-fn cancellation(chance: &mut fastrand::Rng, due: Duration, invocation: &str) -> Option<(Duration, Wish)> {
+fn cancellation(chance: &mut fastrand::Rng, due: Duration, invocation: &str) -> Option<(Duration, Operation)> {
     let at = around(chance, due);
-    (chance.u8(..8) == 0).then(|| (at, Wish::Cancel { invocation: invocation.to_owned(), pause: None }))
+    (chance.u8(..8) == 0).then(|| (at, Operation::Cancel { invocation: invocation.to_owned(), pause: None }))
 }
 
 /// A signal that may come before its wait, and again by another way while the first is looked at.
-fn early_signals(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocation: &str) -> Vec<(Duration, Wish)> {
+fn early_signals(
+    chance: &mut fastrand::Rng,
+    due: Duration,
+    graph: &str,
+    invocation: &str,
+) -> Vec<(Duration, Operation)> {
     let signal_id = match graph {
         EXPENSE_APPROVAL => format!("expense-{invocation}"),
         EXPORT_JOB => format!("export-{invocation}"),
@@ -325,13 +336,18 @@ fn early_signals(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocat
     let payload = answer(graph, &format!("early-{invocation}"));
     let signal = |over_http: bool| {
         let (signal_id, payload) = (signal_id.clone(), payload.clone());
-        if over_http { Wish::Signal { signal_id, payload } } else { Wish::Event { signal_id, payload } }
+        if over_http { Operation::Signal { signal_id, payload } } else { Operation::Event { signal_id, payload } }
     };
     (0..times).map(|_| (at, signal(chance.bool()))).collect()
 }
 
 /// An event that names the signal of an invocation, whether or not that waits for an event of this kind.
-fn foreign_event(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocation: &str) -> Option<(Duration, Wish)> {
+fn foreign_event(
+    chance: &mut fastrand::Rng,
+    due: Duration,
+    graph: &str,
+    invocation: &str,
+) -> Option<(Duration, Operation)> {
     let (kind, field, id) = match graph {
         EXPENSE_APPROVAL => ("Export Finished", "job_id", format!("expense-{invocation}")),
         "twice" => ("Told", "id", signal_of(&format!("{invocation}-1"))),
@@ -347,7 +363,7 @@ fn foreign_event(chance: &mut fastrand::Rng, due: Duration, graph: &str, invocat
     detail.insert(field.to_owned(), id.into());
     let event = Event { source: source.to_owned(), detail_type: kind.to_owned(), detail };
     let at = due + Duration::from_millis(chance.u64(0..20_000));
-    (chance.u8(..3) == 0).then_some((at, Wish::Hear { event }))
+    (chance.u8(..3) == 0).then_some((at, Operation::Hear { event }))
 }
 
 /// What answers a pause of `graph` so that `token` can be seen in the outcome.

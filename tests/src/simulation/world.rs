@@ -7,11 +7,11 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::fault_plan::FaultPlan;
 use super::intent::Intent;
+use super::pending_call::PendingCall;
 use super::planted::PlantedBug;
 use super::poison::{Death, Poison};
-use super::ticket::Ticket;
-use super::weather::Weather;
 
 /// One incarnation of a process: a number that is never used again.
 pub(crate) type ProcessId = u32;
@@ -25,14 +25,14 @@ pub(crate) struct World(Arc<Mutex<Inner>>);
 
 pub(crate) struct Inner {
     pub(crate) chance: fastrand::Rng,
-    pub(crate) weather: Weather,
+    pub(crate) fault_plan: FaultPlan,
     /// Whose task is polled now.
     pub(crate) running: ProcessId,
     /// What the requests are for that are sent now.
     pub(crate) intent: Option<Arc<Intent>>,
     /// How much time has passed.
     pub(crate) elapsed: Duration,
-    pub(crate) tickets: Vec<Ticket>,
+    pub(crate) pending_calls: Vec<PendingCall>,
     /// Work that processes started beside their requests.
     pub(crate) spawned: Vec<(ProcessId, BoxFuture<'static, ()>)>,
     /// How many workers may die of one invocation before it is put aside.
@@ -74,14 +74,14 @@ impl World {
 impl Inner {
     fn new(seed: u64) -> Self {
         let mut chance = fastrand::Rng::with_seed(seed);
-        let weather = Weather::of(&mut chance);
+        let fault_plan = FaultPlan::of(&mut chance);
         Self {
             chance,
-            weather,
+            fault_plan,
             running: 0,
             intent: None,
             elapsed: Duration::ZERO,
-            tickets: Vec::new(),
+            pending_calls: Vec::new(),
             spawned: Vec::new(),
             attempts: limits::ATTEMPTS,
             poison: BTreeMap::new(),

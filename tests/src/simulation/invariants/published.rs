@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::{SKEW, ensure};
 use crate::simulation::graphs::NOTED;
-use crate::simulation::witness::{Call, Changed, Sight, Thread, has_ended};
+use crate::simulation::history::{Call, Changed, Sight, Thread, has_ended};
 
 pub(super) fn all_can_be_read(sight: &Sight<'_>) -> Result<(), String> {
-    sight.witness.published.unreadable.clone().map_or(Ok(()), Err)
+    sight.history.published.unreadable.clone().map_or(Ok(()), Err)
 }
 
 /// No gap, no repeat; every event stands where its id says, and counts the events of its resource.
@@ -50,7 +50,7 @@ pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
         return Ok(());
     }
     let (mut fed, mut repeated) = (BTreeSet::new(), None);
-    let whole = sight.witness.published.feeds.iter().filter(|(name, _)| name.ends_with("/event"));
+    let whole = sight.history.published.feeds.iter().filter(|(name, _)| name.ends_with("/event"));
     for row in whole.flat_map(|(_, rows)| rows) {
         for position in row.first..row.first + row.count {
             if !fed.insert((row.stream.as_str(), position)) {
@@ -59,7 +59,7 @@ pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
         }
     }
     ensure(repeated.is_none(), || format!("the feed tells of {repeated:?} again"))?;
-    let streams = sight.witness.published.streams.iter();
+    let streams = sight.history.published.streams.iter();
     let mut told = streams.flat_map(|(stream, events)| (1..).zip(events).map(move |(at, _)| (stream.as_str(), at)));
     let missing = told.find(|place| !fed.remove(place));
     ensure(missing.is_none(), || format!("the feed does not tell of {missing:?}"))?;
@@ -68,7 +68,7 @@ pub(super) fn feeds_are_whole(sight: &Sight<'_>) -> Result<(), String> {
 
 /// Whoever reads a feed all the time, as far as it is complete, has read everything: nothing comes to stand behind him.
 pub(super) fn feeds_are_complete(sight: &Sight<'_>) -> Result<(), String> {
-    let missed = sight.witness.published.missed.as_ref();
+    let missed = sight.history.published.missed.as_ref();
     ensure(missed.is_none(), || format!("readers had passed when {missed:?} was written"))
 }
 
@@ -77,7 +77,7 @@ pub(super) fn sessions_know(sight: &Sight<'_>) -> Result<(), String> {
     if !tells(sight) {
         return Ok(());
     }
-    let published = &sight.witness.published;
+    let published = &sight.history.published;
     published.sessions.iter().try_for_each(|(id, versions)| {
         let Some(Thread { session, position, open }) = versions.last() else { return Ok(()) };
         let events = published.streams.get(id).map_or(&[][..], Vec::as_slice);
@@ -98,7 +98,7 @@ pub(super) fn steps_are_allowed(sight: &Sight<'_>) -> Result<(), String> {
     if !tells(sight) {
         return Ok(());
     }
-    let published = &sight.witness.published;
+    let published = &sight.history.published;
     let mut statuses = BTreeMap::new();
     for event in published.streams.values().flatten().filter(|event| event.resource.object == TaskId::OBJECT) {
         let Some(to) = status(event, "status") else { continue };
@@ -129,7 +129,7 @@ pub(super) fn ends_are_told_last(sight: &Sight<'_>) -> Result<(), String> {
             }
         }
     }
-    sight.witness.published.tasks.iter().try_for_each(|(id, versions)| {
+    sight.history.published.tasks.iter().try_for_each(|(id, versions)| {
         let behind = versions.iter().skip_while(|task| !task.status.is_terminal()).nth(1);
         ensure(behind.is_none(), || format!("task {id} had ended and was written again: {behind:?}"))
     })
@@ -140,7 +140,7 @@ pub(super) fn ends_have_one_outcome(sight: &Sight<'_>) -> Result<(), String> {
     if !tells(sight) {
         return Ok(());
     }
-    let published = &sight.witness.published;
+    let published = &sight.history.published;
     published.tasks.iter().try_for_each(|(id, versions)| {
         let Some(task) = versions.last() else { return Ok(()) };
         let outcomes: Vec<_> = published.outcomes.values().flatten().filter(|one| one.task_id.as_str() == id).collect();
@@ -155,11 +155,11 @@ pub(super) fn ends_have_one_outcome(sight: &Sight<'_>) -> Result<(), String> {
 
 /// A task is its invocation: there is none without the other, and they agree.
 pub(super) fn tasks_tell_what_is(sight: &Sight<'_>) -> Result<(), String> {
-    let (published, invocations) = (&sight.witness.published, &sight.witness.invocations);
+    let (published, invocations) = (&sight.history.published, &sight.history.invocations);
     published.tasks.iter().try_for_each(|(id, versions)| {
         let (record, task) = (invocations.get(&id.as_str().into()), versions.last());
         // A task has failed that was put aside, and stays so.
-        let was_aside = sight.witness.aside.contains_key(&id.as_str().into());
+        let was_aside = sight.history.aside.contains_key(&id.as_str().into());
         let agrees = |status| record.is_some_and(|record| agrees(record, status));
         let holds = task.is_some_and(|task| agrees(task.status) || (was_aside && task.status == TaskStatus::Failed));
         ensure(holds, || {
@@ -194,7 +194,7 @@ pub(super) fn keys_count_once(sight: &Sight<'_>) -> Result<(), String> {
     if !tells(sight) {
         return Ok(());
     }
-    let published = &sight.witness.published;
+    let published = &sight.history.published;
     let anew =
         |pair: &[(Option<Timestamp>, Value)]| pair[0].0.zip(pair[1].0).is_some_and(|(one, two)| is_forgotten(one, two));
     let changed = published.receipts.iter().find(|(_, answers)| !answers.windows(2).all(anew));
@@ -226,7 +226,7 @@ pub(super) fn entries_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
         return Ok(());
     }
     let kind = format!("vendor.{NOTED}");
-    let events = sight.witness.published.streams.values().flatten();
+    let events = sight.history.published.streams.values().flatten();
     let mine = events.filter(|event| event.task_id.as_ref().is_some_and(|task| task.as_str() == id.as_str()));
     let noted = mine.filter(|event| event.event.as_str() == kind).filter_map(|event| event.payload["noted"].as_str());
     let told: Vec<&str> = noted.collect();
@@ -240,7 +240,7 @@ pub(super) fn entries_are_told_once(sight: &Sight<'_>) -> Result<(), String> {
     };
     let holds = match &record.status {
         // For its clients a task that was put aside has failed, whatever comes of it later.
-        _ if sight.witness.aside.contains_key(id) => known(record).iter().zip(&told).all(|(one, other)| one == other),
+        _ if sight.history.aside.contains_key(id) => known(record).iter().zip(&told).all(|(one, other)| one == other),
         InvocationStatus::Suspended
         | InvocationStatus::Accepted { .. }
         | InvocationStatus::Resuming(_)
@@ -271,7 +271,7 @@ fn tells(sight: &Sight<'_>) -> bool {
 fn grown<'s>(sight: &Sight<'s>) -> impl Iterator<Item = (&'s String, &'s Vec<Event>)> {
     let Call::Commit { commit, .. } = sight.call else { return Vec::new().into_iter() };
     let appends = commit.journal.appends.iter();
-    let streams = appends.filter_map(|append| sight.witness.published.streams.get_key_value(&append.stream));
+    let streams = appends.filter_map(|append| sight.history.published.streams.get_key_value(&append.stream));
     streams.collect::<Vec<_>>().into_iter()
 }
 

@@ -3,64 +3,64 @@
 use std::time::Duration;
 
 use super::{Simulator, Source};
+use crate::simulation::fault_plan::Fault;
+use crate::simulation::history::Violation;
+use crate::simulation::pending_call::{Phase, REFUSED};
 use crate::simulation::poison::Death;
 use crate::simulation::process::Process;
-use crate::simulation::ticket::{Phase, REFUSED};
-use crate::simulation::weather::Fault;
-use crate::simulation::witness::Violation;
 use crate::simulation::world::ProcessId;
 
 impl Simulator {
     /// Decides what comes of a call.
     pub(super) fn serve_ticket(&mut self, index: usize) -> Result<(), Violation> {
-        let mut ticket = self.world.lock().tickets.swap_remove(index);
-        if ticket.phase == Phase::Done {
-            self.trace.note(format_args!("{ticket}: answered"));
-            ticket.call.answer();
+        let mut pending_call = self.world.lock().pending_calls.swap_remove(index);
+        if pending_call.phase == Phase::Done {
+            self.trace.note(format_args!("{pending_call}: answered"));
+            pending_call.call.answer();
             return Ok(());
         }
-        if ticket.phase == Phase::Orphaned {
-            self.trace.note(format_args!("{ticket}: takes effect, and nobody waits for it"));
-            ticket.call.take_effect(&mut self.outside);
+        if pending_call.phase == Phase::Orphaned {
+            self.trace.note(format_args!("{pending_call}: takes effect, and nobody waits for it"));
+            pending_call.call.take_effect(&mut self.outside);
             return Ok(());
         }
         let declined =
-            self.refuses && self.stormy && ticket.operation == "subscribe" && self.chance(fastrand::Rng::bool);
+            self.refuses && self.stormy && pending_call.operation == "subscribe" && self.chance(fastrand::Rng::bool);
         if declined || self.strikes(Fault::Refused) {
-            self.trace.note(format_args!("{ticket}: refused"));
-            ticket.call.fail(REFUSED);
+            self.trace.note(format_args!("{pending_call}: refused"));
+            pending_call.call.fail(REFUSED);
             return Ok(());
         }
         if self.strikes(Fault::DiedBefore) {
-            self.trace.note(format_args!("{ticket}: its process dies first"));
-            let process = ticket.process;
-            self.world.lock().tickets.push(ticket);
+            self.trace.note(format_args!("{pending_call}: its process dies first"));
+            let process = pending_call.process;
+            self.world.lock().pending_calls.push(pending_call);
             return self.kill_process(process);
         }
         if self.strikes(Fault::LateEffect) {
-            self.trace.note(format_args!("{ticket}: given up"));
-            ticket.call.fail("timed out");
-            ticket.phase = Phase::Orphaned;
+            self.trace.note(format_args!("{pending_call}: given up"));
+            pending_call.call.fail("timed out");
+            pending_call.phase = Phase::Orphaned;
             let mut world = self.world.lock();
-            ticket.not_before = world.elapsed + Duration::from_millis(world.chance.u64(0..15_000));
-            world.tickets.push(ticket);
+            pending_call.not_before = world.elapsed + Duration::from_millis(world.chance.u64(0..15_000));
+            world.pending_calls.push(pending_call);
             return Ok(());
         }
         self.calls += 1;
-        ticket.call.take_effect(&mut self.outside);
+        pending_call.call.take_effect(&mut self.outside);
         if self.strikes(Fault::AnswerLost) {
-            self.trace.note(format_args!("{ticket}: done, and the answer is lost"));
-            ticket.call.fail("the connection broke");
+            self.trace.note(format_args!("{pending_call}: done, and the answer is lost"));
+            pending_call.call.fail("the connection broke");
         } else if self.strikes(Fault::DiedAfter) {
-            self.trace.note(format_args!("{ticket}: done, and its process dies"));
-            return self.kill_process(ticket.process);
+            self.trace.note(format_args!("{pending_call}: done, and its process dies"));
+            return self.kill_process(pending_call.process);
         } else if self.chance(|chance| chance.u8(..3)) == 0 {
-            self.trace.note(format_args!("{ticket}: done"));
-            ticket.phase = Phase::Done;
-            self.world.lock().tickets.push(ticket);
+            self.trace.note(format_args!("{pending_call}: done"));
+            pending_call.phase = Phase::Done;
+            self.world.lock().pending_calls.push(pending_call);
         } else {
-            self.trace.note(format_args!("{ticket}: done and answered"));
-            ticket.call.answer();
+            self.trace.note(format_args!("{pending_call}: done and answered"));
+            pending_call.call.answer();
         }
         Ok(())
     }
@@ -81,14 +81,15 @@ impl Simulator {
         self.executor.kill(dead);
         let orphans = {
             let mut world = self.world.lock();
-            let mut orphans: Vec<_> = world.tickets.extract_if(.., |ticket| ticket.process == dead).collect();
-            orphans.retain(|ticket| ticket.phase != Phase::Done && world.chance.bool());
+            let mut orphans: Vec<_> =
+                world.pending_calls.extract_if(.., |pending_call| pending_call.process == dead).collect();
+            orphans.retain(|pending_call| pending_call.phase != Phase::Done && world.chance.bool());
             world.spawned.retain(|(process, _)| *process != dead);
             orphans
         };
         for mut orphan in orphans {
             orphan.phase = Phase::Orphaned;
-            self.world.lock().tickets.push(orphan);
+            self.world.lock().pending_calls.push(orphan);
         }
         let lost: Vec<_> = self.running.extract_if(.., |_, delivery| delivery.process == dead).collect();
         lost.into_iter().try_for_each(|(_, delivery)| self.receive(delivery.source, None))
@@ -106,7 +107,7 @@ impl Simulator {
             return Err(Violation { invariant: "no sweep dies of what it finds", how });
         }
         if death.counts() {
-            let retries = self.outside.witness.retries(&death.invocation.as_str().into());
+            let retries = self.outside.history.retries(&death.invocation.as_str().into());
             let died = self.deaths.entry(death.clone()).or_default();
             *died += 1;
             if *died > attempts * (1 + retries) {

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::{Delivery, Letter, Simulator, Source};
 use crate::simulation::PlantedBug;
-use crate::simulation::clients::{Errand, text};
-use crate::simulation::judge::{Judge, Verdict};
+use crate::simulation::clients::{Job, text};
+use crate::simulation::fault_plan::Fault;
+use crate::simulation::history::Violation;
+use crate::simulation::oracle::{Oracle, Verdict};
 use crate::simulation::process::{Message, Reply};
 use crate::simulation::services::{Function, Parcel};
-use crate::simulation::weather::Fault;
-use crate::simulation::witness::Violation;
-use crate::simulation::workload::Wish;
+use crate::simulation::workload::Operation;
 
 impl Simulator {
     /// Sends what it is time for.
@@ -26,25 +26,25 @@ impl Simulator {
         self.outside.services.fire(now, elapsed, || {
             let mut world = world.lock();
             let world = &mut *world;
-            match world.weather.strikes(Fault::ScheduleLost, &mut world.chance) {
+            match world.fault_plan.strikes(Fault::ScheduleLost, &mut world.chance) {
                 true => 0,
                 // The scheduler delivers at least once.
                 false => 1 + u8::from(stormy && world.chance.u8(..4) == 0),
             }
         });
         self.work_on_jobs(elapsed);
-        for (id, times) in std::mem::take(&mut self.outside.witness.alarms) {
+        for (id, times) in std::mem::take(&mut self.outside.history.alarms) {
             self.clients.look_after(&id, times, elapsed, &mut self.world.lock().chance);
         }
-        for index in 0..self.clients.errands.len() {
-            let errand = &self.clients.errands[index];
-            if errand.told || errand.in_flight > 0 || errand.due > elapsed {
+        for index in 0..self.clients.jobs.len() {
+            let job = &self.clients.jobs[index];
+            if job.told || job.in_flight > 0 || job.due > elapsed {
                 continue;
             }
-            match errand.wish.message() {
+            match job.operation.message() {
                 Some(message) => {
-                    self.trace.note(format_args!("a client asks: {}", self.clients.errands[index].wish));
-                    self.send(Source::Errand(index), &message);
+                    self.trace.note(format_args!("a client asks: {}", self.clients.jobs[index].operation));
+                    self.send(Source::Job(index), &message);
                 }
                 None => self.put_on_bus(index),
             }
@@ -62,23 +62,23 @@ impl Simulator {
     }
 
     fn put_on_bus(&mut self, index: usize) {
-        let errand = &mut self.clients.errands[index];
-        errand.told = true;
-        self.trace.note(format_args!("{} is on the bus", errand.wish));
-        match &errand.wish {
-            Wish::Event { signal_id, payload } => {
+        let job = &mut self.clients.jobs[index];
+        job.told = true;
+        self.trace.note(format_args!("{} is on the bus", job.operation));
+        match &job.operation {
+            Operation::Event { signal_id, payload } => {
                 self.outside.services.carry_signal(signal_id.as_str().into(), payload.clone());
             }
-            Wish::Hear { event } => self.outside.publish(event.clone()),
-            Wish::Turn { .. }
-            | Wish::Message { .. }
-            | Wish::Callback { .. }
-            | Wish::Answer { .. }
-            | Wish::Signal { .. }
-            | Wish::Cancel { .. }
-            | Wish::Ask(_)
-            | Wish::Retry { .. }
-            | Wish::Status { .. } => {}
+            Operation::Hear { event } => self.outside.publish(event.clone()),
+            Operation::Turn { .. }
+            | Operation::Message { .. }
+            | Operation::Callback { .. }
+            | Operation::Answer { .. }
+            | Operation::Signal { .. }
+            | Operation::Cancel { .. }
+            | Operation::ProtocolRequest(_)
+            | Operation::Retry { .. }
+            | Operation::Status { .. } => {}
         }
     }
 
@@ -138,15 +138,15 @@ impl Simulator {
         self.note_reply(source, reply.as_ref());
         match source {
             Source::Sweep => self.outside.look_for_damage(),
-            Source::Errand(index) => {
-                self.clients.errands[index].in_flight -= 1;
+            Source::Job(index) => {
+                self.clients.jobs[index].in_flight -= 1;
                 let verdict = match reply {
-                    Some(reply) => self.judge(index, &reply)?,
+                    Some(reply) => self.oracle(index, &reply)?,
                     None if self.may_be_repeated(source) => Verdict::Again,
                     None => Verdict::Done,
                 };
                 match verdict {
-                    Verdict::Done => self.clients.errands[index].told = true,
+                    Verdict::Done => self.clients.jobs[index].told = true,
                     Verdict::Again => self.retry_later(source),
                 }
             }
@@ -180,20 +180,20 @@ impl Simulator {
     /// Whether its sender may send it again without a word of what came of it.
     fn may_be_repeated(&self, source: Source) -> bool {
         match source {
-            Source::Errand(index) => self.clients.errands[index].wish.may_be_repeated(),
+            Source::Job(index) => self.clients.jobs[index].operation.may_be_repeated(),
             Source::Parcel(_) | Source::Sweep => true,
         }
     }
 
-    fn judge(&mut self, index: usize, reply: &Reply) -> Result<Verdict, Violation> {
-        let wish = self.clients.errands[index].wish.clone();
+    fn oracle(&mut self, index: usize, reply: &Reply) -> Result<Verdict, Violation> {
+        let operation = self.clients.jobs[index].operation.clone();
         let mut world = self.world.lock();
         let now = world.elapsed;
-        let (witness, carried) = (&self.outside.witness, &self.outside.services.carried[..]);
-        let mut judge = Judge { witness, clients: &mut self.clients, carried, now, chance: &mut world.chance };
+        let (history, carried) = (&self.outside.history, &self.outside.services.carried[..]);
+        let mut oracle = Oracle { history, clients: &mut self.clients, carried, now, chance: &mut world.chance };
         let verdict = match reply {
-            Reply::Http(response) => judge.judge(&wish, response),
-            Reply::Retried(answer) => judge.retried(&wish, answer),
+            Reply::Http(response) => oracle.oracle(&operation, response),
+            Reply::Retried(answer) => oracle.retried(&operation, answer),
             Reply::Trigger(_) => Ok(Verdict::Again),
         };
         verdict.map_err(|how| Violation { invariant: "an answer tells what is stored", how })
@@ -216,7 +216,7 @@ impl Simulator {
 
     fn add_in_flight(&mut self, source: Source, copies: u32) {
         match source {
-            Source::Errand(index) => self.clients.errands[index].in_flight += copies,
+            Source::Job(index) => self.clients.jobs[index].in_flight += copies,
             Source::Parcel(number) => {
                 if let Some(parcel) = self.outside.services.parcels.get_mut(&number) {
                     parcel.in_flight += copies;
@@ -230,7 +230,7 @@ impl Simulator {
         let pause = Duration::from_millis(self.chance(|chance| chance.u64(50..8_000)));
         let due = self.world.lock().elapsed + pause;
         match source {
-            Source::Errand(index) => self.clients.errands[index].due = due,
+            Source::Job(index) => self.clients.jobs[index].due = due,
             Source::Parcel(number) => {
                 if let Some(parcel) = self.outside.services.parcels.get_mut(&number) {
                     parcel.due = due;
@@ -242,17 +242,17 @@ impl Simulator {
 
     /// Somebody who has not been answered asks again, while the first request is under way still.
     pub(super) fn lose_patience(&mut self) {
-        let waiting = |(index, errand): (usize, &Errand)| {
-            (!errand.told && errand.in_flight == 1 && errand.wish.may_be_repeated()).then_some(index)
+        let waiting = |(index, job): (usize, &Job)| {
+            (!job.told && job.in_flight == 1 && job.operation.may_be_repeated()).then_some(index)
         };
-        let waiting: Vec<usize> = self.clients.errands.iter().enumerate().filter_map(waiting).collect();
+        let waiting: Vec<usize> = self.clients.jobs.iter().enumerate().filter_map(waiting).collect();
         if waiting.is_empty() {
             return;
         }
         let index = waiting[self.chance(|chance| chance.usize(..waiting.len()))];
-        if let Some(message) = self.clients.errands[index].wish.message() {
-            self.trace.note(format_args!("a client loses patience: {}", self.clients.errands[index].wish));
-            self.send(Source::Errand(index), &message);
+        if let Some(message) = self.clients.jobs[index].operation.message() {
+            self.trace.note(format_args!("a client loses patience: {}", self.clients.jobs[index].operation));
+            self.send(Source::Job(index), &message);
         }
     }
 }

@@ -22,22 +22,22 @@ impl Simulator {
     }
 
     fn next_instant(&self) -> Duration {
-        let (services, witness) = (&self.outside.services, &self.outside.witness);
+        let (services, history) = (&self.outside.services, &self.outside.history);
         let (now, elapsed) = (self.world.now(), self.world.lock().elapsed);
         let in_time = |at: Timestamp| elapsed + Duration::try_from(at.duration_since(now)).unwrap_or_default();
-        let errands = self.clients.errands.iter().filter(|errand| !errand.told).map(|errand| errand.due);
+        let jobs = self.clients.jobs.iter().filter(|job| !job.told).map(|job| job.due);
         let parcels = services.parcels.values().map(|parcel| parcel.due);
         let announcements = services.announcements.iter().map(|(at, _)| *at);
         let schedules = services.schedules.values().map(|at| in_time(*at));
         // Nobody waits until the end of a claim that a wrong clock made.
-        let ends = witness.claims().map(|claim| claim.until).filter(|until| *until <= now + limits::LEASE);
+        let ends = history.claims().map(|claim| claim.until).filter(|until| *until <= now + limits::LEASE);
         let expiries = ends.map(in_time);
         // Until it is removed, there is a sweep now and then.
         let round = self.outside.has_idle_rule().then(|| elapsed + Duration::from_secs(1));
-        let instants = errands.chain(parcels).chain(announcements).chain(schedules).chain(expiries);
+        let instants = jobs.chain(parcels).chain(announcements).chain(schedules).chain(expiries);
         let mut world = self.world.lock();
         let waking = world.next_waking();
-        let slow = world.tickets.iter().map(|ticket| ticket.not_before);
+        let slow = world.pending_calls.iter().map(|pending_call| pending_call.not_before);
         let next = instants.chain(waking).chain(slow).chain(round).filter(|at| *at > elapsed).min();
         next.unwrap_or(elapsed + Duration::from_secs(1))
     }

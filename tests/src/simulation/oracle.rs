@@ -1,6 +1,6 @@
 //! What answers mean: whether somebody has to ask again, and what an answer may not say.
 
-mod asks;
+mod requests;
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use dormouse_ports::{Category, InvocationId, InvocationRecord, InvocationStatus,
 use serde_json::Value;
 
 use super::clients::{Clients, Told, text};
+use super::history::{History, Pause, has_ended, is_aside};
 use super::services::Carried;
-use super::witness::{Pause, Witness, has_ended, is_aside};
-use super::workload::Wish;
+use super::workload::Operation;
 use crate::HttpAnswer;
 
 /// What a client makes of an answer.
@@ -19,13 +19,13 @@ use crate::HttpAnswer;
 pub(crate) enum Verdict {
     /// That was it.
     Done,
-    /// Ask again later.
+    /// ProtocolRequest again later.
     Again,
 }
 
 /// Who judges an answer.
-pub(crate) struct Judge<'a> {
-    pub(crate) witness: &'a Witness,
+pub(crate) struct Oracle<'a> {
+    pub(crate) history: &'a History,
     pub(crate) clients: &'a mut Clients,
     /// Signals that events carry.
     pub(crate) carried: &'a [Carried],
@@ -33,52 +33,59 @@ pub(crate) struct Judge<'a> {
     pub(crate) chance: &'a mut fastrand::Rng,
 }
 
-impl Judge<'_> {
+impl Oracle<'_> {
     /// Judges the answer to `wish`.
     ///
     /// # Errors
     /// Why the answer may not be.
-    pub(crate) fn judge(&mut self, wish: &Wish, answer: &HttpAnswer) -> Result<Verdict, String> {
-        if let Wish::Ask(ask) = wish {
+    pub(crate) fn oracle(&mut self, operation: &Operation, answer: &HttpAnswer) -> Result<Verdict, String> {
+        if let Operation::ProtocolRequest(ask) = operation {
             return self.judge_ask(ask, answer);
         }
-        match (answer.status, &answer.body["error"]["retry_safe"], wish.may_be_repeated()) {
+        match (answer.status, &answer.body["error"]["retry_safe"], operation.may_be_repeated()) {
             (429 | 503, Value::Bool(true), _) | (504, Value::Bool(false), true) => return Ok(Verdict::Again),
             (504, Value::Bool(false), false) => return Ok(Verdict::Done),
             _ => {}
         }
-        let fitting = match wish {
-            Wish::Turn { graph, invocation, session, .. } => self.turn(graph, invocation, session.as_deref(), answer),
-            Wish::Message { session, text, .. } => self.message(session, text, answer),
-            Wish::Callback { invocation, generation, fits, .. } => {
+        let fitting = match operation {
+            Operation::Turn { graph, invocation, session, .. } => {
+                self.turn(graph, invocation, session.as_deref(), answer)
+            }
+            Operation::Message { session, text, .. } => self.message(session, text, answer),
+            Operation::Callback { invocation, generation, fits, .. } => {
                 self.callback(invocation, *generation, *fits, answer)
             }
-            Wish::Answer { invocation, generation, part, .. } => self.part(invocation, *generation, part, answer),
-            Wish::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
-            Wish::Cancel { invocation, pause } => self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer),
-            Wish::Status { .. } => answer.status == 200,
-            Wish::Event { .. } | Wish::Hear { .. } | Wish::Retry { .. } | Wish::Ask(_) => false,
+            Operation::Answer { invocation, generation, part, .. } => self.part(invocation, *generation, part, answer),
+            Operation::Signal { signal_id, payload } => self.signal(signal_id, payload, answer),
+            Operation::Cancel { invocation, pause } => {
+                self.canceled(invocation, pause.as_ref().map(|(n, _)| *n), answer)
+            }
+            Operation::Status { .. } => answer.status == 200,
+            Operation::Event { .. }
+            | Operation::Hear { .. }
+            | Operation::Retry { .. }
+            | Operation::ProtocolRequest(_) => false,
         };
         if fitting {
             return Ok(Verdict::Done);
         }
-        Err(format!("{wish} was answered {} {}", answer.status, answer.body))
+        Err(format!("{operation} was answered {} {}", answer.status, answer.body))
     }
 
     /// Judges what somebody was told who wanted an invocation to be tried again.
     ///
     /// # Errors
     /// Why the answer may not be.
-    pub(crate) fn retried(&mut self, wish: &Wish, answer: &Result<(), TurnError>) -> Result<Verdict, String> {
-        let Wish::Retry { invocation } = wish else { return Err(format!("{wish} is no retry")) };
-        let was_retried = self.witness.retries(&invocation.as_str().into()) > 0;
+    pub(crate) fn retried(&mut self, operation: &Operation, answer: &Result<(), TurnError>) -> Result<Verdict, String> {
+        let Operation::Retry { invocation } = operation else { return Err(format!("{operation} is no retry")) };
+        let was_retried = self.history.retries(&invocation.as_str().into()) > 0;
         let is_aside = self.record(invocation).is_some_and(|record| is_aside(&record));
         let fitting = match answer {
             Ok(()) => was_retried,
             Err(error) if error.bucket == Bucket::RetryableTransient => return Ok(Verdict::Again),
             Err(error) => error.category == Category::SuspensionRecordInvalid && (was_retried || !is_aside),
         };
-        if fitting { Ok(Verdict::Done) } else { Err(format!("{wish} was answered {answer:?}")) }
+        if fitting { Ok(Verdict::Done) } else { Err(format!("{operation} was answered {answer:?}")) }
     }
 
     fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpAnswer) -> bool {
@@ -102,7 +109,7 @@ impl Judge<'_> {
             // What is said again by its key may have ended badly.
             let of_session =
                 |record: &&InvocationRecord| record.paused.session_id.as_ref().is_some_and(|id| id.as_str() == session);
-            let mut known = self.witness.invocations.values().filter(of_session);
+            let mut known = self.history.invocations.values().filter(of_session);
             return answer.body["error"]["category"] == "session_save_failed"
                 || known.any(|record| self.ended_with(record, &answer.body));
         }
@@ -111,7 +118,7 @@ impl Judge<'_> {
     }
 
     fn callback(&mut self, invocation: &str, generation: u64, fits: bool, answer: &HttpAnswer) -> bool {
-        let over = self.witness.is_over(&invocation.into(), generation);
+        let over = self.history.is_over(&invocation.into(), generation);
         let Some(record) = self.record(invocation) else { return false };
         match answer.status {
             200 | 202 => {
@@ -130,7 +137,7 @@ impl Judge<'_> {
     /// The answer of a part is accepted and stands in the record, or the pause is over.
     fn part(&mut self, invocation: &str, generation: u64, part: &str, answer: &HttpAnswer) -> bool {
         let Some(record) = self.record(invocation) else { return false };
-        let over = self.witness.is_over(&invocation.into(), generation);
+        let over = self.history.is_over(&invocation.into(), generation);
         match answer.status {
             202 if answer.body["accepted"] == part => over || has_answered(&record, part),
             200 | 202 => over,
@@ -141,7 +148,7 @@ impl Judge<'_> {
 
     fn signal(&mut self, signal_id: &str, payload: &Map, answer: &HttpAnswer) -> bool {
         match answer.status {
-            202 if text(&answer.body, "status") == "buffered" => self.witness.parked.contains_key(&signal_id.into()),
+            202 if text(&answer.body, "status") == "buffered" => self.history.parked.contains_key(&signal_id.into()),
             200 | 202 => {
                 let invocation = text(&answer.body, "invocation_id").to_owned();
                 self.ask_again(&invocation);
@@ -161,12 +168,12 @@ impl Judge<'_> {
             }
             // It was for an earlier pause.
             410 if is_over_message(&answer.body) => {
-                let mut pauses = self.witness.pauses.iter().filter(|(_, pause)| pause.awaits(&signal_id.into()));
-                pauses.any(|((id, generation), _)| self.witness.is_over(id, *generation))
+                let mut pauses = self.history.pauses.iter().filter(|(_, pause)| pause.awaits(&signal_id.into()));
+                pauses.any(|((id, generation), _)| self.history.is_over(id, *generation))
             }
             _ => {
                 let waited = |pause: &Pause| pause.awaits(&signal_id.into());
-                let mut woken = self.witness.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
+                let mut woken = self.history.pauses.iter().filter(|(_, pause)| waited(pause)).map(|((id, _), _)| id);
                 woken.any(|id| self.record(id.as_str()).is_some_and(|record| self.ended_with(&record, &answer.body)))
             }
         }
@@ -179,7 +186,7 @@ impl Judge<'_> {
         match answer.status {
             200 => is_canceled,
             409 => {
-                let past = generation.is_some_and(|generation| self.witness.is_over(&invocation.into(), generation));
+                let past = generation.is_some_and(|generation| self.history.is_over(&invocation.into(), generation));
                 past || (has_ended(&record) && !is_canceled)
             }
             _ => false,
@@ -206,13 +213,14 @@ impl Judge<'_> {
     }
 
     fn ask_again(&mut self, invocation: &str) {
-        let asked = |wish: &Wish| matches!(wish, Wish::Turn { invocation: of, .. } if of == invocation);
-        let turn = self.clients.errands.iter().map(|errand| &errand.wish).find(|wish| asked(wish)).cloned();
+        let asked =
+            |operation: &Operation| matches!(operation, Operation::Turn { invocation: of, .. } if of == invocation);
+        let turn = self.clients.jobs.iter().map(|job| &job.operation).find(|operation| asked(operation)).cloned();
         let record = self.record(invocation);
         let goes_on = record.is_some_and(|record| !has_ended(&record) && record.paused.generation > 1);
-        let pending = self.clients.errands.iter().any(|errand| !errand.told && asked(&errand.wish));
+        let pending = self.clients.jobs.iter().any(|job| !job.told && asked(&job.operation));
         if let Some(turn) = turn.filter(|_| goes_on && !pending) {
-            self.clients.wish(self.now, turn);
+            self.clients.operation(self.now, turn);
         }
     }
 
@@ -220,7 +228,7 @@ impl Judge<'_> {
     fn ended_with(&self, record: &InvocationRecord, body: &Value) -> bool {
         let category = text(&body["error"], "category");
         if category == Category::AttemptsExhausted.as_str() {
-            return self.witness.aside.contains_key(&record.paused.invocation_id);
+            return self.history.aside.contains_key(&record.paused.invocation_id);
         }
         match &record.status {
             InvocationStatus::Errored(failure) => category == failure.category.as_str(),
@@ -233,7 +241,7 @@ impl Judge<'_> {
     }
 
     fn record(&self, invocation: &str) -> Option<InvocationRecord> {
-        self.witness.invocations.get(&InvocationId::from(invocation)).cloned()
+        self.history.invocations.get(&InvocationId::from(invocation)).cloned()
     }
 }
 

@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::clients::Clients;
 use super::graphs::JURY;
+use super::history::{History, has_ended, is_aside};
 use super::invariants::list;
 use super::services::Services;
-use super::witness::{Witness, has_ended, is_aside};
 
 /// Everything at rest.
-pub(crate) struct Rest<'a> {
-    pub(crate) witness: &'a Witness,
+pub(crate) struct Quiescent<'a> {
+    pub(crate) history: &'a History,
     pub(crate) services: &'a Services,
     pub(crate) clients: &'a Clients,
     /// The whole index of what sleeps.
@@ -29,7 +29,7 @@ pub(crate) struct Rest<'a> {
     pub(crate) now: Timestamp,
 }
 
-type Holds = fn(&Rest<'_>) -> Result<(), String>;
+type Holds = fn(&Quiescent<'_>) -> Result<(), String>;
 
 /// All of them, by name.
 pub(crate) const AT_REST: [(&str, Holds); 15] = [
@@ -50,14 +50,14 @@ pub(crate) const AT_REST: [(&str, Holds); 15] = [
     ("a delivered event is consumed or visible", events_are_consumed),
 ];
 
-fn all_are_told(rest: &Rest<'_>) -> Result<(), String> {
-    match rest.clients.errands.iter().find(|errand| !errand.told) {
-        Some(errand) => Err(format!("{} is never answered", errand.wish)),
+fn all_are_told(rest: &Quiescent<'_>) -> Result<(), String> {
+    match rest.clients.jobs.iter().find(|job| !job.told) {
+        Some(job) => Err(format!("{} is never answered", job.operation)),
         None => Ok(()),
     }
 }
 
-fn nobody_is_half_awake(rest: &Rest<'_>) -> Result<(), String> {
+fn nobody_is_half_awake(rest: &Quiescent<'_>) -> Result<(), String> {
     each(rest, |id, record| match &record.status {
         InvocationStatus::Resuming(claim) => Err(format!("{id} is claimed by {} still", claim.owner)),
         InvocationStatus::Accepted { .. } => Err(format!("{id} is taken up by no worker")),
@@ -68,7 +68,7 @@ fn nobody_is_half_awake(rest: &Rest<'_>) -> Result<(), String> {
     })
 }
 
-fn nothing_is_overdue(rest: &Rest<'_>) -> Result<(), String> {
+fn nothing_is_overdue(rest: &Quiescent<'_>) -> Result<(), String> {
     each(rest, |id, record| {
         let due = record.paused.wake.due.as_ref().filter(|_| !has_ended(record));
         match due {
@@ -78,44 +78,44 @@ fn nothing_is_overdue(rest: &Rest<'_>) -> Result<(), String> {
     })
 }
 
-fn rows_are_of_sleepers(rest: &Rest<'_>) -> Result<(), String> {
+fn rows_are_of_sleepers(rest: &Quiescent<'_>) -> Result<(), String> {
     let row = |row: &PendingRow| (row.invocation_id.clone(), row.generation);
     let mut rows: Vec<_> = rest.rows.iter().map(row).collect();
     rows.sort();
-    let sleepers = rest.witness.invocations.values().filter(|record| !has_ended(record));
+    let sleepers = rest.history.invocations.values().filter(|record| !has_ended(record));
     let wanted: Vec<_> = sleepers.map(|it| (it.paused.invocation_id.clone(), it.paused.generation)).collect();
     if rows == wanted { Ok(()) } else { Err(format!("{wanted:?} sleep, and there are rows for {rows:?}")) }
 }
 
-fn asides_are_listed(rest: &Rest<'_>) -> Result<(), String> {
-    let aside = rest.witness.invocations.iter().filter(|(_, record)| is_aside(record)).map(|(id, _)| id);
+fn asides_are_listed(rest: &Quiescent<'_>) -> Result<(), String> {
+    let aside = rest.history.invocations.iter().filter(|(_, record)| is_aside(record)).map(|(id, _)| id);
     let (aside, mut listed): (Vec<_>, Vec<_>) = (aside.collect(), rest.listed_aside.iter().collect());
     listed.sort();
     if aside == listed { Ok(()) } else { Err(format!("{aside:?} are put aside, and {listed:?} are listed")) }
 }
 
 /// Nothing is left of waits that are over.
-fn waits_belong_to_sleepers(rest: &Rest<'_>) -> Result<(), String> {
-    rest.witness.signals.iter().try_for_each(|(signal, state)| {
+fn waits_belong_to_sleepers(rest: &Quiescent<'_>) -> Result<(), String> {
+    rest.history.signals.iter().try_for_each(|(signal, state)| {
         let SignalState::Waiting { invocation_id: id, generation } = state else { return Ok(()) };
-        let record = rest.witness.invocations.get(id);
+        let record = rest.history.invocations.get(id);
         let aside = record.is_some_and(|record| is_aside(record) && record.paused.generation == *generation);
-        match record.is_none() || (rest.witness.is_over(id, *generation) && !aside) {
+        match record.is_none() || (rest.history.is_over(id, *generation) && !aside) {
             true => Err(format!("signal {signal} waits for {id}#{generation}, which is over")),
             false => Ok(()),
         }
     })
 }
 
-fn parked_rows_are_of_parked(rest: &Rest<'_>) -> Result<(), String> {
+fn parked_rows_are_of_parked(rest: &Quiescent<'_>) -> Result<(), String> {
     match rest.stale_parked_rows.first() {
         Some(row) => Err(format!("signal {} is parked no more, and there is a row for it", row.signal_id)),
         None => Ok(()),
     }
 }
 
-fn passed_deadlines_were_announced(rest: &Rest<'_>) -> Result<(), String> {
-    rest.witness.pauses.iter().try_for_each(|((id, generation), pause)| {
+fn passed_deadlines_were_announced(rest: &Quiescent<'_>) -> Result<(), String> {
+    rest.history.pauses.iter().try_for_each(|((id, generation), pause)| {
         let ids = (0..pause.wake.rung()).map(|rung| format!("{id}/{generation}/{rung}"));
         match ids.into_iter().find(|id| !rest.services.announced.contains(id)) {
             Some(missing) => Err(format!("deadline {missing} has passed, and nobody was told")),
@@ -125,7 +125,7 @@ fn passed_deadlines_were_announced(rest: &Rest<'_>) -> Result<(), String> {
 }
 
 /// The sweep has registered what a crash had lost.
-fn sleepers_can_be_woken(rest: &Rest<'_>) -> Result<(), String> {
+fn sleepers_can_be_woken(rest: &Quiescent<'_>) -> Result<(), String> {
     each(rest, |id, record| {
         let paused = &record.paused;
         let scheduled = || rest.services.schedules.contains_key(&(id.clone(), paused.generation, paused.wake.rung()));
@@ -140,10 +140,10 @@ fn sleepers_can_be_woken(rest: &Rest<'_>) -> Result<(), String> {
 }
 
 /// Every pause went on with what somebody had sent for it, or with what its own deadline says.
-fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
-    rest.witness.consumed.iter().try_for_each(|((id, generation), payload)| {
+fn payloads_were_sent(rest: &Quiescent<'_>) -> Result<(), String> {
+    rest.history.consumed.iter().try_for_each(|((id, generation), payload)| {
         let Some(payload) = payload else { return Ok(()) };
-        let pause = rest.witness.pauses.get(&(id.clone(), *generation));
+        let pause = rest.history.pauses.get(&(id.clone(), *generation));
         if let Some(fan_in) = pause.and_then(|pause| pause.fan_in.as_ref()) {
             return answers_were_sent(rest, (id, *generation), fan_in, payload);
         }
@@ -163,7 +163,7 @@ fn payloads_were_sent(rest: &Rest<'_>) -> Result<(), String> {
 
 /// Every answer with which a pause for several signals went on was sent for its part, and the decision follows from them.
 fn answers_were_sent(
-    rest: &Rest<'_>,
+    rest: &Quiescent<'_>,
     (id, generation): (&InvocationId, u64),
     fan_in: &FanIn,
     payload: &Map,
@@ -186,10 +186,10 @@ fn answers_were_sent(
     }
 }
 
-fn outcomes_hold_answers(rest: &Rest<'_>) -> Result<(), String> {
+fn outcomes_hold_answers(rest: &Quiescent<'_>) -> Result<(), String> {
     each(rest, |id, record| {
         let InvocationStatus::Completed { state } = &record.status else { return Ok(()) };
-        let consumed = |generation| rest.witness.consumed.get(&(id.clone(), generation)).cloned().flatten();
+        let consumed = |generation| rest.history.consumed.get(&(id.clone(), generation)).cloned().flatten();
         let payloads: Vec<Map> = (1..=record.paused.generation).filter_map(consumed).collect();
         let holds = match record.paused.graph.as_str() {
             EXPENSE_APPROVAL => holds_field(&payloads, state, "decided_by"),
@@ -215,14 +215,14 @@ fn holds_field(payloads: &[Map], state: &Map, name: &str) -> bool {
     payloads.len() == 1 && payloads[0].get(name).is_none_or(|answer| state.get(name) == Some(answer))
 }
 
-fn times_in_session(rest: &Rest<'_>, record: &InvocationRecord, entry: &Value) -> usize {
-    let session = record.paused.session_id.as_ref().and_then(|id| rest.witness.sessions.get(id));
+fn times_in_session(rest: &Quiescent<'_>, record: &InvocationRecord, entry: &Value) -> usize {
+    let session = record.paused.session_id.as_ref().and_then(|id| rest.history.sessions.get(id));
     session.map_or(0, |session| list(&session.state, "entries").iter().filter(|other| *other == entry).count())
 }
 
-fn kept_is_kept(rest: &Rest<'_>) -> Result<(), String> {
+fn kept_is_kept(rest: &Quiescent<'_>) -> Result<(), String> {
     rest.clients.kept.iter().try_for_each(|(session_id, kept)| {
-        let session = rest.witness.sessions.get(&session_id.as_str().into());
+        let session = rest.history.sessions.get(&session_id.as_str().into());
         let found = session.is_some_and(|session| {
             list(&session.state, "entries").iter().any(|entry| entry == kept)
                 || list(&session.state, "messages").iter().any(|message| message["content"] == kept.as_str())
@@ -231,14 +231,14 @@ fn kept_is_kept(rest: &Rest<'_>) -> Result<(), String> {
     })
 }
 
-fn rules_stay(rest: &Rest<'_>) -> Result<(), String> {
+fn rules_stay(rest: &Quiescent<'_>) -> Result<(), String> {
     match rest.services.robbed.first() {
         Some(id) => Err(format!("the rule that carries signal {id} was not there while it was awaited")),
         None => Ok(()),
     }
 }
 
-fn events_are_delivered(rest: &Rest<'_>) -> Result<(), String> {
+fn events_are_delivered(rest: &Quiescent<'_>) -> Result<(), String> {
     match rest.services.carried.iter().find(|carried| !carried.delivered) {
         Some(carried) => Err(format!("the event for signal {} never arrived", carried.signal_id)),
         None => Ok(()),
@@ -247,14 +247,14 @@ fn events_are_delivered(rest: &Rest<'_>) -> Result<(), String> {
 
 /// Whoever waited for the signal of an event went on, or has noted it and waits for others; if nobody did, the signal is
 /// kept.
-fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
+fn events_are_consumed(rest: &Quiescent<'_>) -> Result<(), String> {
     rest.services.carried.iter().try_for_each(|carried| {
         let id = &carried.signal_id;
-        let state = rest.witness.signals.get(id);
+        let state = rest.history.signals.get(id);
         let fine = match state {
             Some(SignalState::Buffered(_) | SignalState::Delivered { .. }) => true,
             Some(SignalState::Waiting { invocation_id, .. }) => {
-                let record = rest.witness.invocations.get(invocation_id);
+                let record = rest.history.invocations.get(invocation_id);
                 let fan_in = record.and_then(|it| it.paused.fan_in.as_ref());
                 // What was put aside has with what to go on.
                 record.is_some_and(is_aside)
@@ -263,7 +263,7 @@ fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
             None => false,
         };
         // What came early and did not fit was dropped when the wait began.
-        let taken_up = rest.witness.parked.get(id).into_iter().flatten();
+        let taken_up = rest.history.parked.get(id).into_iter().flatten();
         let was_dropped = taken_up.into_iter().any(|parked| parked.taken && parked.payload == carried.payload);
         let fine = fine || carried.put_aside || was_dropped;
         if fine { Ok(()) } else { Err(format!("the event for signal {id} was delivered, and the signal is {state:?}")) }
@@ -271,8 +271,8 @@ fn events_are_consumed(rest: &Rest<'_>) -> Result<(), String> {
 }
 
 fn each(
-    rest: &Rest<'_>,
+    rest: &Quiescent<'_>,
     mut holds: impl FnMut(&InvocationId, &InvocationRecord) -> Result<(), String>,
 ) -> Result<(), String> {
-    rest.witness.invocations.iter().try_for_each(|(id, record)| holds(id, record))
+    rest.history.invocations.iter().try_for_each(|(id, record)| holds(id, record))
 }

@@ -41,7 +41,7 @@ impl std::fmt::Display for Violation {
 /// Before and after of what a call concerns.
 pub(crate) struct Sight<'a> {
     pub(crate) call: Call<'a>,
-    pub(crate) witness: &'a Witness,
+    pub(crate) history: &'a History,
     pub(crate) invocation: Option<Changed<InvocationRecord>>,
     pub(crate) session: Option<Changed<SessionRecord>>,
     /// By how many entries streams grew.
@@ -58,7 +58,7 @@ pub(crate) struct Changed<T> {
 
 /// Looks at the store after every call that may change it, remembers what it was, and compares.
 #[derive(Default)]
-pub(crate) struct Witness {
+pub(crate) struct History {
     pub(crate) invocations: BTreeMap<InvocationId, InvocationRecord>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
     pub(crate) signals: BTreeMap<SignalId, SignalState>,
@@ -130,7 +130,7 @@ pub(crate) struct Parked {
     pub(crate) taken: bool,
 }
 
-impl Witness {
+impl History {
     /// A witness who has seen nothing yet; a frugal one reads no more than a call concerns.
     pub(crate) fn new(is_frugal: bool) -> Self {
         Self { is_frugal, ..Self::default() }
@@ -177,7 +177,7 @@ impl Witness {
             _ => rows(store),
         };
         self.note(call, invocation.as_ref(), session.as_ref());
-        let sight = Sight { call, witness: self, invocation, session, grown, rows };
+        let sight = Sight { call, history: self, invocation, session, grown, rows };
         let broken = EVERY_STEP.iter().find_map(|(invariant, holds)| {
             let how = holds(&sight).err()?;
             Some(Violation { invariant, how })

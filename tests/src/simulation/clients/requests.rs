@@ -7,9 +7,9 @@ use dormouse_ports::Map;
 use dormouse_protocol::resource::Task;
 
 use super::Clients;
-use crate::simulation::asks::Ask;
 use crate::simulation::graphs::{JURORS, JURY, POISON, signal_of, signal_of_part};
-use crate::simulation::workload::{Wish, answer, juror, misfit};
+use crate::simulation::requests::ProtocolRequest;
+use crate::simulation::workload::{Operation, answer, juror, misfit};
 
 /// Graphs that keep nothing in the session of their task.
 const TASKS: [&str; 7] = ["ask", "nap", "ladder", "shaky", "doomed", "twice", JURY];
@@ -17,8 +17,8 @@ const TASKS: [&str; 7] = ["ask", "nap", "ladder", "shaky", "doomed", "twice", JU
 const MOST_SESSIONS: usize = 4;
 
 impl Clients {
-    fn ask(&mut self, due: Duration, ask: Ask) {
-        self.wish(due, Wish::Ask(ask));
+    fn ask(&mut self, due: Duration, ask: ProtocolRequest) {
+        self.operation(due, Operation::ProtocolRequest(ask));
     }
 
     /// A key that nobody has used.
@@ -31,10 +31,10 @@ impl Clients {
     pub(crate) fn settle_in(&mut self, workspace: &str, now: Duration, chance: &mut fastrand::Rng) {
         for _ in 0..chance.u8(1..=2) {
             let (key, chats) = (self.key(), chance.bool());
-            self.ask(now, Ask::Session { key, workspace: workspace.to_owned(), chats });
+            self.ask(now, ProtocolRequest::Session { key, workspace: workspace.to_owned(), chats });
         }
         if chance.bool() {
-            self.ask(later(now, chance), Ask::ReadAll { behind: None, times: 6 });
+            self.ask(later(now, chance), ProtocolRequest::ReadAll { behind: None, times: 6 });
         }
     }
 
@@ -53,7 +53,7 @@ impl Clients {
             };
             let key = self.key();
             let words = (graph == CHAT).then(|| said(&key, chance));
-            let submit = Ask::Submit { key, session: session(), graph, words };
+            let submit = ProtocolRequest::Submit { key, session: session(), graph, words };
             let due = now + Duration::from_millis(chance.u64(0..4_000));
             // Some ask twice at once, to be sure.
             for _ in 0..if chance.u8(..3) == 0 { 2 } else { 1 } {
@@ -63,24 +63,24 @@ impl Clients {
         for _ in 0..chance.u8(..3) {
             let key = self.key();
             let words = if chance.bool() { "yes".to_owned() } else { said(&key, chance) };
-            self.ask(later(now, chance), Ask::Say { key, session: session(), words });
+            self.ask(later(now, chance), ProtocolRequest::Say { key, session: session(), words });
         }
         match chance.u8(..3) {
-            0 => self.ask(later(now, chance), Ask::Read { session: session(), behind: 0, times: 8 }),
-            1 => self.ask(later(now, chance), Ask::Follow { session: session(), behind: 0, times: 4 }),
+            0 => self.ask(later(now, chance), ProtocolRequest::Read { session: session(), behind: 0, times: 8 }),
+            1 => self.ask(later(now, chance), ProtocolRequest::Follow { session: session(), behind: 0, times: 4 }),
             _ => {}
         }
         if chance.u8(..3) == 0 && self.sessions < MOST_SESSIONS {
             let key = self.key();
-            self.ask(later(now, chance), Ask::Fork { key, session: session(), chats });
+            self.ask(later(now, chance), ProtocolRequest::Fork { key, session: session(), chats });
         }
         if chance.u8(..3) == 0 {
             let (key, keep) = (self.key(), chance.u64(..3));
-            self.ask(later(now, chance), Ask::Truncate { key, session: session(), keep });
+            self.ask(later(now, chance), ProtocolRequest::Truncate { key, session: session(), keep });
         }
         if chance.u8(..5) == 0 {
             let key = self.key();
-            self.ask(later(now, chance), Ask::Close { key, session: session() });
+            self.ask(later(now, chance), ProtocolRequest::Close { key, session: session() });
         }
     }
 
@@ -89,26 +89,29 @@ impl Clients {
         self.tasks.insert(task.to_owned(), graph);
         let task = || task.to_owned();
         for _ in 0..chance.u8(1..=3) {
-            self.ask(later(now, chance), Ask::Look { task: task() });
+            self.ask(later(now, chance), ProtocolRequest::Look { task: task() });
         }
         match chance.u8(..12) {
             0..3 => {
                 let key = self.key();
-                self.ask(now + Duration::from_millis(chance.u64(0..5_000)), Ask::Cancel { key, task: task() });
+                self.ask(
+                    now + Duration::from_millis(chance.u64(0..5_000)),
+                    ProtocolRequest::Cancel { key, task: task() },
+                );
             }
-            3 => self.wish(later(now, chance), Wish::Cancel { invocation: task(), pause: None }),
+            3 => self.operation(later(now, chance), Operation::Cancel { invocation: task(), pause: None }),
             4 => {
                 let key = self.key();
                 let words = said(&key, chance);
-                self.ask(later(now, chance), Ask::Interrupt { key, task: task(), words });
+                self.ask(later(now, chance), ProtocolRequest::Interrupt { key, task: task(), words });
             }
-            5 => self.ask(later(now, chance), Ask::Spy { task: task() }),
+            5 => self.ask(later(now, chance), ProtocolRequest::Spy { task: task() }),
             _ => {}
         }
         if graph == JURY {
             for _ in 0..chance.u8(..4) {
                 let (signal_id, payload) = (signal_of_part(&task(), juror(chance)), self.answer(graph));
-                self.wish(later(now, chance), Wish::Signal { signal_id, payload });
+                self.operation(later(now, chance), Operation::Signal { signal_id, payload });
             }
         }
     }
@@ -122,7 +125,7 @@ impl Clients {
             return;
         }
         let soon = now + Duration::from_millis(chance.u64(0..5_000));
-        self.ask(later(soon, chance), Ask::Look { task: id.to_owned() });
+        self.ask(later(soon, chance), ProtocolRequest::Look { task: id.to_owned() });
         if graph == JURY {
             return self.poll(id, soon, chance);
         }
@@ -132,11 +135,11 @@ impl Clients {
             match chance.u8(..6) {
                 0 if !["twice", CHAT].contains(&graph) => {
                     let (signal_id, payload) = (signal_of(id), answer(graph, &self.key()));
-                    self.wish(soon, Wish::Signal { signal_id, payload });
+                    self.operation(soon, Operation::Signal { signal_id, payload });
                 }
                 _ => {
                     let key = self.key();
-                    self.ask(soon, Ask::Answer { key, task: id.to_owned(), part: None, payload, fits });
+                    self.ask(soon, ProtocolRequest::Answer { key, task: id.to_owned(), part: None, payload, fits });
                 }
             }
         }
@@ -148,7 +151,10 @@ impl Clients {
             for _ in 0..[0, 1, 1, 2][chance.usize(..4)] {
                 let (key, payload) = (self.key(), self.vote_of_one(chance.u8(..6) == 0));
                 let due = soon + Duration::from_millis(chance.u64(0..2_000));
-                self.ask(due, Ask::Answer { key, task: task.to_owned(), part: Some(part), payload, fits: true });
+                self.ask(
+                    due,
+                    ProtocolRequest::Answer { key, task: task.to_owned(), part: Some(part), payload, fits: true },
+                );
             }
         }
     }
@@ -161,7 +167,7 @@ impl Clients {
     }
 
     /// Somebody reads on, if they want to so many times more.
-    pub(crate) fn read_on(&mut self, ask: Ask, times: u8, now: Duration, chance: &mut fastrand::Rng) {
+    pub(crate) fn read_on(&mut self, ask: ProtocolRequest, times: u8, now: Duration, chance: &mut fastrand::Rng) {
         if times > 0 {
             self.ask(now + Duration::from_millis(chance.u64(0..10_000)), ask);
         }

@@ -8,24 +8,24 @@ use dormouse_protocol::resource::{SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, sse};
 use serde_json::{Value, json};
 
-use super::{Judge, Verdict};
+use super::{Oracle, Verdict};
 use crate::HttpAnswer;
-use crate::simulation::asks::Ask;
 use crate::simulation::clients::text;
+use crate::simulation::history::has_ended;
 use crate::simulation::invariants::published::parts;
-use crate::simulation::witness::has_ended;
+use crate::simulation::requests::ProtocolRequest;
 
 /// The server cannot say now whether it was done, or will do it later.
 const LATER: [u16; 3] = [429, 503, 504];
 
-impl Judge<'_> {
+impl Oracle<'_> {
     /// Judges what was answered to a client of the protocol.
     ///
     /// # Errors
     /// Why that may not be.
-    pub(crate) fn judge_ask(&mut self, ask: &Ask, answer: &HttpAnswer) -> Result<Verdict, String> {
+    pub(crate) fn judge_ask(&mut self, ask: &ProtocolRequest, answer: &HttpAnswer) -> Result<Verdict, String> {
         let code = text(&answer.body["error"], "code");
-        let busy = code == "resource_locked" && !matches!(ask, Ask::Truncate { .. });
+        let busy = code == "resource_locked" && !matches!(ask, ProtocolRequest::Truncate { .. });
         if LATER.contains(&answer.status) || busy {
             return Ok(Verdict::Again);
         }
@@ -36,7 +36,7 @@ impl Judge<'_> {
         if fitting { Ok(Verdict::Done) } else { Err(format!("{ask} was answered {} {}", answer.status, answer.body)) }
     }
 
-    fn granted(&mut self, ask: &Ask, body: &Value) -> Result<bool, String> {
+    fn granted(&mut self, ask: &ProtocolRequest, body: &Value) -> Result<bool, String> {
         let mut first = true;
         if let Some(key) = ask.key() {
             let known = self.clients.answers.entry(key.to_owned()).or_insert_with(|| body.clone());
@@ -46,66 +46,68 @@ impl Judge<'_> {
             first = self.clients.heard.insert(key.to_owned());
         }
         let id = text(body, "id");
-        let published = &self.witness.published;
+        let published = &self.history.published;
         let (clients, now) = (&mut *self.clients, self.now);
         Ok(match ask {
-            Ask::Workspace { .. } => {
+            ProtocolRequest::Workspace { .. } => {
                 if first {
                     clients.settle_in(id, now, self.chance);
                 }
                 id.starts_with("workspace_")
             }
-            Ask::Session { chats, .. } | Ask::Fork { chats, .. } => {
+            ProtocolRequest::Session { chats, .. } | ProtocolRequest::Fork { chats, .. } => {
                 if first {
                     clients.live_in(id, *chats, now, self.chance);
                 }
                 published.session(id).is_some()
             }
-            Ask::Submit { graph, .. } => {
+            ProtocolRequest::Submit { graph, .. } => {
                 if first {
                     clients.watch(id, graph, now, self.chance);
                 }
                 published.task(id).is_some() && body["status"] == "WORKING"
             }
-            Ask::Say { key, .. } | Ask::Interrupt { key, .. } | Ask::Answer { key, .. } => {
-                if let (Ask::Say { .. }, Some(task)) = (ask, body["task_id"].as_str()) {
+            ProtocolRequest::Say { key, .. }
+            | ProtocolRequest::Interrupt { key, .. }
+            | ProtocolRequest::Answer { key, .. } => {
+                if let (ProtocolRequest::Say { .. }, Some(task)) = (ask, body["task_id"].as_str()) {
                     // The message was taken as the answer that a task of the session waits for.
                     clients.sent_to_task(task, &crate::map(json!({ "allowed": true })));
                 }
                 self.is_told(key, body)
             }
-            Ask::Cancel { task, .. } => {
+            ProtocolRequest::Cancel { task, .. } => {
                 body["status"] == "CANCELED"
                     && published.task(task).is_some_and(|task| task.status == TaskStatus::Canceled)
             }
-            Ask::Look { task } => return self.was_so(task, body),
-            Ask::Spy { .. } => false,
-            Ask::Close { session, .. } => published.session(session).is_some_and(is_closed),
-            Ask::Truncate { session, .. } => body["session_id"] == session.as_str(),
-            Ask::Read { session, behind, times } => {
+            ProtocolRequest::Look { task } => return self.was_so(task, body),
+            ProtocolRequest::Spy { .. } => false,
+            ProtocolRequest::Close { session, .. } => published.session(session).is_some_and(is_closed),
+            ProtocolRequest::Truncate { session, .. } => body["session_id"] == session.as_str(),
+            ProtocolRequest::Read { session, behind, times } => {
                 let times = times - 1;
                 let events = events_of(&body["data"])?;
                 let behind = self.is_stretch(session, *behind, &events)?;
-                let next = Ask::Read { session: session.clone(), behind, times };
+                let next = ProtocolRequest::Read { session: session.clone(), behind, times };
                 self.clients.read_on(next, times, now, self.chance);
                 true
             }
-            Ask::Follow { session, behind, times } => {
+            ProtocolRequest::Follow { session, behind, times } => {
                 let times = times - 1;
                 let blocks = sse::Reader::new().push(body.as_str().unwrap_or_default().as_bytes());
                 let told = blocks.iter().filter(|block| block.event != sse::ERROR);
                 let told = told.map(|block| serde_json::from_str::<Value>(&block.data).map_err(|e| e.to_string()));
                 let events = events_of(&told.collect::<Result<Vec<_>, _>>()?.into())?;
                 let behind = self.is_stretch(session, *behind, &events)?;
-                let next = Ask::Follow { session: session.clone(), behind, times };
+                let next = ProtocolRequest::Follow { session: session.clone(), behind, times };
                 self.clients.read_on(next, times, now, self.chance);
                 blocks.iter().all(|block| block.event != sse::ERROR || self.may_fail(&block.data))
             }
-            Ask::ReadAll { behind, times } => {
+            ProtocolRequest::ReadAll { behind, times } => {
                 let times = times - 1;
                 let events = events_of(&body["data"])?;
                 let last = self.are_in_order(behind.as_ref(), &events)?;
-                let next = Ask::ReadAll { behind: last, times };
+                let next = ProtocolRequest::ReadAll { behind: last, times };
                 self.clients.read_on(next, times, now, self.chance);
                 true
             }
@@ -113,24 +115,30 @@ impl Judge<'_> {
     }
 
     /// Whether things are, or were when it was asked, so that this had to be refused.
-    fn refused(&self, ask: &Ask, code: &str) -> bool {
-        let published = &self.witness.published;
+    fn refused(&self, ask: &ProtocolRequest, code: &str) -> bool {
+        let published = &self.history.published;
         let has_ended = |task: &str| published.task(task).is_some_and(|task| task.status.is_terminal());
         match (ask, code) {
-            (Ask::Spy { .. }, _) => code == "resource_not_found",
-            (Ask::Submit { session, .. } | Ask::Say { session, .. } | Ask::Truncate { session, .. }, "conflict") => {
-                published.session(session).is_some_and(is_closed)
-            }
+            (ProtocolRequest::Spy { .. }, _) => code == "resource_not_found",
+            (
+                ProtocolRequest::Submit { session, .. }
+                | ProtocolRequest::Say { session, .. }
+                | ProtocolRequest::Truncate { session, .. },
+                "conflict",
+            ) => published.session(session).is_some_and(is_closed),
             // A task was open then.
-            (Ask::Truncate { session, .. }, "resource_locked") => {
+            (ProtocolRequest::Truncate { session, .. }, "resource_locked") => {
                 published.tasks.values().flatten().any(|task| task.session_id.as_str() == session)
             }
-            (Ask::Interrupt { task, .. } | Ask::Answer { task, .. }, "invalid_state_transition") => has_ended(task),
-            (Ask::Answer { task, part, .. }, "conflict") => {
+            (
+                ProtocolRequest::Interrupt { task, .. } | ProtocolRequest::Answer { task, .. },
+                "invalid_state_transition",
+            ) => has_ended(task),
+            (ProtocolRequest::Answer { task, part, .. }, "conflict") => {
                 self.has_moved(task) || part.is_some_and(|part| self.has_answered(task, part))
             }
-            (Ask::Answer { fits, .. }, "invalid_request") => !fits,
-            (Ask::Cancel { task, .. }, "conflict") => published
+            (ProtocolRequest::Answer { fits, .. }, "invalid_request") => !fits,
+            (ProtocolRequest::Cancel { task, .. }, "conflict") => published
                 .task(task)
                 .is_some_and(|task| task.status.is_terminal() && task.status != TaskStatus::Canceled),
             _ => false,
@@ -139,20 +147,20 @@ impl Judge<'_> {
 
     /// Whether the task has ever gone on from a pause, so that somebody may have found it working.
     fn has_moved(&self, task: &str) -> bool {
-        let record = self.witness.invocations.get(&task.into());
+        let record = self.history.invocations.get(&task.into());
         let moved = record.is_some_and(|record| {
             has_ended(record)
                 || record.paused.generation > 1
                 || matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
         });
-        let versions = self.witness.published.tasks.get(task).into_iter().flatten();
+        let versions = self.history.published.tasks.get(task).into_iter().flatten();
         let mut behind = versions.skip_while(|task| !task.status.is_suspended());
-        moved || behind.any(|task| task.status == TaskStatus::Working) || self.witness.was_claimed(task)
+        moved || behind.any(|task| task.status == TaskStatus::Working) || self.history.was_claimed(task)
     }
 
     /// Whether the answer of `part` is there, on which the task waits on.
     fn has_answered(&self, task: &str, part: &str) -> bool {
-        let record = self.witness.invocations.get(&task.into());
+        let record = self.history.invocations.get(&task.into());
         let fan_in = record.and_then(|record| record.paused.fan_in.as_ref());
         fan_in.is_some_and(|fan_in| fan_in.has_answered(part))
     }
@@ -168,7 +176,7 @@ impl Judge<'_> {
     /// The task was so at some time; one that has ended is so.
     fn was_so(&mut self, id: &str, body: &Value) -> Result<bool, String> {
         let task: Task = serde_json::from_value(body.clone()).map_err(|error| format!("task {id}: {error}"))?;
-        let versions = self.witness.published.tasks.get(id).map_or(&[][..], Vec::as_slice);
+        let versions = self.history.published.tasks.get(id).map_or(&[][..], Vec::as_slice);
         if task.status.is_suspended() {
             self.clients.attend(&task, self.now, self.chance);
         }
@@ -207,7 +215,7 @@ impl Judge<'_> {
 
     fn event(&self, stream: &str, position: u64) -> Option<&Event> {
         let index = usize::try_from(position).ok()?.checked_sub(1)?;
-        self.witness.published.streams.get(stream)?.get(index)
+        self.history.published.streams.get(stream)?.get(index)
     }
 
     /// A stream may end because the store did not answer.
@@ -216,7 +224,7 @@ impl Judge<'_> {
     }
 }
 
-fn is_closed(thread: &crate::simulation::witness::Thread) -> bool {
+fn is_closed(thread: &crate::simulation::history::Thread) -> bool {
     thread.session.state == SessionState::Closed
 }
 

@@ -10,7 +10,7 @@ use super::world::ProcessId;
 pub(crate) const REFUSED: &str = "throttled";
 
 /// A call on a port that is under way.
-pub(crate) struct Ticket {
+pub(crate) struct PendingCall {
     pub(crate) process: ProcessId,
     pub(crate) operation: &'static str,
     /// What the call is about, for a reader of the trace.
@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     Orphaned,
 }
 
-impl fmt::Display for Ticket {
+impl fmt::Display for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "p{} {} {}", self.process, self.operation, self.about)
     }

@@ -18,7 +18,7 @@ use super::workload::request;
 
 /// What somebody asks. Where there is a key, the request may be repeated by it.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum ProtocolRequest {
     /// A workspace, to begin with.
     Workspace { key: String },
     /// A session in it, for conversations or for other work.
@@ -51,7 +51,7 @@ pub(crate) enum Ask {
     ReadAll { behind: Option<EventId>, times: u8 },
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for ProtocolRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Workspace { key } => write!(f, "workspace {key}"),
@@ -76,7 +76,7 @@ impl fmt::Display for Ask {
     }
 }
 
-impl Ask {
+impl ProtocolRequest {
     /// By what it may be repeated.
     pub(crate) fn key(&self) -> Option<&str> {
         match self {

@@ -15,23 +15,23 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::PlantedBug;
 use super::dynamodb::{Body, DROPPED, Said, dropped, throttled};
+use super::fault_plan::Fault;
+use super::history::Violation;
 use super::intent::{Intent, Within};
 use super::outside::{Outside, at_once};
+use super::pending_call::{Call, PendingCall, Phase, REFUSED};
 use super::poison::Place;
-use super::ticket::{Call, Phase, REFUSED, Ticket};
-use super::weather::Fault;
-use super::witness::Violation;
 use super::world::{ProcessId, World};
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for SimPorts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("SimPorts").field("process", &self.process).finish_non_exhaustive()
     }
 }
 
 /// All ports of one process, or of whichever process runs. Every call becomes a ticket, and the simulator decides what
 /// comes of it.
-pub(crate) struct Desk {
+pub(crate) struct SimPorts {
     world: World,
     process: Option<ProcessId>,
     /// By how much this process's clock is wrong.
@@ -39,7 +39,7 @@ pub(crate) struct Desk {
     planted: Option<PlantedBug>,
 }
 
-impl Desk {
+impl SimPorts {
     /// The ports of `process`.
     pub(crate) fn of(world: World, process: ProcessId, planted: Option<PlantedBug>) -> Self {
         let skew = SignedDuration::from_millis(world.lock().chance.i64(-2000..=2000));
@@ -55,7 +55,7 @@ impl Desk {
     pub(crate) fn node_fails(&self) -> bool {
         let mut world = self.world.lock();
         let world = &mut *world;
-        world.weather.strikes(Fault::NodeFailed, &mut world.chance)
+        world.fault_plan.strikes(Fault::NodeFailed, &mut world.chance)
     }
 
     /// Kills the running process if that is what `invocation` does at `place`.
@@ -86,7 +86,7 @@ impl Desk {
     pub(crate) fn end(&self, until: Timestamp) -> Timestamp {
         let mut world = self.world.lock();
         let world = &mut *world;
-        match world.weather.strikes(Fault::ClockAhead, &mut world.chance) {
+        match world.fault_plan.strikes(Fault::ClockAhead, &mut world.chance) {
             true => until + SignedDuration::from_hours(world.chance.i64(1..100_000)),
             false => until,
         }
@@ -125,7 +125,7 @@ impl Desk {
     /// Tells of what the process was answered and must never be.
     pub(crate) async fn accuse(&self, invariant: &'static str, how: String) {
         let effect = move |outside: &mut Outside| {
-            outside.witness.violation.get_or_insert(Violation { invariant, how });
+            outside.history.violation.get_or_insert(Violation { invariant, how });
         };
         self.call("accuse", String::new(), effect, |_| ()).await;
     }
@@ -141,7 +141,7 @@ impl Desk {
             if operation == "TransactWriteItems" && waited > DROPPED {
                 return Ok(dropped());
             }
-            outside.witness.published.now = now;
+            outside.history.published.now = now;
             Ok(outside.ask_dynamodb(operation, &body, intent.as_deref()))
         };
         let lost = move |why| if why == REFUSED { Ok(refusal.clone()) } else { Err(why) };
@@ -161,14 +161,14 @@ impl Desk {
             let world = &mut *world;
             // What a signal is put aside for may come while it is being put aside.
             let chances = if operation == "buffer_signal" { 5 } else { 1 };
-            let slow = (0..chances).any(|_| world.weather.strikes(Fault::Slow, &mut world.chance));
+            let slow = (0..chances).any(|_| world.fault_plan.strikes(Fault::Slow, &mut world.chance));
             let rest = Duration::from_millis(match (slow, world.chance.bool()) {
                 (false, _) => 0,
                 (true, false) => world.chance.u64(500..20_000),
                 // About as long as a claim or a lease lasts, where it begins to matter.
                 (true, true) => world.chance.u64(8_000..12_000),
             });
-            world.tickets.push(Ticket {
+            world.pending_calls.push(PendingCall {
                 process: self.process.unwrap_or(world.running),
                 operation,
                 about,
@@ -197,7 +197,7 @@ impl Desk {
 }
 
 #[async_trait]
-impl Records for Desk {
+impl Records for SimPorts {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError> {
         let (about, key) = (key.to_string(), key.clone());
         let effect = move |outside: &mut Outside| {
@@ -244,7 +244,7 @@ impl Records for Desk {
 }
 
 #[async_trait]
-impl Sessions for Desk {
+impl Sessions for SimPorts {
     async fn load_session(&self, id: &SessionId, lease: Option<&LeaseRequest>) -> Result<LoadedSession, StoreError> {
         let id = id.clone();
         let lease = lease.map(|lease| LeaseRequest { until: self.end(lease.until), ..lease.clone() });
@@ -274,7 +274,7 @@ impl Sessions for Desk {
 }
 
 #[async_trait]
-impl Invocations for Desk {
+impl Invocations for SimPorts {
     async fn load_invocation(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, StoreError> {
         let (about, id) = (id.to_string(), id.clone());
         let effect = move |outside: &mut Outside| outside.load_invocation(&id);
@@ -289,7 +289,7 @@ impl Invocations for Desk {
 }
 
 #[async_trait]
-impl Signals for Desk {
+impl Signals for SimPorts {
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError> {
         let (about, id) = (id.to_string(), id.clone());
         let effect = move |outside: &mut Outside| outside.load_signal(&id, now);
@@ -304,7 +304,7 @@ impl Signals for Desk {
 }
 
 #[async_trait]
-impl Commits for Desk {
+impl Commits for SimPorts {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let request = ClaimRequest { until: self.end(request.until), ..request.clone() };
         let pause = request.generation.map_or_else(|| "?".to_owned(), |generation| generation.to_string());
@@ -325,7 +325,7 @@ impl Commits for Desk {
 }
 
 #[async_trait]
-impl Sleepers for Desk {
+impl Sleepers for SimPorts {
     async fn list_pending(
         &self,
         due_by: Option<Timestamp>,
@@ -366,7 +366,7 @@ impl Sleepers for Desk {
 }
 
 #[async_trait]
-impl RuleEntries for Desk {
+impl RuleEntries for SimPorts {
     async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
         let (about, shape, fresh) = (shape.to_string(), shape.clone(), fresh.clone());
         let effect = move |outside: &mut Outside| at_once(outside.store.touch_rule(&shape, &fresh, now));
@@ -386,7 +386,7 @@ impl RuleEntries for Desk {
 }
 
 #[async_trait]
-impl Notes for Desk {
+impl Notes for SimPorts {
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError> {
         let (about, name) = (name.to_owned(), name.to_owned());
         let effect = move |outside: &mut Outside| at_once(outside.store.note(&name));
@@ -401,7 +401,7 @@ impl Notes for Desk {
 }
 
 #[async_trait]
-impl Garbage for Desk {
+impl Garbage for SimPorts {
     async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
         let cursor = cursor.map(str::to_owned);
         let effect = move |outside: &mut Outside| at_once(outside.store.collect_garbage(now, cursor.as_deref()));
@@ -409,10 +409,10 @@ impl Garbage for Desk {
     }
 }
 
-impl Diagnostics for Desk {}
+impl Diagnostics for SimPorts {}
 
 #[async_trait]
-impl Clock for Desk {
+impl Clock for SimPorts {
     fn now(&self) -> Timestamp {
         self.world.now() + self.skew
     }
@@ -428,13 +428,13 @@ impl Clock for Desk {
     }
 }
 
-impl IdSource for Desk {
+impl IdSource for SimPorts {
     fn fresh(&self) -> String {
         self.world.lock().fresh_id()
     }
 }
 
-impl Spawner for Desk {
+impl Spawner for SimPorts {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         let mut world = self.world.lock();
         let process = self.process.unwrap_or(world.running);
@@ -443,7 +443,7 @@ impl Spawner for Desk {
 }
 
 #[async_trait]
-impl Timers for Desk {
+impl Timers for SimPorts {
     async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let (about, subscription) = (about_subscription(subscription), subscription.clone());
         let effect = move |outside: &mut Outside| Ok(outside.subscribe(&subscription));
@@ -466,7 +466,7 @@ impl Timers for Desk {
 }
 
 #[async_trait]
-impl EventRules for Desk {
+impl EventRules for SimPorts {
     async fn put_rule(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         let (about, rule) = (rule.name.to_string(), rule.clone());
         let effect = move |outside: &mut Outside| {
@@ -493,7 +493,7 @@ impl EventRules for Desk {
 }
 
 #[async_trait]
-impl EventBus for Desk {
+impl EventBus for SimPorts {
     async fn publish(&self, event: Event) -> Result<(), BusError> {
         let about = event.detail_type.clone();
         let effect = move |outside: &mut Outside| {

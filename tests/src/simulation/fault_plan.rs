@@ -78,12 +78,12 @@ const OFTEN: [(Fault, u32); 4] = [(Fault::Slow, 2), (Fault::Died, 5), (Fault::No
 
 /// How likely each kind of fault is, per thousand chances.
 #[derive(Clone, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct FaultPlan {
     odds: [u32; Fault::ALL.len()],
     struck: [u64; Fault::ALL.len()],
 }
 
-impl Weather {
+impl FaultPlan {
     pub(crate) fn of(chance: &mut fastrand::Rng) -> Self {
         let mut odds = Fault::ALL.map(|_| if chance.u8(..5) < 3 { chance.u32(5..80) } else { 0 });
         for (fault, times) in OFTEN {
