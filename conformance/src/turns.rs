@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dormouse_engine::DrainSummary;
 use dormouse_harness::{
-    Bucket, DispatchPath, GraphRegistry, Harness, HarnessConfig, Intent, Mode, Outbound, Transmission, TurnOutcome,
-    TurnTracer,
+    Bucket, Declared, DispatchPath, Envelope, GraphRegistry, Harness, HarnessConfig, Intent, Mode, Outbound, Turn,
+    TurnError, TurnOutcome, TurnTracer,
 };
 use dormouse_ports::{Category, ClaimRequest, Map, SignalSubscriptions};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions, SubscriptionCall};
@@ -88,7 +88,7 @@ fn coordinator(harness: &mut Directives<'_>) -> Result<bool, Failure> {
 /// One inbound transmission.
 pub(crate) struct TransmissionSpec {
     name: String,
-    intent: Option<Intent>,
+    declared: Option<Declared>,
     payload: Map,
     signal_payload: Option<Map>,
     state: Map,
@@ -120,11 +120,11 @@ impl TransmissionSpec {
     pub(crate) fn read(mut given: Directives<'_>) -> Result<Self, Failure> {
         let name = given.text("name")?.unwrap_or("transmission").to_owned();
         given.text("description")?;
-        let intent = match given.text("dispatch_intent")? {
+        let declared = match given.text("dispatch_intent")? {
             None => None,
-            Some("new_session") => Some(Intent::NewSession),
-            Some("existing_session") => Some(Intent::ExistingSession),
-            Some("signal_resume") => Some(Intent::SignalResume),
+            Some("new_session") => Some(Declared::Fresh(Intent::NewSession)),
+            Some("existing_session") => Some(Declared::Fresh(Intent::ExistingSession)),
+            Some("signal_resume") => Some(Declared::SignalResume),
             // A stateless harness has no sessions to tell apart.
             Some("stateless" | "stateless_invoke") => None,
             Some(other) => return Err(Failure::missing(format!("dispatch intent `{other}`"))),
@@ -136,7 +136,7 @@ impl TransmissionSpec {
         }
         let spec = Self {
             name,
-            intent,
+            declared,
             payload,
             signal_payload: given.mapping("signal_payload")?.cloned(),
             state: map(given.mapping("initial_state")?),
@@ -148,9 +148,9 @@ impl TransmissionSpec {
         Ok(spec)
     }
 
-    /// The transmission as a transport would hand it over. Of the payload's other members those are the graph's that
+    /// The message as a transport would hand it over. Of the payload's other members those are the graph's that
     /// its state declares. A transport of a stateless harness resolves no session (harness §3.0).
-    fn transmission(&self, bench: &Bench<'_>, mode: Mode) -> Result<Transmission, Failure> {
+    fn envelope(&self, bench: &Bench<'_>, mode: Mode) -> Result<Envelope, Failure> {
         let payload = bench.past.resolve_map(&self.payload)?;
         let text = |key: &str| payload.get(key).and_then(Value::as_str).map(str::to_owned);
         let inside = |key: &str| payload.get(key).and_then(Value::as_object).cloned();
@@ -158,9 +158,9 @@ impl TransmissionSpec {
         let declared = payload.iter().filter(|(key, _)| bench.case.graph.declares(key));
         state.extend(declared.map(|(key, value)| (key.clone(), value.clone())));
         state.extend(bench.past.resolve_map(&self.state)?);
-        Ok(Transmission {
+        Ok(Envelope {
             graph: GRAPH.to_owned(),
-            intent: self.intent,
+            declared: self.declared,
             session_id: text("session_id").filter(|_| mode == Mode::Sessioned).map(Into::into),
             state,
             invocation_id: text("invocation_id").map(Into::into),
@@ -168,7 +168,6 @@ impl TransmissionSpec {
             signal_payload: self.signal_payload.clone().or_else(|| inside("signal_payload")),
             correlation_id: self.correlation_id.clone(),
             metadata: self.metadata.clone(),
-            ..Transmission::default()
         })
     }
 }
@@ -209,11 +208,14 @@ async fn send(
 ) -> Result<TurnEvidence, Failure> {
     bench.start_pages();
     let registered_before = subscriptions.calls().len();
-    let transmission = spec.transmission(bench, harness.config().mode)?;
-    let given_session = transmission.session_id.as_ref().map(ToString::to_string);
-    let given_state = transmission.state.clone();
+    let envelope = spec.envelope(bench, harness.config().mode)?;
+    let given_session = envelope.session_id.as_ref().map(ToString::to_string);
+    let given_state = envelope.state.clone();
     let began = Instant::now();
-    let turn = bench.capture.around(harness.turn(transmission)).await;
+    let turn = match envelope.open() {
+        Ok(transmission) => bench.capture.around(harness.turn(transmission)).await,
+        Err(error) => Turn { path: None, outcome: TurnError::from(error).into() },
+    };
     let elapsed = began.elapsed();
     let drain = compiled.built.graph.drain(&*bench.ports.clock, None).await;
     let facts = facts(bench, compiled, turn.outcome.into(), drain, &spec.name).await?;

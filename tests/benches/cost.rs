@@ -19,7 +19,9 @@ use dormouse_engine::{
     CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, Reducer, SessionConcurrency, SessionPolicy,
     StateSchema, Update, suspend,
 };
-use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{
+    DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
+};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Commit, Commits, GrowingLists, Journal, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor,
@@ -157,7 +159,7 @@ impl Bench {
     /// One turn that is suspended and resumed: the cost of both halves.
     async fn turn(&self, number: u64) -> (Cost, Cost) {
         let state = Map::from_iter([("messages".to_owned(), json!([talk::message("user", 3 * number)]))]);
-        let start = Transmission { session_id: Some(session_id()), ..Transmission::start("support", state) };
+        let start = FreshTurn { session_id: Some(session_id()), ..FreshTurn::new("support", state) };
         self.meter.reset();
         let outcome = self.harness.turn(start).await.outcome;
         let TurnOutcome::Suspended(suspended) = outcome else { panic!("not suspended: {outcome:?}") };

@@ -17,7 +17,9 @@ use std::time::Instant;
 use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Ports, State, StateSchema, suspend};
-use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{
+    DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
+};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{IdSource, MaintenanceStore, SignalDescriptor};
@@ -215,7 +217,7 @@ impl Bench {
 
     async fn suspend(&self, id: &str) {
         let state = map(json!({ "name": id, "text": "what is to be remembered. ".repeat(40) }));
-        let start = Transmission { invocation_id: Some(id.into()), ..Transmission::start("sleeper", state) };
+        let start = FreshTurn { invocation_id: Some(id.into()), ..FreshTurn::new("sleeper", state) };
         let outcome = self.harness.turn(start).await.outcome;
         assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
     }

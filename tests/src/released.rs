@@ -13,7 +13,7 @@ use dormouse_engine::{
     CompiledGraph, END, EngineError, Field, FieldType, GraphBuilder, Projection, Reducer, SessionPolicy, State,
     StateSchema, Update, suspend,
 };
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{Callback, FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     CheckpointRecord, Checkpointer, Commit, Commits, GrowingLists, InvocationWrite, Journal, MaintenanceStore, Map,
@@ -91,7 +91,7 @@ pub fn checkpoint() -> CheckpointRecord {
 pub async fn record(stage: &Stage, client: &Client) {
     let alone = worker(stage, client, Mode::Stateless).expect("graphs that compile");
     let maintenance = maintenance(client);
-    let start = async |graph: &str, name: &str| sleep(&alone, Transmission::start(graph, given(name)), name).await;
+    let start = async |graph: &str, name: &str| sleep(&alone, FreshTurn::new(graph, given(name)), name).await;
     start("nested", "failed").await;
     stage.clock.advance(DAY);
     stage.sweep_on(&alone, &maintenance, SweepScope::Due).await.expect("a sweep");
@@ -103,16 +103,14 @@ pub async fn record(stage: &Stage, client: &Client) {
     }
     start("nested", "asleep-nested").await;
     start("poll", "asleep-poll").await;
-    let ada = Transmission::callback("asleep-poll", None, map(json!({ "vote": "yes" })));
-    let heard = alone.turn(Transmission { part: Some("ada".to_owned()), ..ada }).await.outcome;
+    let ada = Callback::new("asleep-poll", None, map(json!({ "vote": "yes" })));
+    let heard = alone.turn(Callback { part: Some("ada".to_owned()), ..ada }).await.outcome;
     assert!(matches!(heard, TurnOutcome::Suspended(_)), "{heard:?}");
     let sessioned = worker(stage, client, Mode::Sessioned).expect("graphs that compile");
-    let session =
-        Transmission { session_id: Some("session".into()), ..Transmission::start("ask", given("asleep-session")) };
+    let session = FreshTurn { session_id: Some("session".into()), ..FreshTurn::new("ask", given("asleep-session")) };
     sleep(&sessioned, session, "asleep-session").await;
 
-    let accepted =
-        Transmission { invocation_id: Some("accepted".into()), ..Transmission::start("ask", given("accepted")) };
+    let accepted = FreshTurn { invocation_id: Some("accepted".into()), ..FreshTurn::new("ask", given("accepted")) };
     let accepted = Box::new(alone.accept(accepted).await.expect("it may begin"));
     let commit = Commit {
         id: stage.fresh_id(),
@@ -141,8 +139,8 @@ pub fn given(name: &str) -> Map {
     map(json!({ "name": name, "text": text(name) }))
 }
 
-async fn sleep(worker: &Harness, start: Transmission, name: &str) {
-    let outcome = worker.turn(Transmission { invocation_id: Some(name.into()), ..start }).await.outcome;
+async fn sleep(worker: &Harness, start: FreshTurn, name: &str) {
+    let outcome = worker.turn(FreshTurn { invocation_id: Some(name.into()), ..start }).await.outcome;
     assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB, REMINDER};
-use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     Category, Commit, CommitError, GrowingLists, InvocationId, InvocationWrite, Journal, MaintenanceStore, Map,
@@ -39,7 +39,7 @@ enum Step {
     /// It sends this.
     Send(Box<Transmission>),
     /// It has this accepted, to be done later.
-    Accept(Box<Transmission>),
+    Accept(Box<FreshTurn>),
     /// A worker was called and takes up what was accepted.
     TakeUp,
     /// It cancels the invocation.
@@ -88,20 +88,20 @@ fn id() -> InvocationId {
     "i-1".into()
 }
 
-fn begin(graph: &str, state: Value) -> Transmission {
-    Transmission { invocation_id: Some(id()), ..Transmission::start(graph, map(state)) }
+fn begin(graph: &str, state: Value) -> FreshTurn {
+    FreshTurn { invocation_id: Some(id()), ..FreshTurn::new(graph, map(state)) }
 }
 
-fn send(transmission: Transmission) -> Step {
-    Step::Send(Box::new(transmission))
+fn send(transmission: impl Into<Transmission>) -> Step {
+    Step::Send(Box::new(transmission.into()))
 }
 
-fn expense() -> Transmission {
+fn expense() -> FreshTurn {
     begin(EXPENSE_APPROVAL, json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" }))
 }
 
-fn sessioned(transmission: Transmission) -> Transmission {
-    Transmission { session_id: Some("session-1".into()), ..transmission }
+fn sessioned(transmission: FreshTurn) -> FreshTurn {
+    FreshTurn { session_id: Some("session-1".into()), ..transmission }
 }
 
 fn decision() -> Step {

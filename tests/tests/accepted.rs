@@ -11,7 +11,7 @@ use dormouse_engine::{
     suspend,
 };
 use dormouse_harness::chat::{ChatHarness, ChatMessage, HISTORY_LENGTH, MESSAGES};
-use dormouse_harness::{DispatchPath, Harness, Mode, Transmission, TurnError, TurnOutcome, WORK};
+use dormouse_harness::{DispatchPath, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Clock, Commit, Commits, GrowingLists, InvocationId, InvocationRecord,
@@ -83,11 +83,11 @@ fn id() -> InvocationId {
 }
 
 impl Scene {
-    fn start(state: Value) -> Transmission {
-        Transmission {
+    fn start(state: Value) -> FreshTurn {
+        FreshTurn {
             invocation_id: Some(id()),
             session_id: Some("session-1".into()),
-            ..Transmission::start("job", map(state))
+            ..FreshTurn::new("job", map(state))
         }
     }
 
@@ -96,7 +96,7 @@ impl Scene {
         self.accept(Self::start(state)).await
     }
 
-    async fn accept(&self, transmission: Transmission) -> PausedInvocation {
+    async fn accept(&self, transmission: FreshTurn) -> PausedInvocation {
         let paused = self.harness.accept(transmission).await.unwrap();
         self.commit("accept", InvocationWrite::Accept { paused: Box::new(paused.clone()) }).await;
         paused
@@ -274,7 +274,7 @@ async fn whatever_call_of_the_store_is_lost_the_job_is_done_once() {
 async fn what_cannot_begin_is_refused_as_a_turn_is() {
     let scene = scene();
     for (graph, state) in [("job", json!({ "answer": "x" })), ("nothing", json!({}))] {
-        let transmission = Transmission { graph: graph.to_owned(), ..Scene::start(state) };
+        let transmission = FreshTurn { graph: graph.to_owned(), ..Scene::start(state) };
         let refused = scene.harness.accept(transmission.clone()).await.unwrap_err();
         let turn = error(scene.harness.turn(transmission).await.outcome);
         assert_eq!((refused.category, refused.bucket, refused.message), (turn.category, turn.bucket, turn.message));
@@ -408,7 +408,7 @@ async fn a_chat_takes_a_message_as_its_turns_do() {
     let chat = ChatHarness::new(scene.harness.clone(), "talk").unwrap();
     chat.send(&"session-1".into(), ChatMessage::text("user", "Hello?")).await;
     let state = json!({ MESSAGES: [{ "role": "user", "content": "Again?" }] });
-    let transmission = Transmission { graph: "talk".to_owned(), ..Scene::start(state) };
+    let transmission = FreshTurn { graph: "talk".to_owned(), ..Scene::start(state) };
     scene.accept(transmission).await;
     let TurnOutcome::Completed(done) = scene.take_up().await else { panic!("it did not complete") };
     assert_eq!(done.state[MESSAGES].as_array().map(Vec::len), Some(4));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dormouse_app::{EXPENSE_APPROVAL, EXPORT_JOB};
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     Clock, Commit, Commits, GrowingLists, IndexRepair, InvocationWrite, Invocations, Journal, Map, PausedInvocation,
@@ -21,9 +21,9 @@ struct Scene {
     worker: Harness,
 }
 
-fn expense() -> Transmission {
+fn expense() -> FreshTurn {
     let state = map(json!({ "employee": "Ada", "amount_cents": 120_000, "purpose": "a lathe" }));
-    Transmission { invocation_id: Some("i".into()), ..Transmission::start(EXPENSE_APPROVAL, state) }
+    FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new(EXPENSE_APPROVAL, state) }
 }
 
 fn approval() -> Map {
@@ -38,7 +38,7 @@ fn scene() -> Scene {
 
 impl Scene {
     /// An invocation that sleeps; nothing is lost yet.
-    async fn asleep(&self, transmission: Transmission) -> PausedInvocation {
+    async fn asleep(&self, transmission: FreshTurn) -> PausedInvocation {
         let outcome = self.worker.turn(transmission).await.outcome;
         assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
         self.stage.store.load_invocation(&"i".into()).await.unwrap().unwrap().paused
@@ -94,9 +94,9 @@ async fn where_nothing_is_lost_nothing_is_told() {
 /// The process dies between the pause and its registration, or the scheduler loses what it was told.
 #[tokio::test]
 async fn a_timer_or_a_rule_that_was_never_made_is_told() {
-    let export = Transmission {
+    let export = FreshTurn {
         invocation_id: Some("i".into()),
-        ..Transmission::start(EXPORT_JOB, map(json!({ "dataset": "orders" })))
+        ..FreshTurn::new(EXPORT_JOB, map(json!({ "dataset": "orders" })))
     };
     // The export has a timer and a rule.
     for (begun, lost) in [(expense(), 1), (export, 2)] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, suspend};
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::Finding;
 use dormouse_ports::{
@@ -32,7 +32,7 @@ fn asking() -> Arc<CompiledGraph> {
 
 async fn asleep(stage: &Stage) -> Harness {
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [asking()]);
-    let start = Transmission { invocation_id: Some("i1".into()), ..Transmission::start("asking", map(json!({}))) };
+    let start = FreshTurn { invocation_id: Some("i1".into()), ..FreshTurn::new("asking", map(json!({}))) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
     harness
 }

@@ -12,7 +12,7 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, Middleware, Next, NodeError, SessionPolicy, State, StateSchema,
     Update, cancellation, suspend,
 };
-use dormouse_harness::{Bucket, Harness, Mode, Transmission, Turn, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Category, Clock, Map, Sessions, SignalDescriptor, Signals};
 use dormouse_testkit::{Fault, FaultyStore, SubscriptionCall};
@@ -116,11 +116,11 @@ fn reason() -> Option<String> {
     Some("not needed".to_owned())
 }
 
-fn start() -> Transmission {
-    Transmission {
+fn start() -> FreshTurn {
+    FreshTurn {
         invocation_id: Some("i-1".into()),
         session_id: Some("s-1".into()),
-        ..Transmission::start("gated", Map::new())
+        ..FreshTurn::new("gated", Map::new())
     }
 }
 
@@ -133,7 +133,7 @@ async fn canceled_while_running(work: Work, sleeps_first: bool) -> Stage {
         let TurnOutcome::Suspended(_) = harness.turn(start()).await.outcome else { panic!("it sleeps") };
         Transmission::callback("i-1", Some(1), Map::new())
     } else {
-        start()
+        start().into()
     };
     let session_before = stage.store.load_session(&"s-1".into(), None).await.unwrap().record;
     let running = tokio::spawn({
@@ -191,7 +191,7 @@ async fn whichever_call_of_a_cancellation_breaks_the_sleeper_ends_canceled() {
             let stage = Stage::default();
             let asleep = stage.shipped_on(stage.store.clone(), Mode::Stateless).unwrap();
             let state = map(json!({ "text": "wake up", "after": "PT10M" }));
-            let begin = Transmission { invocation_id: Some("i-1".into()), ..Transmission::start(REMINDER, state) };
+            let begin = FreshTurn { invocation_id: Some("i-1".into()), ..FreshTurn::new(REMINDER, state) };
             let TurnOutcome::Suspended(pause) = asleep.turn(begin).await.outcome else { panic!("it sleeps") };
             let store = Arc::new(FaultyStore::broken_at(stage.store.clone(), call, fault));
             cancel_until_told(&stage, &store).await;
@@ -228,7 +228,7 @@ async fn a_cancellation_takes_back_what_was_registered() {
     let stage = Stage::default();
     let harness = stage.shipped_on(stage.store.clone(), Mode::Stateless).unwrap();
     let state = map(json!({ "text": "wake up", "after": "PT10M" }));
-    let begin = Transmission { invocation_id: Some("i-1".into()), ..Transmission::start(REMINDER, state) };
+    let begin = FreshTurn { invocation_id: Some("i-1".into()), ..FreshTurn::new(REMINDER, state) };
     harness.turn(begin).await;
     harness.cancel(&"i-1".into(), None, None).await.unwrap();
     let calls = stage.subscriptions.calls();
@@ -243,7 +243,7 @@ async fn what_cannot_be_canceled_is_said() {
     let stage = Stage::default();
     let harness = stage.shipped_on(stage.store.clone(), Mode::Stateless).unwrap();
     let state = map(json!({ "text": "wake up", "after": "PT10M" }));
-    let begin = Transmission { invocation_id: Some("i-1".into()), ..Transmission::start(REMINDER, state) };
+    let begin = FreshTurn { invocation_id: Some("i-1".into()), ..FreshTurn::new(REMINDER, state) };
     harness.turn(begin).await;
     let other_pause = harness.cancel(&"i-1".into(), Some(2), None).await.unwrap_err();
     let long = harness.cancel(&"i-1".into(), None, Some("x".repeat(1_025))).await.unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::{SweepScope, SweepSummary};
 use dormouse_ports::{Category, Invocations, Map, Resolution, SignalDescriptor};
 use dormouse_testkit::SubscriptionCall;
@@ -47,7 +47,7 @@ impl Scene {
     async fn asleep(then: Value) -> Self {
         let stage = Stage::default();
         let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [asking(&then)]);
-        let turn = Transmission { invocation_id: Some("i".into()), ..Transmission::start("asking", Map::new()) };
+        let turn = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("asking", Map::new()) };
         let TurnOutcome::Suspended(_) = worker.turn(turn).await.outcome else { panic!("it does not sleep") };
         Self { stage, worker }
     }

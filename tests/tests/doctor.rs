@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, UpgradePolicy, suspend,
 };
-use dormouse_harness::{Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::{Diagnosis, Finding};
 use dormouse_ports::{
@@ -63,7 +63,7 @@ async fn asleep() -> Scene {
 async fn asleep_in(graph: Arc<CompiledGraph>) -> Scene {
     let stage = Stage::default();
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [graph]);
-    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("waiting", Map::new()) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
     dormouse_maintenance::sweep(&harness, &stage.maintenance(), SweepScope::Everything).await.unwrap();
     Scene { stage, harness }
@@ -181,7 +181,7 @@ async fn a_lost_timer_is_overdue_and_made_up_for() {
 async fn a_wake_up_that_no_sweep_has_seen_is_registered() {
     let stage = Stage::default();
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting("1", &[])]);
-    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("waiting", Map::new()) };
     harness.turn(start).await;
     let scene = Scene { stage, harness };
     scene.stage.clock.advance(Duration::from_secs(600));
@@ -300,7 +300,7 @@ async fn a_graph_that_was_changed_and_does_not_take_its_pauses_is_told() {
 #[tokio::test]
 async fn accepted_work_whose_session_is_busy_says_so() {
     let scene = asleep().await;
-    let start = Transmission { invocation_id: Some("task".into()), ..Transmission::start("waiting", Map::new()) };
+    let start = FreshTurn { invocation_id: Some("task".into()), ..FreshTurn::new("waiting", Map::new()) };
     let mut paused = scene.harness.accept(start).await.unwrap();
     paused.session_id = Some("session".into());
     let write = InvocationWrite::Accept { paused: Box::new(paused) };

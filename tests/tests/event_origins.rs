@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::{EventOrigin, Harness, Mode, SignalOrigin, Transmission, TurnOutcome};
+use dormouse_harness::{EventOrigin, FreshTurn, Harness, Mode, Signal, SignalOrigin, Transmission, TurnOutcome};
 use dormouse_maintenance::doctor::Finding;
 use dormouse_ports::{Category, EventShape, Invocations, Map, ShapeId, SignalDescriptor, SignalState, Signals};
 use dormouse_tests::{Stage, diagnose, map};
@@ -45,15 +45,15 @@ fn answer(text: &str) -> Map {
 }
 
 /// What the rule for events of `of` makes of an event that `sender` sent.
-fn event(of: Option<&str>, sender: &str) -> Transmission {
+fn event(of: Option<&str>, sender: &str) -> Signal {
     let (source, detail_type) = (Some(sender.to_owned()), Some("Finished".to_owned()));
     let origin = SignalOrigin::Event(EventOrigin { shape: of.map(shape_of), source, detail_type });
-    Transmission { origin, ..Transmission::signal("s", answer(sender)) }
+    Signal { origin, ..Signal::new("s", answer(sender)) }
 }
 
 async fn begins(worker: &Harness, graph: &str) -> TurnOutcome {
-    let turn = Transmission::start(graph, Map::new());
-    worker.turn(Transmission { invocation_id: Some("i".into()), ..turn }).await.outcome
+    let turn = FreshTurn::new(graph, Map::new());
+    worker.turn(FreshTurn { invocation_id: Some("i".into()), ..turn }).await.outcome
 }
 
 fn answered(outcome: &TurnOutcome) -> Value {
@@ -103,7 +103,7 @@ async fn of_two_that_came_early_by_two_ways_the_first_that_fits_stands() {
         let stage = Stage::default();
         let worker = worker(&stage);
         let misfit = if first.is_empty() { map(json!({ "answer": 1 })) } else { answer(first) };
-        let early = Transmission { signal_payload: Some(misfit), ..event(Some("bank"), "bank") };
+        let early = Signal { payload: misfit, ..event(Some("bank"), "bank") };
         worker.turn(early).await;
         stage.clock.advance(std::time::Duration::from_secs(1));
         worker.turn(Transmission::signal("s", answer("person"))).await;
@@ -192,7 +192,7 @@ async fn the_doctor_names_the_pause_whose_event_did_not_fit() {
         let stage = Stage::default();
         let worker = worker(&stage);
         begins(&worker, "payment").await;
-        let misfit = Transmission { signal_payload: Some(map(payload)), ..event(Some("bank"), "bank") };
+        let misfit = Signal { payload: map(payload), ..event(Some("bank"), "bank") };
         let TurnOutcome::Errored(error) = worker.turn(misfit).await.outcome else { panic!("it fits") };
         assert!(error.is_unfit() && error.invocation_id == Some("i".into()), "{error:?}");
         let diagnosis = diagnose(&worker, &stage.maintenance(), "i").await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, RulePolicy, Transmission, TurnOutcome};
 use dormouse_maintenance::doctor::Finding;
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
@@ -123,8 +123,8 @@ fn worker(stage: &Stage, store: impl Into<TurnStore>) -> Harness {
 }
 
 async fn begin(worker: &Harness, graph: &str, id: &str) {
-    let turn = Transmission::start(graph, map(json!({})));
-    let outcome = worker.turn(Transmission { invocation_id: Some(id.into()), ..turn }).await.outcome;
+    let turn = FreshTurn::new(graph, map(json!({})));
+    let outcome = worker.turn(FreshTurn { invocation_id: Some(id.into()), ..turn }).await.outcome;
     assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
 }
 
@@ -562,8 +562,8 @@ async fn a_pause_is_not_written_before_its_rule_stands() {
             false => scene.stage.subscriptions.fail_unavailable("PutRule: ThrottlingException"),
             true => scene.stage.subscriptions.fail_denied("PutRule: AccessDeniedException"),
         }
-        let turn = Transmission::start("job", map(json!({})));
-        let outcome = scene.worker.turn(Transmission { invocation_id: Some("i".into()), ..turn }).await.outcome;
+        let turn = FreshTurn::new("job", map(json!({})));
+        let outcome = scene.worker.turn(FreshTurn { invocation_id: Some("i".into()), ..turn }).await.outcome;
         let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
         assert_eq!(error.bucket == dormouse_harness::Bucket::RetryableTransient, !is_denied, "{error:?}");
         assert!(scene.stage.store.load_invocation(&"i".into()).await.unwrap().is_none(), "nothing is written");
@@ -647,8 +647,8 @@ async fn one_shape_too_many_is_refused_and_leaves_nothing_behind() {
         let name = RuleName { shape: shape.id(), edition: Some(Edition::of("planted")) };
         scene.stage.subscriptions.plant_rule(name, shape);
     }
-    let turn = Transmission::start("job", map(json!({})));
-    let outcome = scene.worker.turn(Transmission { invocation_id: Some("i".into()), ..turn }).await.outcome;
+    let turn = FreshTurn::new("job", map(json!({})));
+    let outcome = scene.worker.turn(FreshTurn { invocation_id: Some("i".into()), ..turn }).await.outcome;
     let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
     assert!(error.message.contains("has 200 rules of ours, which is the limit"), "{}", error.message);
     assert_eq!(scene.stage.store.rule_entries().await.unwrap(), []);

@@ -11,7 +11,7 @@ use dormouse_engine::{
     Answer, CompiledGraph, END, Field, FieldType, Graph, GraphBuilder, State, StateSchema, Update, Votes, Wait, state,
     suspend,
 };
-use dormouse_harness::{Bucket, Harness, Mode, Tally, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, Callback, FreshTurn, Harness, Mode, Tally, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     Category, Commit, Commits, GrowingLists, InvocationStatus, InvocationWrite, Invocations, Journal, Map, PartAnswer,
@@ -74,7 +74,7 @@ impl Scene {
     }
 
     async fn begin(&self) -> TurnOutcome {
-        let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("asking", Map::new()) };
+        let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("asking", Map::new()) };
         self.worker.turn(start).await.outcome
     }
 
@@ -260,13 +260,13 @@ async fn a_cancellation_frees_every_part() {
 #[tokio::test]
 async fn who_names_no_part_is_told_which_there_are() {
     let scene = Scene::asleep().await;
-    let wrong = Transmission { part: Some("d".to_owned()), ..Transmission::callback("i", None, Map::new()) };
-    for transmission in [Transmission::callback("i", None, Map::new()), wrong] {
+    let wrong = Callback { part: Some("d".to_owned()), ..Callback::new("i", None, Map::new()) };
+    for transmission in [Callback::new("i", None, Map::new()), wrong] {
         let TurnOutcome::Errored(error) = scene.worker.turn(transmission).await.outcome else { panic!("accepted") };
         assert_eq!((error.category, error.bucket), (Category::RequestInvalid, Bucket::UserCorrectable));
         assert!(error.message.contains("a, b, c"), "{}", error.message);
     }
-    let part = Transmission { part: Some("a".to_owned()), ..Transmission::callback("i", Some(1), Map::new()) };
+    let part = Callback { part: Some("a".to_owned()), ..Callback::new("i", Some(1), Map::new()) };
     assert_eq!(tally(scene.worker.turn(part).await.outcome).0.answered, names(&["a"]));
 }
 

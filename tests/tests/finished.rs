@@ -8,7 +8,7 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
 };
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Category, Clock, SignalDescriptor};
 use dormouse_tests::{Stage, map, raw};
@@ -30,7 +30,7 @@ fn asking() -> Arc<CompiledGraph> {
 }
 
 async fn asleep(harness: &Harness, id: &str) {
-    let start = Transmission { invocation_id: Some(id.into()), ..Transmission::start("asking", map(json!({}))) };
+    let start = FreshTurn { invocation_id: Some(id.into()), ..FreshTurn::new("asking", map(json!({}))) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, SessionPolicy, State, StateSchema, Update, suspend,
 };
-use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Category, Invocations, Map, Sessions, SignalDescriptor};
 use dormouse_testkit::SubscriptionCall;
@@ -51,16 +51,16 @@ fn scene() -> Scene {
 
 impl Scene {
     async fn asleep(self) -> Self {
-        let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+        let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("waiting", Map::new()) };
         assert!(matches!(self.send(start).await, TurnOutcome::Suspended(_)));
         self
     }
 
-    async fn send(&self, transmission: Transmission) -> TurnOutcome {
+    async fn send(&self, transmission: impl Into<Transmission> + Send) -> TurnOutcome {
         self.harness.turn(transmission).await.outcome
     }
 
-    async fn error(&self, transmission: Transmission) -> TurnError {
+    async fn error(&self, transmission: impl Into<Transmission> + Send) -> TurnError {
         match self.send(transmission).await {
             TurnOutcome::Errored(error) => *error,
             other => panic!("it did not fail: {other:?}"),
@@ -128,7 +128,7 @@ async fn an_acknowledged_early_signal_survives_a_transient_failure() {
     let scene = scene();
     assert!(matches!(scene.send(signal(json!(3))).await, TurnOutcome::Buffered { .. }));
     scene.allowed.store(false, Ordering::Relaxed);
-    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("waiting", Map::new()) };
     assert_eq!(scene.error(start).await.category, Category::ProviderUnavailable);
     scene.allowed.store(true, Ordering::Relaxed);
     scene.stage.outlive_leases();
@@ -155,7 +155,7 @@ async fn a_pause_whose_wake_up_is_refused_stays_and_the_sweep_registers_it() {
             false => scene.stage.subscriptions.fail_unavailable("the scheduler is busy"),
             true => scene.stage.subscriptions.fail_denied("no role for the scheduler"),
         }
-        let start = || Transmission { invocation_id: Some("i".into()), ..Transmission::start("waiting", Map::new()) };
+        let start = || FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("waiting", Map::new()) };
         match worker.turn(start()).await.outcome {
             TurnOutcome::Suspended(turn) if !is_denied => assert!(turn.late.unwrap().contains("the scheduler is busy")),
             TurnOutcome::Errored(error) if is_denied => {
@@ -219,7 +219,7 @@ async fn a_session_that_is_not_saved_is_given_back_all_the_same() {
         .edge("read", END)
         .sessions(SessionPolicy::full_state().auto_save(false));
     let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())]);
-    let start = Transmission { session_id: Some("s".into()), ..Transmission::start("reader", Map::new()) };
+    let start = FreshTurn { session_id: Some("s".into()), ..FreshTurn::new("reader", Map::new()) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Completed(_)));
     let session = stage.store.load_session(&"s".into(), None).await.unwrap();
     assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
@@ -234,7 +234,7 @@ async fn a_session_whose_turn_failed_is_free_at_once() {
         .edge("fail", END)
         .sessions(SessionPolicy::full_state());
     let harness = stage.harness_on(stage.store.clone(), Mode::Sessioned, [Arc::new(graph.compile().unwrap())]);
-    let start = Transmission { session_id: Some("s".into()), ..Transmission::start("failing", Map::new()) };
+    let start = FreshTurn { session_id: Some("s".into()), ..FreshTurn::new("failing", Map::new()) };
     assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Errored(_)));
     let session = stage.store.load_session(&"s".into(), None).await.unwrap();
     assert!(session.record.is_none() && session.leased_until.is_none(), "{session:?}");
@@ -249,9 +249,9 @@ async fn an_id_of_another_graph_is_refused_and_tells_nothing() {
         .edge("end", END);
     let graphs = [waiting(Arc::default()), Arc::new(other.compile().unwrap())];
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, graphs);
-    let begin = |graph: &str, answer: i64| Transmission {
+    let begin = |graph: &str, answer: i64| FreshTurn {
         invocation_id: Some("i".into()),
-        ..Transmission::start(graph, map(json!({ "answer": answer })))
+        ..FreshTurn::new(graph, map(json!({ "answer": answer })))
     };
     let asleep = harness.turn(begin("waiting", 42)).await.outcome;
     assert!(matches!(asleep, TurnOutcome::Suspended(_)), "{asleep:?}");

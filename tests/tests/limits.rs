@@ -11,7 +11,7 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, SessionPolicy, State, StateSchema, Update, augment_metadata,
     suspend,
 };
-use dormouse_harness::{Bucket, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Category, InvocationLimits, Invocations, Map, Sessions, SignalDescriptor, limits};
 use dormouse_tests::{Stage, map};
@@ -51,8 +51,8 @@ impl Scene {
     }
 
     async fn begin(&self, metadata: Map) -> TurnOutcome {
-        let start = Transmission::start("restless", Map::new());
-        self.worker.turn(Transmission { invocation_id: Some("i".into()), metadata, ..start }).await.outcome
+        let start = FreshTurn::new("restless", Map::new());
+        self.worker.turn(FreshTurn { invocation_id: Some("i".into()), metadata, ..start }).await.outcome
     }
 
     async fn send(&self, payload: serde_json::Value) -> TurnOutcome {
@@ -129,7 +129,7 @@ async fn a_state_is_bounded_whatever_the_store_would_take() {
     let scene = Scene::of(SignalDescriptor::new("s"), most, HarnessConfig::new(Mode::Stateless));
     let before = scene.written();
     let large = map(json!({ "note": "x".repeat(100) }));
-    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("restless", large) };
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("restless", large) };
     let outcome = scene.worker.turn(start.clone()).await.outcome;
     let sentence = "the paused state has 111 bytes; the limit is 100";
     refused(outcome, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
@@ -144,7 +144,7 @@ async fn a_state_is_bounded_whatever_the_store_would_take() {
         (scene.stage.engine().limited(most), GraphRegistry::new([Arc::new(graph.compile().unwrap())]));
     let (subscriptions, bus) = (scene.stage.subscriptions.clone(), scene.stage.bus.clone());
     let worker = Harness::new(engine, registry, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    let start = Transmission { session_id: Some("session".into()), ..Transmission::start("notes", Map::new()) };
+    let start = FreshTurn { session_id: Some("session".into()), ..FreshTurn::new("notes", Map::new()) };
     let outcome = worker.turn(start).await.outcome;
     let sentence = "the session state has 111 bytes; the limit is 100";
     refused(outcome, &Category::RequestTooLarge, Bucket::UserCorrectable, sentence);
@@ -170,8 +170,8 @@ async fn a_state_that_could_not_be_read_again_is_not_written() {
     let stage = Stage::default();
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [Arc::new(wraps.compile().unwrap())]);
     let begin = |id: &str, levels: u64| {
-        let start = Transmission::start("wraps", map(json!({ "note": levels })));
-        worker.turn(Transmission { invocation_id: Some(id.into()), ..start })
+        let start = FreshTurn::new("wraps", map(json!({ "note": levels })));
+        worker.turn(FreshTurn { invocation_id: Some(id.into()), ..start })
     };
     let before = format!("{:?}", stage.store);
     let outcome = begin("deep", 80).await.outcome;

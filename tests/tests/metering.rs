@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use std::sync::Arc;
 
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
-use dormouse_harness::{Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
@@ -85,8 +85,8 @@ async fn looking_at_many_takes_few_requests() {
     for number in 0..SLEEPERS {
         let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });
         let id = InvocationId::from(format!("sleeper-{number}"));
-        let start = Transmission::start("expense-approval", map(state));
-        let start = Transmission {
+        let start = FreshTurn::new("expense-approval", map(state));
+        let start = FreshTurn {
             invocation_id: Some(id.clone()),
             session_id: Some(format!("session-{number}").into()),
             ..start

@@ -14,7 +14,7 @@ use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterce
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::ensure_table;
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{Garbage, InvocationId, Invocations, Sessions};
 use dormouse_tests::released::{TABLE, store, text, worker};
@@ -40,8 +40,8 @@ impl Scene {
 
     /// Puts `id` to sleep; its state is a blob, and what it said a piece of a list.
     async fn sleeps(&self, id: &str, session: Option<&str>) {
-        let start = Transmission::start("ask", map(json!({ "name": id, "text": text("asleep-large") })));
-        let start = Transmission { invocation_id: Some(id.into()), session_id: session.map(Into::into), ..start };
+        let start = FreshTurn::new("ask", map(json!({ "name": id, "text": text("asleep-large") })));
+        let start = FreshTurn { invocation_id: Some(id.into()), session_id: session.map(Into::into), ..start };
         let mode = if session.is_some() { Mode::Sessioned } else { Mode::Stateless };
         let worker = worker(&self.stage, &self.embedded.client(), mode).unwrap();
         let outcome = worker.turn(start).await.outcome;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use dormouse_engine::{
     Answer, CompiledGraph, END, Graph, NodeError, Reducer, SessionConcurrency, SessionPolicy, Update, Wait, state,
 };
-use dormouse_harness::{Bucket, Harness, Mode, Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, Harness, Mode, Transmission, TurnError, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Map, Sessions,
@@ -64,9 +64,9 @@ fn doomed() -> Arc<CompiledGraph> {
     Arc::new(graph.compile().unwrap())
 }
 
-fn begin(graph: &str, id: &str, session: Option<&str>) -> Transmission {
+fn begin(graph: &str, id: &str, session: Option<&str>) -> FreshTurn {
     let (invocation_id, session_id) = (Some(id.into()), session.map(Into::into));
-    Transmission { invocation_id, session_id, ..Transmission::start(graph, Map::new()) }
+    FreshTurn { invocation_id, session_id, ..FreshTurn::new(graph, Map::new()) }
 }
 
 fn answer(id: &str, answer: Value) -> Transmission {
@@ -299,12 +299,12 @@ impl Commits for Slow {
 }
 
 /// What a turn of the journal comes to over a slow store, and the entries of its session afterwards.
-async fn turn_over(answers: bool, graph: &str, transmission: Transmission) -> (TurnOutcome, usize) {
+async fn turn_over(answers: bool, graph: &str, turn: FreshTurn) -> (TurnOutcome, usize) {
     let stage = Arc::new(Stage::default());
     let store = Arc::new(Slow { stage: stage.clone(), answers }).turns();
     let harness = stage.harness_on(store, Mode::Sessioned, [journal(), noted()]);
     let session = Some("session".into());
-    let turn = Transmission { session_id: session, graph: graph.to_owned(), ..transmission };
+    let turn = FreshTurn { session_id: session, graph: graph.to_owned(), ..turn };
     let outcome = harness.turn(turn).await.outcome;
     let record = stage.store.load_session(&"session".into(), None).await.unwrap().record.unwrap();
     (outcome, record.state["entries"].as_array().unwrap().len())
@@ -323,19 +323,19 @@ fn noted() -> Arc<CompiledGraph> {
 
 #[tokio::test]
 async fn a_turn_is_not_cut_while_its_commit_is_under_way() {
-    let (outcome, entries) = turn_over(true, "noted", Transmission::default()).await;
+    let (outcome, entries) = turn_over(true, "noted", FreshTurn::default()).await;
     assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
-    let (slept, _) = turn_over(true, "journal", Transmission::default()).await;
+    let (slept, _) = turn_over(true, "journal", FreshTurn::default()).await;
     assert!(matches!(slept, TurnOutcome::Suspended(_)), "{slept:?}");
     assert_eq!(entries, 1);
 }
 
 #[tokio::test]
 async fn who_may_have_written_something_is_not_asked_to_send_it_again() {
-    let (outcome, entries) = turn_over(false, "noted", Transmission::default()).await;
+    let (outcome, entries) = turn_over(false, "noted", FreshTurn::default()).await;
     let TurnOutcome::Errored(error) = outcome else { panic!("{outcome:?}") };
     assert_eq!((error.category.clone(), error.in_doubt, entries), (Category::OutcomeUnknown, true, 1));
     assert_eq!(error.payload()["retry_safe"], false);
-    let (slept, _) = turn_over(false, "journal", Transmission::default()).await;
+    let (slept, _) = turn_over(false, "journal", FreshTurn::default()).await;
     assert!(matches!(slept, TurnOutcome::Suspended(_)), "what stands is found: {slept:?}");
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use dormouse_aws::{DynamoDbCheckpointer, StoreConfig, ensure_table};
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{Callback, FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::{Fate, SweepScope};
 use dormouse_ports::{Category, Checkpointer, InvocationId, Invocations, MaintenanceStore, Map};
@@ -37,7 +37,7 @@ impl Past {
         maintenance(&self.embedded.client())
     }
 
-    async fn completes(&self, turn: Transmission) -> Map {
+    async fn completes(&self, turn: impl Into<Transmission> + Send) -> Map {
         let outcome = self.alone.turn(turn).await.outcome;
         let TurnOutcome::Completed(done) = outcome else { panic!("it does not complete: {outcome:?}") };
         done.state
@@ -97,8 +97,8 @@ impl Past {
     }
 
     async fn a_poll_that_was_half_answered_is_decided(&self) {
-        let grace = Transmission::callback("asleep-poll", None, map(json!({ "vote": "no" })));
-        let state = self.completes(Transmission { part: Some("grace".to_owned()), ..grace }).await;
+        let grace = Callback::new("asleep-poll", None, map(json!({ "vote": "no" })));
+        let state = self.completes(Callback { part: Some("grace".to_owned()), ..grace }).await;
         assert_eq!(state["votes"]["answers"], json!({ "ada": { "vote": "yes" }, "grace": { "vote": "no" } }));
     }
 
@@ -128,8 +128,8 @@ impl Past {
 
     async fn the_session_goes_on(&self) {
         let sessioned = worker(&self.stage, &self.embedded.client(), Mode::Sessioned).unwrap();
-        let start = Transmission::start("ask", given("another"));
-        let outcome = sessioned.turn(Transmission { session_id: Some("session".into()), ..start }).await.outcome;
+        let start = FreshTurn::new("ask", given("another"));
+        let outcome = sessioned.turn(FreshTurn { session_id: Some("session".into()), ..start }).await.outcome;
         let TurnOutcome::Suspended(asleep) = outcome else { panic!("{outcome:?}") };
         assert_eq!(asleep.state["messages"].as_array().unwrap().len(), 3);
     }

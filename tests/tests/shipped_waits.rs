@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-use dormouse_harness::{Mode, Transmission};
+use dormouse_harness::{FreshTurn, Mode};
 use dormouse_ports::Invocations;
 use dormouse_tests::{Stage, map};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 async fn wait_of(graph: &str, state: Value) -> String {
     let stage = Stage::default();
     let worker = stage.shipped_on(stage.store.clone(), Mode::Stateless).unwrap();
-    let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start(graph, map(state)) };
+    let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new(graph, map(state)) };
     let turn = worker.turn(start).await;
     let record = stage.store.load_invocation(&"i".into()).await.unwrap();
     let record = record.unwrap_or_else(|| panic!("{graph} does not sleep: {turn:?}"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, Update, suspend};
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{IndexRepair, Invocations, Map, PausedInvocation, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_tests::{Stage, map};
@@ -41,7 +41,7 @@ impl Scene {
     async fn asleep(then: Value) -> Self {
         let stage = Stage::default();
         let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [twice(&then)]);
-        let start = Transmission { invocation_id: Some("i".into()), ..Transmission::start("twice", Map::new()) };
+        let start = FreshTurn { invocation_id: Some("i".into()), ..FreshTurn::new("twice", Map::new()) };
         assert!(matches!(worker.turn(start).await.outcome, TurnOutcome::Suspended(_)));
         Self { stage, worker }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State, StateSchema, suspend};
-use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
+use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
     BusError, Collected, Event, EventBus, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations,
@@ -39,8 +39,7 @@ async fn sleepers(stage: &Stage, count: usize) -> Harness {
     let harness = stage.harness_on(stage.store.clone(), Mode::Stateless, [waiting()]);
     for number in 0..count {
         let state = map(json!({ "name": format!("s{number}") }));
-        let start =
-            Transmission { invocation_id: Some(format!("i{number}").into()), ..Transmission::start("waiting", state) };
+        let start = FreshTurn { invocation_id: Some(format!("i{number}").into()), ..FreshTurn::new("waiting", state) };
         assert!(matches!(harness.turn(start).await.outcome, TurnOutcome::Suspended(_)));
     }
     harness

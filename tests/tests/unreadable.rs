@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_app::REMINDER;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_harness::{Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::{Fate, SweepScope};
 use dormouse_ports::{
@@ -50,8 +50,8 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
     let stage = Stage::default();
     let worker = stage.shipped_on(store.clone(), Mode::Stateless).unwrap();
     for id in ["damaged", "sound"] {
-        let start = Transmission::start(REMINDER, map(json!({ "text": "tea", "after": "PT1H" })));
-        let turn = worker.turn(Transmission { invocation_id: Some(id.into()), ..start }).await;
+        let start = FreshTurn::new(REMINDER, map(json!({ "text": "tea", "after": "PT1H" })));
+        let turn = worker.turn(FreshTurn { invocation_id: Some(id.into()), ..start }).await;
         assert!(matches!(turn.outcome, TurnOutcome::Suspended(_)), "{turn:?}");
     }
     damage(&embedded, "INVOCATION#damaged", "PAUSED", "pause").await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, Upgrade, UpgradePolicy, suspend,
 };
-use dormouse_harness::{Bucket, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{Bucket, FreshTurn, Mode, Transmission, TurnOutcome};
 use dormouse_maintenance::Fate;
 use dormouse_ports::{Category, InvocationStatus, Invocations, Map, SignalDescriptor};
 use dormouse_tests::{Stage, map};
@@ -34,7 +34,7 @@ fn compiled(graph: GraphBuilder) -> Arc<CompiledGraph> {
 async fn asleep() -> Stage {
     let stage = Stage::default();
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph("ask", "old", "1"))]);
-    let start = Transmission { invocation_id: Some("i-1".into()), ..Transmission::start("g", Map::new()) };
+    let start = FreshTurn { invocation_id: Some("i-1".into()), ..FreshTurn::new("g", Map::new()) };
     assert!(matches!(worker.turn(start).await.outcome, TurnOutcome::Suspended(_)));
     stage
 }

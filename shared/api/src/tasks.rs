@@ -4,7 +4,7 @@
 //! A submitted task is accepted, not run: one commit writes the invocation (generation 0, owned by nobody), the task, its
 //! message and its first events. It is answered as `WORKING` already; whoever hears of the work takes it up.
 
-use dormouse_harness::Transmission;
+use dormouse_harness::FreshTurn;
 use dormouse_ports::{Cancellation, InvocationId, InvocationWrite, StoreError, Subscription};
 use dormouse_protocol::event::Draft;
 use dormouse_protocol::id::{SessionId, TaskId};
@@ -173,13 +173,13 @@ impl Api {
 
     /// The write that accepts `task`, whose graph begins with `state`.
     async fn accept(&self, graph: &str, task: &Task, state: Map) -> Result<InvocationWrite, ProtocolError> {
-        let transmission = Transmission {
+        let turn = FreshTurn {
             session_id: Some(task.session_id.as_str().into()),
             invocation_id: Some(task.envelope.id.as_str().into()),
             correlation_id: Some(task.envelope.id.to_string()),
-            ..Transmission::start(graph, state)
+            ..FreshTurn::new(graph, state)
         };
-        let paused = self.parts().harness.accept(transmission).await.map_err(|error| refused("input", error))?;
+        let paused = self.parts().harness.accept(turn).await.map_err(|error| refused("input", error))?;
         Ok(InvocationWrite::Accept { paused: Box::new(paused) })
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use dormouse::Outside;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
-use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{DescriptorWakes, FreshTurn, Harness, HarnessConfig, Mode, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{
     Commit, Commits, Due, DueAction, GrowingLists, IndexRepair, InvocationWrite, Invocations, Journal,
@@ -49,8 +49,8 @@ async fn folder_with(change: impl AsyncFnOnce(&DynamoDbStateStore)) -> (tempfile
     let config = HarnessConfig::new(Mode::Sessioned);
     let harness = Harness::new(engine, graphs, Arc::new(MemorySubscriptions::default()), bus, config);
     let state = json!({ "employee": "Ada", "amount_cents": 12000, "purpose": "a keyboard" });
-    let start = Transmission::start("expense-approval", state.as_object().unwrap().clone());
-    let start = Transmission { invocation_id: Some("ada".into()), session_id: Some("s".into()), ..start };
+    let start = FreshTurn::new("expense-approval", state.as_object().unwrap().clone());
+    let start = FreshTurn { invocation_id: Some("ada".into()), session_id: Some("s".into()), ..start };
     let outcome = harness.turn(start).await.outcome;
     assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
     change(&store).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_api::{Agents, Keys, Outside, RecordingEngine, RecordingStore};
-use dormouse_harness::{DescriptorWakes, Transmission, TurnError, TurnOutcome, WORK};
+use dormouse_harness::{Callback, DescriptorWakes, Transmission, TurnError, TurnOutcome, WORK};
 use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
     SIGNAL, Server, TriggerError,
@@ -233,8 +233,8 @@ impl TestBed {
     /// # Errors
     /// Why the answer does not count.
     pub fn answer_as(&mut self, invocation: &Invocation, part: &str, answer: impl Serialize) -> Result<(), Refused> {
-        let answer = Transmission::callback(invocation.0.clone(), None, object(answer));
-        self.deliver(Transmission { part: Some(part.to_owned()), ..answer })
+        let answer = Callback::new(invocation.0.clone(), None, object(answer));
+        self.deliver(Callback { part: Some(part.to_owned()), ..answer }.into())
     }
 
     /// Publishes an event, which wakes whatever waits for it.

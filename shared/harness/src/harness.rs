@@ -16,7 +16,7 @@ use crate::outcome::{Turn, TurnOutcome};
 use crate::records::Records;
 use crate::registry::GraphRegistry;
 use crate::standing_rules::StandingRules;
-use crate::transmission::Transmission;
+use crate::transmission::{FreshTurn, Transmission};
 use crate::turn::cancel::{CanceledTurn, cancel, remains};
 use crate::turn::dispatch::dispatch;
 use crate::turn::retry::retry;
@@ -91,24 +91,25 @@ impl Harness {
 
     /// Serves one transmission from its classification to its outcome (harness §3 to §5). It never waits for a
     /// signal.
-    pub async fn turn(&self, transmission: Transmission) -> Turn {
+    pub async fn turn(&self, transmission: impl Into<Transmission> + Send) -> Turn {
+        let transmission = transmission.into();
         let path = match transmission.classify(self.config().mode) {
             Ok(path) => path,
             Err(error) => return Turn { path: None, outcome: TurnError::from(error).into() },
         };
-        let work = Box::pin(dispatch(&self.0, transmission.clone(), path));
+        let work = Box::pin(dispatch(&self.0, transmission.clone()));
         let tracer = self.config().turn_tracer.as_ref();
         Turn { path: Some(path), outcome: in_span(tracer, &transmission, path, work).await }
     }
 
-    /// Checks that the fresh turn of `transmission` could begin, and gives the record of generation 0 with which it is
+    /// Checks that the fresh `turn` could begin, and gives the record of generation 0 with which it is
     /// [accepted](InvocationWrite::Accept): under the ids that it names, or fresh ones. It falls due at once, so that a
     /// sweep that comes by calls for it. It changes nothing.
     ///
     /// # Errors
     /// `graph_unknown`, and what the turn would be refused with before any node runs.
-    pub async fn accept(&self, transmission: Transmission) -> Result<PausedInvocation, TurnError> {
-        accepted::accept(&self.0, transmission).await
+    pub async fn accept(&self, turn: FreshTurn) -> Result<PausedInvocation, TurnError> {
+        accepted::accept(&self.0, turn).await
     }
 
     /// Checks that `payload` could resume `paused`, and gives the payload to [deliver](InvocationWrite::Deliver): without

@@ -18,6 +18,7 @@ mod budget;
 mod call;
 pub mod chat;
 mod config;
+mod envelope;
 mod error;
 mod harness;
 mod lines;
@@ -38,6 +39,7 @@ pub use admission::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
 pub use bucket::{Bucket, bucket_of};
 pub use call::{WORK, WorkCall};
 pub use config::{HarnessConfig, RulePolicy};
+pub use envelope::{Declared, Envelope};
 pub use error::{TurnError, store_failed, subscription_failed};
 pub use harness::Harness;
 pub use mode::Mode;
@@ -46,7 +48,10 @@ pub use outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, Turn, TurnOutc
 pub use records::is_put_aside;
 pub use registry::GraphRegistry;
 pub use standing_rules::StandingRules;
-pub use transmission::{DispatchPath, EventOrigin, Intent, SignalOrigin, Transmission, Trigger};
+pub use transmission::{
+    Callback, DispatchPath, EventOrigin, FreshTurn, Intent, Signal, SignalOrigin, Transmission, TransmissionKind,
+    Wakeup,
+};
 pub use turn::cancel::CanceledTurn;
 pub use turn::unfit::unfit_note;
 pub use turn_span::{TraceExporter, TurnSpan, TurnTracer};

@@ -6,20 +6,18 @@ use jiff::Timestamp;
 
 use crate::mode::Mode;
 
-/// What the sender says a transmission is.
+/// What the sender says a fresh turn does to its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// It begins a session.
     NewSession,
     /// It goes on in a session.
     ExistingSession,
-    /// It carries a signal.
-    SignalResume,
 }
 
 /// What made a signal arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trigger {
+pub(crate) enum Trigger {
     /// Somebody or something sent it.
     #[default]
     Signal,
@@ -50,118 +48,183 @@ pub struct EventOrigin {
 }
 
 /// One inbound request, event or timer, free of its transport (harness §3).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Transmission {
-    /// The graph that a fresh turn runs.
+    /// What it asks for.
+    pub kind: TransmissionKind,
+    /// How much time the worker has left; the turn ends before it.
+    pub time_left: Option<Duration>,
+}
+
+/// What a transmission asks for.
+#[derive(Clone, Debug)]
+pub enum TransmissionKind {
+    /// A turn that begins an invocation.
+    Fresh(Box<FreshTurn>),
+    /// A signal for an invocation that is named.
+    Callback(Callback),
+    /// A signal that names only its correlation token.
+    Signal(Signal),
+    /// A pause that fell due; the payload comes from the pause itself.
+    Wakeup(Wakeup),
+}
+
+/// A turn that begins an invocation.
+#[derive(Clone, Debug, Default)]
+pub struct FreshTurn {
+    /// The graph that it runs.
     pub graph: String,
-    /// What the sender says it is, where the transport knows.
+    /// What the sender says of the session, where the transport knows.
     pub intent: Option<Intent>,
-    /// The session, where the transmission names one.
+    /// The session, where the sender names one.
     pub session_id: Option<SessionId>,
-    /// The fields that a fresh turn starts with.
+    /// The fields that it starts with.
     pub state: Map,
-    /// Of a fresh turn: the id it shall have, which makes repeating it safe. Of a signal: the paused invocation.
+    /// The id it shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
-    /// Of a fresh turn that names its id: a digest of who asks for it with what. Whoever names the id again is told of it
-    /// only with the same digest.
+    /// Where it names its id: a digest of who asks for it with what. Whoever names the id again is told of it only with
+    /// the same digest.
     pub request_digest: Option<String>,
-    /// The pause that a signal for `invocation_id` means; whichever is current when absent.
-    pub generation: Option<u64>,
-    /// Of a signal for `invocation_id`: which of several expected signals it is.
-    pub part: Option<String>,
-    /// The correlation token of a signal.
-    pub signal_id: Option<SignalId>,
-    /// By which way a signal came that names its token only.
-    pub origin: SignalOrigin,
-    /// What a signal carries.
-    pub signal_payload: Option<Map>,
-    /// What made a signal arrive.
-    pub trigger: Trigger,
-    /// Of a pause that fell due: which of its deadlines is meant, by its instant; whichever is next when absent.
-    pub due_at: Option<Timestamp>,
-    /// Used verbatim for a fresh turn.
+    /// Used verbatim.
     pub correlation_id: Option<String>,
     /// Travels to every observer and backend.
     pub metadata: Map,
-    /// How much time the worker has left; the turn ends before it.
-    pub time_left: Option<Duration>,
+}
+
+/// A signal for an invocation that is named.
+#[derive(Clone, Debug)]
+pub struct Callback {
+    /// The paused invocation.
+    pub invocation_id: InvocationId,
+    /// The pause that it means; whichever is current when absent.
+    pub generation: Option<u64>,
+    /// Which of several expected signals it is.
+    pub part: Option<String>,
+    /// What it carries.
+    pub payload: Map,
+}
+
+/// A signal that names only its correlation token.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    /// The correlation token.
+    pub signal_id: SignalId,
+    /// By which way it came.
+    pub origin: SignalOrigin,
+    /// What it carries.
+    pub payload: Map,
+}
+
+/// A pause that fell due.
+#[derive(Clone, Debug)]
+pub struct Wakeup {
+    /// The paused invocation.
+    pub invocation_id: InvocationId,
+    /// In which of its pauses.
+    pub generation: u64,
+    /// Which of its deadlines is meant, by its instant; whichever is next when absent.
+    pub due_at: Option<Timestamp>,
+}
+
+impl FreshTurn {
+    /// A fresh turn of `graph`.
+    pub fn new(graph: impl Into<String>, state: Map) -> Self {
+        Self { graph: graph.into(), state, ..Self::default() }
+    }
+}
+
+impl Callback {
+    /// A signal for a paused invocation.
+    pub fn new(invocation_id: impl Into<InvocationId>, generation: Option<u64>, payload: Map) -> Self {
+        Self { invocation_id: invocation_id.into(), generation, part: None, payload }
+    }
+}
+
+impl Signal {
+    /// A signal that was sent by its correlation token.
+    pub fn new(signal_id: impl Into<SignalId>, payload: Map) -> Self {
+        Self { signal_id: signal_id.into(), origin: SignalOrigin::Sent, payload }
+    }
+}
+
+impl From<FreshTurn> for Transmission {
+    fn from(turn: FreshTurn) -> Self {
+        TransmissionKind::Fresh(Box::new(turn)).into()
+    }
+}
+
+impl From<Callback> for Transmission {
+    fn from(callback: Callback) -> Self {
+        TransmissionKind::Callback(callback).into()
+    }
+}
+
+impl From<Signal> for Transmission {
+    fn from(signal: Signal) -> Self {
+        TransmissionKind::Signal(signal).into()
+    }
+}
+
+impl From<Wakeup> for Transmission {
+    fn from(wakeup: Wakeup) -> Self {
+        TransmissionKind::Wakeup(wakeup).into()
+    }
+}
+
+impl From<TransmissionKind> for Transmission {
+    fn from(kind: TransmissionKind) -> Self {
+        Self { kind, time_left: None }
+    }
 }
 
 impl Transmission {
     /// A fresh turn of `graph`.
     pub fn start(graph: impl Into<String>, state: Map) -> Self {
-        Self { graph: graph.into(), state, ..Self::default() }
+        FreshTurn::new(graph, state).into()
     }
 
     /// A signal for a paused invocation.
     pub fn callback(invocation_id: impl Into<InvocationId>, generation: Option<u64>, payload: Map) -> Self {
-        Self {
-            intent: Some(Intent::SignalResume),
-            invocation_id: Some(invocation_id.into()),
-            generation,
-            signal_payload: Some(payload),
-            ..Self::default()
-        }
+        Callback::new(invocation_id, generation, payload).into()
     }
 
     /// A signal by its correlation token.
     pub fn signal(signal_id: impl Into<SignalId>, payload: Map) -> Self {
-        Self {
-            intent: Some(Intent::SignalResume),
-            signal_id: Some(signal_id.into()),
-            signal_payload: Some(payload),
-            ..Self::default()
-        }
+        Signal::new(signal_id, payload).into()
     }
 
     /// A pause that fell due at `due_at`.
     pub fn due(invocation_id: impl Into<InvocationId>, generation: u64, due_at: Option<Timestamp>) -> Self {
-        Self {
-            intent: Some(Intent::SignalResume),
-            invocation_id: Some(invocation_id.into()),
-            generation: Some(generation),
-            trigger: Trigger::Due,
-            due_at,
-            ..Self::default()
-        }
+        Wakeup { invocation_id: invocation_id.into(), generation, due_at }.into()
     }
 
-    /// Whether it carries a signal.
-    pub fn is_signal(&self) -> bool {
-        self.intent == Some(Intent::SignalResume) || (self.intent.is_none() && self.signal_payload.is_some())
+    /// The correlation token, where it names one.
+    pub fn signal_id(&self) -> Option<&SignalId> {
+        match &self.kind {
+            TransmissionKind::Signal(signal) => Some(&signal.signal_id),
+            TransmissionKind::Fresh(_) | TransmissionKind::Callback(_) | TransmissionKind::Wakeup(_) => None,
+        }
     }
 
     /// The one dispatch path of this transmission in `mode`; depends on nothing else (harness §3.4).
     ///
     /// # Errors
-    /// `harness_path_classification_ambiguous`, `harness_session_id_unresolved` or
-    /// `harness_signal_correlation_failed`.
+    /// `harness_session_id_unresolved`.
     pub fn classify(&self, mode: Mode) -> Result<DispatchPath, EngineError> {
-        let refuse = |category, message: &str| Err(EngineError::new(category, message));
-        if self.is_signal() {
-            if self.invocation_id.is_none() && self.signal_id.is_none() {
-                let message = "a signal must name an invocation_id or a signal_id";
-                return refuse(Category::HarnessSignalCorrelationFailed, message);
-            }
-            return Ok(match mode {
-                Mode::Sessioned => DispatchPath::SignalResume,
-                Mode::Stateless => DispatchPath::Stateless,
-            });
-        }
-        if self.signal_payload.is_some() || self.signal_id.is_some() {
-            let message = "the transmission begins or continues a session and carries a signal; send one of the two";
-            return refuse(Category::HarnessPathClassificationAmbiguous, message);
-        }
-        match (mode, self.intent, &self.session_id) {
-            (Mode::Stateless, _, _) => Ok(DispatchPath::Stateless),
-            (Mode::Sessioned, Some(Intent::ExistingSession), None) => {
-                refuse(Category::HarnessSessionIdUnresolved, "to continue a session, name it by session_id")
-            }
-            (Mode::Sessioned, _, Some(id)) if id.as_str().is_empty() => {
-                refuse(Category::HarnessSessionIdUnresolved, "the session_id is empty")
-            }
-            (Mode::Sessioned, Some(Intent::ExistingSession) | None, Some(_)) => Ok(DispatchPath::ExistingSession),
-            (Mode::Sessioned, _, _) => Ok(DispatchPath::NewSession),
+        let turn = match (&self.kind, mode) {
+            (_, Mode::Stateless) => return Ok(DispatchPath::Stateless),
+            (TransmissionKind::Fresh(turn), Mode::Sessioned) => turn,
+            (
+                TransmissionKind::Callback(_) | TransmissionKind::Signal(_) | TransmissionKind::Wakeup(_),
+                Mode::Sessioned,
+            ) => return Ok(DispatchPath::SignalResume),
+        };
+        let unresolved = |message: &str| Err(EngineError::new(Category::HarnessSessionIdUnresolved, message));
+        match (turn.intent, &turn.session_id) {
+            (Some(Intent::ExistingSession), None) => unresolved("to continue a session, name it by session_id"),
+            (_, Some(id)) if id.as_str().is_empty() => unresolved("the session_id is empty"),
+            (Some(Intent::ExistingSession) | None, Some(_)) => Ok(DispatchPath::ExistingSession),
+            (Some(Intent::NewSession), _) | (None, None) => Ok(DispatchPath::NewSession),
         }
     }
 }

@@ -175,7 +175,8 @@ impl App {
         }
         tracing::info!(signal_id, event_id = signal.event_id, "signal");
         let origin = if signal.is_own { SignalOrigin::Sent } else { signal.origin.origin()? };
-        let transmission = Transmission { time_left: left, origin, ..Transmission::signal(signal_id, signal.payload) };
+        let signal = dormouse_harness::Signal { origin, ..dormouse_harness::Signal::new(signal_id, signal.payload) };
+        let transmission = Transmission { time_left: left, ..signal.into() };
         let turn = self.harness().turn(transmission);
         self.outcome_of(left, turn, |error| error.is_unfit() || is_to_be_raised(error)).await
     }

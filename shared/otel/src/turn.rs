@@ -26,7 +26,7 @@ impl TurnTracer for TurnSpans {
         let parent = dormouse_engine::surrounding_trace().and_then(|context| trace::parse(&context));
         let inside = parent.map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent));
         let mut own = vec![KeyValue::new("dormouse.dispatch_path", path.as_str())];
-        if let Some(signal_id) = &transmission.signal_id {
+        if let Some(signal_id) = transmission.signal_id() {
             own.push(KeyValue::new(attributes::SIGNAL_ID, signal_id.as_str().to_owned()));
         }
         let builder = SpanBuilder::from_name("dormouse.turn")

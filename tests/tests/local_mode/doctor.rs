@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateSchema, Update, suspend};
-use dormouse_harness::{Harness, Mode, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Clock, IndexRepair, Invocations, PendingRow, SignalDescriptor, Sleepers};
@@ -53,7 +53,7 @@ impl Ward {
 
     /// An invocation of `graph` that `harness` puts to sleep.
     async fn asleep_with(&self, harness: &Harness, id: &str, graph: &str, state: Value) {
-        let start = Transmission { invocation_id: Some(id.into()), ..Transmission::start(graph, map(state)) };
+        let start = FreshTurn { invocation_id: Some(id.into()), ..FreshTurn::new(graph, map(state)) };
         let outcome = harness.turn(start).await.outcome;
         assert!(matches!(outcome, TurnOutcome::Suspended(_)), "{outcome:?}");
     }

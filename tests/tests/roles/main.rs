@@ -15,7 +15,7 @@ use std::time::Duration;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_harness::Transmission;
+use dormouse_harness::FreshTurn;
 use dormouse_http::Authorization;
 use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Journal, Map};
@@ -253,7 +253,7 @@ async fn times(scene: &Scene) {
     // Somebody accepted work and calls for a worker.
     let given = json!({ "note": noise(), "within": "PT1H" }).as_object().cloned().unwrap();
     let (invocation_id, session_id) = (Some("accepted".into()), Some("s9".into()));
-    let turn = Transmission { invocation_id, session_id, ..Transmission::start("errand", given) };
+    let turn = FreshTurn { invocation_id, session_id, ..FreshTurn::new("errand", given) };
     let paused = Box::new(scene.wakeup.app.harness().accept(turn).await.unwrap());
     let (invocation, now) = (Some(InvocationWrite::Accept { paused }), Timestamp::now());
     let (journal, growing) = (Journal::default(), GrowingLists::default());

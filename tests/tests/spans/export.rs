@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::world::{Traced, asks, compiled, line, says, schema, text};
 use dormouse_engine::{END, GraphBuilder, Invocation, Phases, State, Update};
-use dormouse_harness::{GraphRegistry, Harness, HarnessConfig, Mode, Transmission};
+use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission};
 use dormouse_otel::Telemetry;
 use dormouse_tests::map;
 use opentelemetry::global;
@@ -40,7 +40,7 @@ async fn a_turn_is_a_span_around_its_invocation_where_somebody_asks_for_it() {
         traced.stage.bus.clone(),
         config,
     );
-    let start = Transmission { session_id: Some("s-9".into()), ..Transmission::start("ask", map(json!({}))) };
+    let start = FreshTurn { session_id: Some("s-9".into()), ..FreshTurn::new("ask", map(json!({}))) };
     harness.turn(start).await;
     harness.turn(Transmission::signal("sig-7", map(json!({ "answer": 3 })))).await;
     graph.drain(&*traced.stage.clock, None).await;

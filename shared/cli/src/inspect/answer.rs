@@ -2,7 +2,7 @@
 //! invocation that is no task.
 
 use dormouse_api::answer_payload;
-use dormouse_harness::Transmission;
+use dormouse_harness::{Callback, Transmission};
 use dormouse_ports::{InvocationId, Map, PausedInvocation};
 use dormouse_protocol::resource::{MessageInput, TaskMessageKind};
 use serde_json::{Value, json};
@@ -99,8 +99,8 @@ pub(crate) async fn say(
                     format!("{id} waits for several answers; say whose it is with --part: {}", missing.join(", "));
                 return Err(InspectError::Answer(message));
             };
-            let callback = Transmission::callback(id.clone(), Some(paused.generation), payload);
-            Transmission { part: Some(part.to_owned()), ..callback }
+            let callback = Callback::new(id.clone(), Some(paused.generation), payload);
+            Callback { part: Some(part.to_owned()), ..callback }.into()
         }
     };
     signal(opened, transmission, json).await

@@ -13,7 +13,7 @@ use crate::error::TurnError;
 use crate::harness::Harness;
 use crate::mode::Mode;
 use crate::outcome::TurnOutcome;
-use crate::transmission::{DispatchPath, Transmission};
+use crate::transmission::{DispatchPath, FreshTurn, Transmission};
 use crate::turn::start::start;
 use crate::turn_span::in_span;
 
@@ -29,7 +29,7 @@ pub struct ChatHarness {
 pub struct SendOptions {
     /// The id that its turn shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
-    /// A digest of who sends what ([`Transmission::request_digest`]).
+    /// A digest of who sends what ([`FreshTurn::request_digest`]).
     pub request_digest: Option<String>,
     /// How much time the worker has left.
     pub time_left: Option<Duration>,
@@ -72,15 +72,15 @@ impl ChatHarness {
             return (None, ChatTurnOutcome::errored(&error));
         }
         let state = Map::from_iter([(MESSAGES.to_owned(), Value::Array(vec![message.into_value()]))]);
-        let transmission = Transmission {
+        let turn = FreshTurn {
             session_id: Some(session_id.clone()),
             invocation_id: sending.invocation_id,
             request_digest: sending.request_digest,
-            time_left: sending.time_left,
-            ..Transmission::start(self.graph.clone(), state)
+            ..FreshTurn::new(self.graph.clone(), state)
         };
         let worker = self.harness.worker();
-        let work = Box::pin(start(worker, transmission.clone(), Some(Arc::new(carry))));
+        let work = Box::pin(start(worker, turn.clone(), sending.time_left, Some(Arc::new(carry))));
+        let transmission = Transmission { time_left: sending.time_left, ..turn.into() };
         let tracer = worker.config.turn_tracer.as_ref();
         match in_span(tracer, &transmission, DispatchPath::ExistingSession, work).await {
             TurnOutcome::Errored(error) => (None, ChatTurnOutcome::errored(&error)),

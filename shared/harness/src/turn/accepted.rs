@@ -19,7 +19,7 @@ use crate::budget::Budget;
 use crate::chat::carry_of;
 use crate::error::TurnError;
 use crate::outcome::TurnOutcome;
-use crate::transmission::Transmission;
+use crate::transmission::FreshTurn;
 use crate::worker::Worker;
 
 /// What a worker does while another turn of the session runs.
@@ -31,17 +31,17 @@ pub(super) enum Patience {
     ComesAgain,
 }
 
-/// Checks that the fresh turn of `transmission` could begin, and gives the record of generation 0 with which it is
+/// Checks that the fresh `turn` could begin, and gives the record of generation 0 with which it is
 /// [accepted](InvocationWrite::Accept): under the ids that it names, or fresh ones. It falls due at once, so that a
 /// sweep that comes by calls for it. It changes nothing.
 ///
 /// # Errors
 /// `graph_unknown`, and what the turn would be refused with before any node runs.
-pub(crate) async fn accept(worker: &Worker, transmission: Transmission) -> Result<PausedInvocation, TurnError> {
-    let graph = worker.graphs.get(&transmission.graph)?;
-    graph.check_inputs(&transmission.state)?;
-    let session_id = session_of(worker, &transmission);
-    let Transmission { state, metadata, invocation_id, correlation_id, request_digest, .. } = transmission;
+pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInvocation, TurnError> {
+    let graph = worker.graphs.get(&turn.graph)?;
+    graph.check_inputs(&turn.state)?;
+    let session_id = session_of(worker, &turn);
+    let FreshTurn { state, metadata, invocation_id, correlation_id, request_digest, .. } = turn;
     let call = Invocation { state, session_id, metadata, ..Invocation::default() };
     worker.engine.admit(graph, &call).await?;
     let Invocation { state, session_id, metadata, .. } = call;

@@ -7,59 +7,52 @@ use super::deliver::deliver;
 use super::delivery::{Addressee, Delivery};
 use super::due::fall_due;
 use super::start::start;
+use crate::budget::Budget;
 use crate::error::{TurnError, bounded};
 use crate::outcome::TurnOutcome;
-use crate::transmission::{DispatchPath, SignalOrigin, Transmission, Trigger};
+use crate::transmission::{Callback, Signal, SignalOrigin, Transmission, TransmissionKind, Trigger, Wakeup};
 use crate::worker::Worker;
 
-/// Runs the turn of `transmission`, which was classified as `path`.
-pub(crate) async fn dispatch(
-    worker: &Worker,
-    transmission: Transmission,
-    path: DispatchPath,
-) -> Result<TurnOutcome, TurnError> {
-    match path {
-        DispatchPath::SignalResume => signal(worker, transmission).await,
-        DispatchPath::Stateless if transmission.is_signal() => signal(worker, transmission).await,
-        DispatchPath::Stateless | DispatchPath::NewSession | DispatchPath::ExistingSession => {
-            start(worker, transmission, None).await
+/// Runs the turn of `transmission`.
+pub(crate) async fn dispatch(worker: &Worker, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
+    let Transmission { kind, time_left } = transmission;
+    match kind {
+        TransmissionKind::Fresh(turn) => start(worker, *turn, time_left, None).await,
+        TransmissionKind::Callback(Callback { invocation_id, generation, part, payload }) => {
+            let payload = checked(worker, payload)?;
+            let (budget, trigger) = (worker.budget(time_left), Trigger::Signal);
+            let part = part.map_or(Addressee::Pause, Addressee::Part);
+            deliver(worker, Delivery { invocation_id, generation, part, payload, budget, trigger }).await
+        }
+        TransmissionKind::Signal(signal) => signalled(worker, signal, worker.budget(time_left)).await,
+        TransmissionKind::Wakeup(Wakeup { invocation_id, generation, due_at }) => {
+            fall_due(worker, invocation_id, generation, due_at, worker.budget(time_left)).await
         }
     }
 }
 
-async fn signal(worker: &Worker, transmission: Transmission) -> Result<TurnOutcome, TurnError> {
-    let budget = worker.budget(transmission.time_left);
-    let mut payload = transmission.signal_payload.unwrap_or_default();
-    let size = check_size(worker, &payload);
-    if let (Err(error), Some(signal_id), SignalOrigin::Event(event)) =
-        (&size, &transmission.signal_id, &transmission.origin)
-    {
-        return Err(unfit_event(worker, signal_id, event, error.clone()).await);
-    }
-    size?;
-    // A signal cannot say that time decided.
-    payload.shift_remove(RESOLUTION);
-    match (transmission.trigger, transmission.invocation_id, transmission.signal_id) {
-        (Trigger::Due, Some(id), _) => fall_due(worker, id, transmission.generation, transmission.due_at, budget).await,
-        (Trigger::Signal, Some(invocation_id), _) => {
-            let (generation, trigger) = (transmission.generation, Trigger::Signal);
-            let part = transmission.part.map_or(Addressee::Pause, Addressee::Part);
-            deliver(worker, Delivery { invocation_id, generation, part, payload, budget, trigger }).await
-        }
-        (_, None, Some(signal_id)) => match transmission.origin {
-            SignalOrigin::Sent => correlate(worker, signal_id, payload, budget).await,
-            SignalOrigin::Event(event) => {
-                match correlate_event(worker, signal_id.clone(), event.clone(), payload, budget).await {
-                    Err(error) if error.is_unfit() => Err(unfit_event(worker, &signal_id, &event, error).await),
-                    turn => turn,
-                }
+async fn signalled(worker: &Worker, signal: Signal, budget: Budget<'_>) -> Result<TurnOutcome, TurnError> {
+    let Signal { signal_id, origin, payload } = signal;
+    match origin {
+        SignalOrigin::Sent => correlate(worker, signal_id, checked(worker, payload)?, budget).await,
+        SignalOrigin::Event(event) => {
+            let payload = match checked(worker, payload) {
+                Ok(payload) => payload,
+                Err(error) => return Err(unfit_event(worker, &signal_id, &event, error).await),
+            };
+            match correlate_event(worker, signal_id.clone(), event.clone(), payload, budget).await {
+                Err(error) if error.is_unfit() => Err(unfit_event(worker, &signal_id, &event, error).await),
+                turn => turn,
             }
-        },
-        (_, None, None) => {
-            let message = "a signal must name an invocation_id or a signal_id";
-            Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message))
         }
     }
+}
+
+/// The payload of a signal, which cannot say that time decided.
+fn checked(worker: &Worker, mut payload: Map) -> Result<Map, TurnError> {
+    check_size(worker, &payload)?;
+    payload.shift_remove(RESOLUTION);
+    Ok(payload)
 }
 
 fn check_size(worker: &Worker, payload: &Map) -> Result<(), TurnError> {

@@ -30,7 +30,7 @@ const DETAIL_TYPE: &str = "Dormouse Deadline";
 pub(super) async fn fall_due(
     worker: &Worker,
     invocation_id: InvocationId,
-    generation: Option<u64>,
+    generation: u64,
     meant: Option<Timestamp>,
     budget: Budget<'_>,
 ) -> Result<TurnOutcome, TurnError> {
@@ -40,7 +40,7 @@ pub(super) async fn fall_due(
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => true,
         InvocationStatus::Suspended | InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_) => false,
     };
-    if is_over || generation.is_some_and(|meant| meant != record.paused.generation) {
+    if is_over || generation != record.paused.generation {
         return Ok(stale);
     }
     if record.paused.generation == 0 {

@@ -1,6 +1,7 @@
 //! Fresh turns: dispatch paths 3.0, 3.1 and 3.2.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_engine::{Carry, CompiledGraph, Invocation, Sending};
 use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
@@ -11,22 +12,23 @@ use crate::budget::Budget;
 use crate::error::{TurnError, bounded};
 use crate::mode::Mode;
 use crate::outcome::TurnOutcome;
-use crate::transmission::Transmission;
+use crate::transmission::FreshTurn;
 use crate::worker::Worker;
 
 /// A fresh turn (dispatch paths 3.0 to 3.2), which keeps what `carry` makes of its first state.
 pub(crate) async fn start(
     worker: &Worker,
-    transmission: Transmission,
+    turn: FreshTurn,
+    time_left: Option<Duration>,
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
-    let graph = worker.graphs.get(&transmission.graph)?.clone();
-    graph.check_inputs(&transmission.state)?;
-    bounded("the state", &transmission.state)?;
-    let given = transmission.invocation_id.clone();
+    let graph = worker.graphs.get(&turn.graph)?.clone();
+    graph.check_inputs(&turn.state)?;
+    bounded("the state", &turn.state)?;
+    let given = turn.invocation_id.clone();
     let sending = Sending::begin();
-    let turn = sending.over(start_once(worker, graph, transmission, carry)).await;
-    turn.map_err(|error| TurnError {
+    let outcome = sending.over(start_once(worker, graph, turn, worker.budget(time_left), carry)).await;
+    outcome.map_err(|error| TurnError {
         // Who names the invocation is told what came of it, however often they ask.
         in_doubt: given.is_none() && (error.in_doubt || sending.may_have_written()),
         ..error
@@ -36,36 +38,36 @@ pub(crate) async fn start(
 async fn start_once(
     worker: &Worker,
     graph: Arc<CompiledGraph>,
-    transmission: Transmission,
+    turn: FreshTurn,
+    budget: Budget<'_>,
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
-    let given = transmission.invocation_id.clone();
-    let budget = worker.budget(transmission.time_left);
+    let given = turn.invocation_id.clone();
     // Of those that name the same id one runs its nodes; the others are told what came of it.
     let _only = worker.lines.chosen(given.as_ref(), wait(budget)).await?;
     if let Some(id) = &given
-        && let Some(earlier) = earlier_answer(worker, id, graph.name(), transmission.request_digest.as_deref()).await?
+        && let Some(earlier) = earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await?
     {
         return Ok(earlier);
     }
     worker.stand_rules_of(&graph).await?;
-    let session_id = session_of(worker, &transmission);
+    let session_id = session_of(worker, &turn);
     let invocation_id = given.clone().unwrap_or_else(|| worker.ports().ids.fresh().into());
     let call = Invocation {
-        state: transmission.state,
+        state: turn.state,
         session_id: session_id.clone(),
         invocation_id: Some(invocation_id.clone()),
-        correlation_id: transmission.correlation_id,
-        metadata: transmission.metadata,
+        correlation_id: turn.correlation_id,
+        metadata: turn.metadata,
         carry,
-        request_digest: transmission.request_digest.clone(),
+        request_digest: turn.request_digest.clone(),
         cancelable: given.is_some(),
         ..Invocation::default()
     };
     let outcome = match invoke_alone(worker, &graph, call, budget).await {
         Err(error) if may_be_stored(&error, given.is_some()) => {
             let id = &invocation_id;
-            return match earlier_answer(worker, id, graph.name(), transmission.request_digest.as_deref()).await {
+            return match earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await {
                 Ok(found) => found.ok_or_else(|| error.of(id)),
                 Err(_) if error.category == Category::OutcomeUnknown => Err(error.of(id)),
                 Err(failed) => Err(failed),
@@ -73,8 +75,8 @@ async fn start_once(
         }
         outcome => outcome.map_err(|error| error.of(&invocation_id))?,
     };
-    let turn = finish(worker, &graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
-    Ok(turn.in_session(session_id))
+    let outcome = finish(worker, &graph, outcome, budget).await.map_err(|error| error.of(&invocation_id))?;
+    Ok(outcome.in_session(session_id))
 }
 
 /// Runs the call alone in its session: while another turn of it runs, this one waits.
@@ -103,12 +105,12 @@ fn wait(budget: Budget<'_>) -> Wait {
     Wait { longest: budget.left() / 2, refusable: true }
 }
 
-pub(super) fn session_of(worker: &Worker, transmission: &Transmission) -> Option<SessionId> {
+pub(super) fn session_of(worker: &Worker, turn: &FreshTurn) -> Option<SessionId> {
     match worker.config.mode {
         Mode::Stateless => None,
         Mode::Sessioned => {
             let fresh = || worker.ports().ids.fresh().into();
-            Some(transmission.session_id.clone().unwrap_or_else(fresh))
+            Some(turn.session_id.clone().unwrap_or_else(fresh))
         }
     }
 }

@@ -9,7 +9,7 @@ use super::resume::{Accepted, continue_claimed};
 use crate::budget::Budget;
 use crate::error::{TurnError, store_failed};
 use crate::outcome::{Turn, TurnOutcome};
-use crate::transmission::{DispatchPath, Transmission};
+use crate::transmission::{Callback, DispatchPath, FreshTurn, Transmission, TransmissionKind};
 use crate::turn_span::in_span;
 use crate::worker::Worker;
 
@@ -37,8 +37,7 @@ pub(crate) async fn take_over(
 /// when there is nothing to do, or somebody is at it. While another turn of the session runs it waits, and gives the
 /// work back when its time is over.
 pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Option<Duration>) -> Turn {
-    let transmission = Transmission { time_left, ..Transmission::callback(id.clone(), None, Map::new()) };
-    let budget = worker.budget(transmission.time_left);
+    let budget = worker.budget(time_left);
     let request = takeover_of(worker, id, None, budget);
     let record = match worker.records.claim(&request).await {
         Ok(ClaimOutcome::Granted(record)) => record,
@@ -55,12 +54,16 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
         (true, true) => DispatchPath::ExistingSession,
         (true, false) => DispatchPath::Stateless,
     };
-    let transmission = Transmission {
-        graph: record.paused.graph.clone(),
-        session_id: record.paused.session_id.clone(),
-        correlation_id: Some(record.paused.correlation_id.clone()),
-        ..transmission
+    let kind = match begins {
+        true => TransmissionKind::Fresh(Box::new(FreshTurn {
+            session_id: record.paused.session_id.clone(),
+            invocation_id: Some(id.clone()),
+            correlation_id: Some(record.paused.correlation_id.clone()),
+            ..FreshTurn::new(record.paused.graph.clone(), Map::new())
+        })),
+        false => TransmissionKind::Callback(Callback::new(id.clone(), None, Map::new())),
     };
+    let transmission = Transmission { kind, time_left };
     let work = async {
         let turn = match begins {
             true => begin(worker, record, budget, Patience::Waits).await,

@@ -1,7 +1,7 @@
 //! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
 //! for whoever holds the address of a pause; canceling also for whoever has the signal key.
 
-use dormouse_harness::{Transmission, TurnError, TurnOutcome};
+use dormouse_harness::{Callback, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -41,9 +41,8 @@ impl App {
         let (id, caller) = self.caller(id, request)?;
         let Some(generation) = caller.generation() else { return Err(Refusal::no_invocation()) };
         let payload = body::object(request, self.limits().signal_payload)?;
-        let (time_left, part) = (request.time_left, caller.part());
-        let callback = Transmission::callback(id, caller.generation(), payload);
-        let turn = self.harness().turn(Transmission { time_left, part, ..callback }).await;
+        let callback = Callback { part: caller.part(), ..Callback::new(id, caller.generation(), payload) };
+        let turn = self.harness().turn(Transmission { time_left: request.time_left, ..callback.into() }).await;
         match &turn.outcome {
             TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
                 Err(Refusal::no_invocation())

@@ -1,6 +1,6 @@
 //! `POST /graphs/{graph}/turns`
 
-use dormouse_harness::{Intent, Transmission, TurnOutcome};
+use dormouse_harness::{FreshTurn, Intent, Transmission, TurnOutcome};
 use dormouse_ports::Map;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -53,8 +53,8 @@ impl App {
             self.name_session(&mut turn);
         }
         let session_id = turn.session_id.take().map(|id| principal.session(&id)).transpose()?;
-        let transmission = Transmission { session_id, ..transmission(graph, turn, (request, &repeatable))? };
-        let mut turn = harness.turn(transmission).await;
+        let fresh = FreshTurn { session_id, ..fresh_turn(graph, turn, &repeatable)? };
+        let mut turn = harness.turn(Transmission { time_left: request.time_left, ..fresh.into() }).await;
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
         }
@@ -74,13 +74,9 @@ impl App {
     }
 }
 
-fn transmission(
-    graph: &str,
-    turn: TurnRequest,
-    (request, repeatable): (&Request, &Repeatable),
-) -> Result<Transmission, Refusal> {
+fn fresh_turn(graph: &str, turn: TurnRequest, repeatable: &Repeatable) -> Result<FreshTurn, Refusal> {
     let checked = |name: &str, id: Option<String>| id.map(|id| check_own_id(name, &id).map(|()| id)).transpose();
-    Ok(Transmission {
+    Ok(FreshTurn {
         intent: turn.intent.map(|intent| match intent {
             TurnIntent::NewSession => Intent::NewSession,
             TurnIntent::ExistingSession => Intent::ExistingSession,
@@ -89,7 +85,6 @@ fn transmission(
         request_digest: repeatable.request_digest.clone(),
         correlation_id: checked("correlation_id", turn.correlation_id)?,
         metadata: turn.metadata,
-        time_left: request.time_left,
-        ..Transmission::start(graph, turn.state)
+        ..FreshTurn::new(graph, turn.state)
     })
 }

@@ -1,6 +1,6 @@
 //! What helps.
 
-use dormouse_harness::{Harness, Transmission, TurnError, TurnOutcome, store_failed, subscription_failed};
+use dormouse_harness::{Callback, Harness, Transmission, TurnError, TurnOutcome, store_failed, subscription_failed};
 use dormouse_ports::{
     Category, IndexRepair, InvocationRecord, MaintenanceStore, PausedInvocation, PendingRow, SignalState, Subscription,
 };
@@ -86,8 +86,8 @@ async fn hand_over(harness: &Harness, paused: &PausedInvocation) -> Result<Strin
         let known = ports.store.signals.load_signal(&id, ports.clock.now()).await.map_err(store_failed)?;
         let Some(SignalState::Buffered(signal)) = known.map(|record| record.state) else { continue };
         let part = paused.fan_in.as_ref().and_then(|fan_in| fan_in.part_of(&id.origin().1)).map(str::to_owned);
-        let callback = Transmission::callback(paused.invocation_id.clone(), Some(paused.generation), signal.payload);
-        handed = in_words(harness.turn(Transmission { part, ..callback }).await.outcome)?;
+        let callback = Callback::new(paused.invocation_id.clone(), Some(paused.generation), signal.payload);
+        handed = in_words(harness.turn(Callback { part, ..callback }).await.outcome)?;
     }
     Ok(handed)
 }
