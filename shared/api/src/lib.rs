@@ -51,4 +51,4 @@ pub use operations::Operations;
 pub use personas::PersonaSpec;
 pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
-pub use stream::{AppendNotifier, AppendSignal, Resume, StreamLimits, Streams};
+pub use stream::{AppendNotifier, AppendSignal, Resume, StreamItem, StreamLimits, Streams};

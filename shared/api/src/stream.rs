@@ -1,11 +1,11 @@
-//! Streams of server-sent events, made from what the store holds.
+//! Streams of events, made from what the store holds. Each transport encodes them in its own way.
 //!
 //! A stream tells the whole history behind the cursor of the client, then what comes. It polls: an event is in the
 //! store before anybody is told of it, so a poll can neither miss nor repeat one. While nothing happens it polls less
 //! and less often; a [`AppendNotifier`] rung by commits of the same process makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
-//! ended ([`StreamLimits::linger`]). It ends between two blocks, so the client has a cursor for every event that it
+//! ended ([`StreamLimits::linger`]). It ends between two events, so the client has a cursor for every event that it
 //! has, and comes back with it. Nothing is made that nobody takes: a client that reads slowly slows down its own reads
 //! of the store only.
 //!
@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{Clock, Records};
+use dormouse_protocol::error::ErrorResponse;
 use dormouse_protocol::request::resume_after;
-use dormouse_protocol::{ProtocolError, sse};
+use dormouse_protocol::{Event, ProtocolError};
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
@@ -33,6 +34,22 @@ use crate::{Call, Operations};
 use limiter::StreamLimiter;
 use reading::{Asked, Reading};
 use source::Source;
+
+/// What a stream yields.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StreamItem {
+    /// The next events, at least one.
+    Events(Vec<Event>),
+    /// Nothing happened for as long as a connection may be silent. Never before the first events.
+    Heartbeat,
+    /// The stream cannot go on; nothing follows.
+    Failed {
+        /// The event that the client has, so that it keeps its cursor; empty if it has none, or has to forget its cursor.
+        cursor: String,
+        /// Why.
+        error: ErrorResponse,
+    },
+}
 
 /// How streams behave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +71,7 @@ pub struct StreamLimits {
     /// How many of them one actor may have.
     pub each: usize,
     /// Whether a stream ends as soon as it has told everything, and something at all: for transports that deliver a
-    /// response only when it is whole. It then ends behind the event with which it has this many bytes or more; its client
+    /// response only when it is whole. It then ends behind the event with which it has this many bytes of JSON or more; its client
     /// comes back for the others.
     pub whole: Option<usize>,
 }
@@ -107,7 +124,7 @@ impl Streams {
         Self(Arc::new(Shared { records, clock, notifier, limits, limiter }))
     }
 
-    /// The stream that `call` asks for, as the bytes of its blocks; `time_left` is how long the worker lives.
+    /// The stream that `call` asks for; `time_left` is how long the worker lives.
     ///
     /// A cursor that is not, or no more, one of the stream gives a stream of one error.
     ///
@@ -118,7 +135,7 @@ impl Streams {
         operations: &Arc<dyn Operations>,
         call: Call,
         resume: Resume<'_>,
-    ) -> Result<BoxStream<'static, Vec<u8>>, ProtocolError> {
+    ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
         let permit = StreamLimiter::take(&self.0.limiter, &call.actor)?;
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
@@ -134,8 +151,8 @@ impl Streams {
             }
             // Without an id: a client that kept the cursor would be refused again and again.
             Err(error) => {
-                let block = sse::error("", &error.into_response(request_id)).into_bytes();
-                Ok(stream::once(ready(block)).boxed())
+                let failed = StreamItem::Failed { cursor: String::new(), error: error.into_response(request_id) };
+                Ok(stream::once(ready(failed)).boxed())
             }
         }
     }

@@ -6,7 +6,7 @@ use dormouse::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{delay, must_be};
+use crate::{delay, euros, must_be};
 
 /// Name of the graph.
 pub const EXPENSE_APPROVAL: &str = "expense-approval";
@@ -98,7 +98,7 @@ fn wait_for_decision(expense: &Expense) -> Result<Wait<Expense>, NodeError> {
     let (steps, end) = deadlines(expense)?;
     Ok(Wait::signal(format!("expense-{}", invocation_id()?), answer)
         .kind("approval")
-        .describe(format!("{} asks for {} for {}", expense.employee, euros(expense), expense.purpose))
+        .describe(format!("{} asks for {} for {}", expense.employee, euros(expense.amount_cents), expense.purpose))
         .answers(Expense::decision.set(Decision::Approved), Expense::decision.set(Decision::Rejected))
         .answered_by(Expense::decided_by)
         .steps(steps)
@@ -120,12 +120,8 @@ fn verdict(expense: &Expense) -> String {
     let by = if expense.decided_by.is_empty() { String::new() } else { format!(" by {}", expense.decided_by) };
     match expense.decision {
         Decision::Open => "not paid: nothing was decided".to_owned(),
-        Decision::Approved => format!("{} paid to {}, approved{by}", euros(expense), expense.employee),
+        Decision::Approved => format!("{} paid to {}, approved{by}", euros(expense.amount_cents), expense.employee),
         Decision::Rejected => format!("not paid: rejected{by}"),
         Decision::TimedOut => "not paid: nobody decided in time".to_owned(),
     }
-}
-
-fn euros(expense: &Expense) -> String {
-    format!("EUR {}.{:02}", expense.amount_cents / 100, expense.amount_cents % 100)
 }

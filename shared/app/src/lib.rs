@@ -58,6 +58,11 @@ fn must_be<S, V>(field: FieldKey<S, V>, what: &str) -> NodeError {
     refuse(format!("field `{field}` must be {what}"))
 }
 
+/// An amount of cents, as people read it.
+fn euros(cents: u64) -> String {
+    format!("EUR {}.{:02}", cents / 100, cents % 100)
+}
+
 /// The delay that `text`, the value of `field`, says; none when it is empty.
 fn delay<S>(field: FieldKey<S, String>, text: &str) -> Result<Option<Delay>, NodeError> {
     if text.is_empty() {

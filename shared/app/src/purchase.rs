@@ -8,7 +8,7 @@ use dormouse::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{delay, must_be, refuse};
+use crate::{delay, euros, must_be, refuse};
 
 /// Name of the graph.
 pub const PURCHASE: &str = "purchase";
@@ -83,7 +83,7 @@ fn wait_for_votes(purchase: &Purchase) -> Result<Wait<Purchase, Ballot>, NodeErr
     let reminder = within.is_none().then(|| Step::remind(Delay::days(1)));
     Ok(Wait::votes(format!("purchase-{}", invocation_id()?), Purchase::votes, answer)
         .kind("vote")
-        .describe(format!("buy {} for {}?", purchase.item, euros(purchase)))
+        .describe(format!("buy {} for {}?", purchase.item, euros(purchase.amount_cents)))
         .answers(Ballot::vote.set(Vote::Yes), Ballot::vote.set(Vote::No))
         .parts(approvers(purchase)?)
         .at_least(NEEDED)
@@ -111,15 +111,16 @@ fn verdict(purchase: &Purchase) -> String {
     match outcome {
         VoteOutcome::Enough => {
             let names: Vec<_> = answers.keys().map(String::as_str).collect();
-            format!("{} bought for {}, approved by {}", purchase.item, euros(purchase), names.join(" and "))
+            format!(
+                "{} bought for {}, approved by {}",
+                purchase.item,
+                euros(purchase.amount_cents),
+                names.join(" and ")
+            )
         }
         VoteOutcome::Veto => format!("not bought: {who} said no"),
         VoteOutcome::Open | VoteOutcome::Time => {
             format!("not bought: {} of {NEEDED} votes came in time", answers.len())
         }
     }
-}
-
-fn euros(purchase: &Purchase) -> String {
-    format!("EUR {}.{:02}", purchase.amount_cents / 100, purchase.amount_cents % 100)
 }

@@ -13,10 +13,11 @@ mod public;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_api::{Answer, Keys, Operations, Resume, Streams};
+use dormouse_api::{Answer, Keys, Operations, Resume, StreamItem, Streams};
 use dormouse_ports::Clock;
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
+use futures::StreamExt;
 use serde_json::Value;
 
 use crate::{Content, Request, Response};
@@ -60,11 +61,21 @@ impl Protocol {
                 let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
                 let resume = Resume { last_event_id, request_id, time_left: request.time_left };
                 let events = self.streams.open(&self.operations, call, resume).await?;
-                Ok(Response::new(200, sse::CONTENT_TYPE, Content::Live(events)))
+                Ok(Response::new(200, sse::CONTENT_TYPE, Content::Live(events.map(|item| blocks(&item)).boxed())))
             }
             Paging::Whole | Paging::Page | Paging::Range => self.operations.serve(call).await.map(respond),
         }
     }
+}
+
+/// `item` as blocks of server-sent events.
+fn blocks(item: &StreamItem) -> Vec<u8> {
+    match item {
+        StreamItem::Events(events) => events.iter().map(sse::event).collect::<String>(),
+        StreamItem::Heartbeat => sse::HEARTBEAT.to_owned(),
+        StreamItem::Failed { cursor, error } => sse::error(cursor, error),
+    }
+    .into_bytes()
 }
 
 fn respond(answer: Answer) -> Response {

@@ -82,7 +82,7 @@ impl Clients {
                 self.sent_for.entry(part).or_default().push(payload.clone());
             }
             Operation::ProtocolRequest(ProtocolRequest::Answer { task, part: None, payload, fits: true, .. }) => {
-                self.sent_to_task(task, payload)
+                self.sent_to_task(task, payload);
             }
             Operation::Turn { .. }
             | Operation::ProtocolRequest(_)

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_protocol::{Event, ProtocolError, sse};
+use dormouse_protocol::{Event, ProtocolError};
 use futures::future::{Either, select};
 
 use super::limiter::StreamPermit;
 use super::source::Source;
-use super::{AppendSignal, Shared};
+use super::{AppendSignal, Shared, StreamItem};
 
 /// Kept back from the life of the worker, to end the response in order.
 const TO_END: Duration = Duration::from_secs(2);
@@ -27,14 +27,14 @@ pub(super) struct Reading {
     shared: Arc<Shared>,
     source: Source,
     /// Given back with the stream.
-    _seat: StreamPermit,
+    _permit: StreamPermit,
     /// By which id its request goes in the log.
     request_id: String,
     /// The event that the client has.
     cursor: String,
     /// Whether it has told of an event: heartbeats come only then.
     begun: bool,
-    /// How many bytes were told.
+    /// How many bytes of JSON were told, where that ends the stream.
     bytes: usize,
     /// When something was told last; monotonic, as all times here.
     told_at: Duration,
@@ -51,36 +51,35 @@ impl Reading {
         let Asked { cursor, request_id, .. } = asked;
         let (begun, bytes, over) = (false, 0, false);
         let (told_at, ends_at) = (now, now + left);
-        Self { source, _seat: permit, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }
+        Self { source, _permit: permit, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }
     }
 
-    /// The next piece of the stream, and what goes on behind it.
-    pub(super) async fn next(mut self) -> Option<(Vec<u8>, Self)> {
+    /// The next item of the stream, and what goes on behind it.
+    pub(super) async fn next(mut self) -> Option<(StreamItem, Self)> {
         loop {
             if self.over || self.shared.clock.monotonic() >= self.ends_at {
                 return None;
             }
-            // Listens before it looks: what is appended in between rings.
-            let ring = self.shared.notifier.listen(self.source.name());
-            let piece = match self.source.look(self.shared.limits.page).await {
-                Ok(glance) if glance.events.is_empty() && glance.more => continue,
-                Ok(glance) => self.emit(&glance.events, glance.more),
+            // Listens before it looks, so that what is appended in between completes the signal.
+            let appended = self.shared.notifier.listen(self.source.name());
+            let item = match self.source.look(self.shared.limits.page).await {
+                Ok(batch) if batch.events.is_empty() && batch.more => continue,
+                Ok(batch) => self.emit(batch.events, batch.more),
                 Err(error) => Some(self.fail(error)),
             };
-            if let Some(piece) = piece {
-                self.bytes += piece.len();
+            if let Some(item) = item {
                 self.told_at = self.shared.clock.monotonic();
-                return Some((piece, self));
+                return Some((item, self));
             }
-            if let Some(heartbeat) = self.wait(ring).await {
+            if let Some(heartbeat) = self.wait(appended).await {
                 self.told_at = self.shared.clock.monotonic();
                 return Some((heartbeat, self));
             }
         }
     }
 
-    /// The blocks of `events`; nothing if there are none.
-    fn emit(&mut self, events: &[Event], more: bool) -> Option<Vec<u8>> {
+    /// `events`, or as many of them as the stream may still have; nothing if there are none.
+    fn emit(&mut self, mut events: Vec<Event>, more: bool) -> Option<StreamItem> {
         let limits = &self.shared.limits;
         if events.is_empty() {
             self.over = limits.whole.is_some() && (self.begun || self.source.has_ended());
@@ -91,30 +90,35 @@ impl Reading {
         }
         self.begun = true;
         self.pause = limits.poll_soonest;
-        let mut piece = String::new();
-        for event in events {
-            piece.push_str(&sse::event(event));
+        let (mut taken, mut is_enough) = (0, false);
+        for event in &events {
+            taken += 1;
             event.envelope.id.as_str().clone_into(&mut self.cursor);
             if self.source.ends_with(event) {
                 self.ends_at = self.ends_at.min(self.shared.clock.monotonic() + limits.linger);
             }
-            if limits.whole.is_some_and(|most| self.bytes + piece.len() >= most) {
-                self.over = true;
-                return Some(piece.into_bytes());
+            if let Some(most) = limits.whole {
+                // The types of the protocol always are JSON.
+                self.bytes += dormouse_json::length(event).unwrap_or_default();
+                is_enough = self.bytes >= most;
+            }
+            if is_enough {
+                break;
             }
         }
-        self.over = limits.whole.is_some() && !more;
-        Some(piece.into_bytes())
+        events.truncate(taken);
+        self.over = is_enough || (limits.whole.is_some() && !more);
+        Some(StreamItem::Events(events))
     }
 
-    /// The last block: why it does not go on. The client keeps its cursor.
-    fn fail(&mut self, error: ProtocolError) -> Vec<u8> {
+    /// The last item: why it does not go on. The client keeps its cursor.
+    fn fail(&mut self, error: ProtocolError) -> StreamItem {
         self.over = true;
-        sse::error(&self.cursor, &error.into_response(&*self.request_id)).into_bytes()
+        StreamItem::Failed { cursor: self.cursor.clone(), error: error.into_response(&*self.request_id) }
     }
 
     /// Waits until it is worth to look again; a heartbeat if one is due.
-    async fn wait(&mut self, ring: AppendSignal) -> Option<Vec<u8>> {
+    async fn wait(&mut self, appended: AppendSignal) -> Option<StreamItem> {
         if self.over {
             return None;
         }
@@ -123,11 +127,11 @@ impl Reading {
         let silent_until = self.told_at + limits.heartbeat;
         let until = (now + self.pause).min(self.ends_at);
         let until = if self.begun { until.min(silent_until) } else { until };
-        match select(ring, clock.sleep(until.saturating_sub(now))).await {
+        match select(appended, clock.sleep(until.saturating_sub(now))).await {
             Either::Left(_) => self.pause = limits.poll_soonest,
             Either::Right(_) => self.pause = (self.pause * 2).min(limits.poll_latest),
         }
         let due = self.begun && self.shared.clock.monotonic() >= silent_until;
-        due.then(|| sse::HEARTBEAT.as_bytes().to_vec())
+        due.then_some(StreamItem::Heartbeat)
     }
 }
