@@ -16,6 +16,7 @@ pub(crate) enum ClientCommand {
         echo '{\"text\": \"stretch\", \"after\": \"PT20S\"}' | dormouse send --persona reminder -\n\n\
         JSON: the task; with --follow its events before it, one document a line.\n\
         Exit code 5: the task that was followed failed or was canceled.")]
+    #[command(name = "send")]
     SendTask(SendTask),
     /// Watch what happens, live: everything, a session, or a task until it ends.
     ///
