@@ -24,7 +24,7 @@ fn binary() -> &'static Path {
 
 fn build() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "-p", "dormouse-tests", "-p", "dormouse-local", "--bin", "dormouse", "--message-format=json"]);
+    cargo.args(["build", "-p", "dormouse-tests", "-p", "dormouse-app", "--bin", "dormouse", "--message-format=json"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
