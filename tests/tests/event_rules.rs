@@ -12,9 +12,9 @@ use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, R
 use dormouse_maintenance::doctor::Finding;
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    Edition, EventShape, EventWait, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations, MaintenanceStore,
-    Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleName, RuleNeed, RuleUpdate,
-    ShapeId, SignalDescriptor, Sleepers, StoreError, TurnStore,
+    EventShape, EventWait, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations,
+    MaintenanceStore, Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleIncarnation,
+    RuleName, RuleNeed, RuleUpdate, ShapeId, SignalDescriptor, Sleepers, StoreError, TurnStore,
 };
 use dormouse_testkit::{Fault, FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, diagnose, map};
@@ -347,7 +347,7 @@ impl Invocations for Interrupted {
         self.inner.load_invocation(id).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         self.meet().await;
         self.inner.glance(ids).await
     }
@@ -355,7 +355,12 @@ impl Invocations for Interrupted {
 
 #[async_trait]
 impl RuleEntries for Interrupted {
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
         self.inner.touch_rule(shape, fresh, now).await
     }
 
@@ -545,8 +550,11 @@ async fn a_rule_that_is_not_noted_to_stand_is_made_anew_by_the_sweep() {
     let shape = scene.sleeps("i").await.event_shape().unwrap();
     let entry = scene.stage.store.rule_entries().await.unwrap().remove(0);
     scene.stage.store.update_rule(&RuleUpdate::Unneeded(entry)).await.unwrap();
-    scene.stage.store.touch_rule(&shape.id(), &Edition::of("old"), Timestamp::UNIX_EPOCH).await.unwrap();
-    scene.stage.subscriptions.plant_rule(RuleName { shape: shape.id(), edition: Some(Edition::of("old")) }, shape);
+    scene.stage.store.touch_rule(&shape.id(), &RuleIncarnation::of("old"), Timestamp::UNIX_EPOCH).await.unwrap();
+    scene
+        .stage
+        .subscriptions
+        .plant_rule(RuleName { shape: shape.id(), edition: Some(RuleIncarnation::of("old")) }, shape);
     let before = scene.stage.subscriptions.rule_calls().0;
     for _ in 0..2 {
         assert_eq!(scene.sweep().await.orphan_timers, 0, "nothing was lost");
@@ -644,7 +652,7 @@ async fn one_shape_too_many_is_refused_and_leaves_nothing_behind() {
             pattern: map(json!({ "source": [number.to_string()] })),
             correlation: "$.detail.id".to_owned(),
         };
-        let name = RuleName { shape: shape.id(), edition: Some(Edition::of("planted")) };
+        let name = RuleName { shape: shape.id(), edition: Some(RuleIncarnation::of("planted")) };
         scene.stage.subscriptions.plant_rule(name, shape);
     }
     let turn = FreshTurn::new("job", map(json!({})));

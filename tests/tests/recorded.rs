@@ -60,7 +60,7 @@ impl Commits for Hears {
             Some(InvocationWrite::Suspend { .. }) => "pause",
             Some(InvocationWrite::Complete { .. } | InvocationWrite::Conclude { .. }) => "end",
             Some(InvocationWrite::Fail { .. }) => "failure",
-            Some(InvocationWrite::Hold { .. }) => "held save",
+            Some(InvocationWrite::AssertClaimed { .. }) => "held save",
             Some(InvocationWrite::Keep { .. } | InvocationWrite::Release { .. }) => "no end",
             Some(other) => panic!("{other:?}"),
             None => "save",

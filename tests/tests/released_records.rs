@@ -7,7 +7,7 @@ use std::path::Path;
 use dormouse_aws::{DynamoDbCheckpointer, StoreConfig, ensure_table};
 use dormouse_harness::{Callback, FreshTurn, Harness, Mode, Transmission, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_maintenance::{Fate, SweepScope};
+use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{Category, Checkpointer, InvocationId, Invocations, MaintenanceStore, Map};
 use dormouse_tests::released::{TABLE, VERSION, WRITTEN, checkpoint, folder, given, maintenance, store, text, worker};
 use dormouse_tests::{Stage, map};
@@ -82,7 +82,7 @@ impl Past {
             "asleep-small",
             "claimed",
         ];
-        assert_eq!(fates, asleep.map(|id| (InvocationId::from(id), Fate::Same)));
+        assert_eq!(fates, asleep.map(|id| (InvocationId::from(id), MigrationOutcome::Same)));
     }
 
     async fn sleepers_go_on(&self) {

@@ -108,7 +108,7 @@ impl History {
             answered: self.dice.one_in(3).then(|| usize::from(self.dice.one_in(2))),
         };
         let (memory, mut durable) = (self.memory.claim(&request).await, self.durable.claim(&request).await);
-        if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::Settled(record)) = &mut durable {
+        if let Ok(ClaimOutcome::Granted(record) | ClaimOutcome::NotClaimable(record)) = &mut durable {
             self.stored.append(&mut record.stored);
         }
         if let Ok(ClaimOutcome::Held { until }) = &memory {
@@ -283,7 +283,7 @@ impl History {
             6 => InvocationWrite::Cancel { paused, cancellation: self.cancellation() },
             7 => {
                 let (invocation_id, cancellation) = (paused.invocation_id, self.cancellation());
-                InvocationWrite::Forestall { invocation_id, cancellation }
+                InvocationWrite::CancelBeforeStart { invocation_id, cancellation }
             }
             8 => self.answer(*paused),
             9 => InvocationWrite::Conclude { paused: Box::new(self.pause(number, 0)), state: self.state() },
@@ -295,7 +295,7 @@ impl History {
                 let (invocation_id, payload) = (paused.invocation_id, self.payload());
                 InvocationWrite::Deliver { invocation_id, generation: generation.max(1), answered, payload }
             }
-            13 => InvocationWrite::Hold { invocation_id: paused.invocation_id, generation, owner },
+            13 => InvocationWrite::AssertClaimed { invocation_id: paused.invocation_id, generation, owner },
             14 => InvocationWrite::Keep { invocation_id: paused.invocation_id, generation, owner },
             15 => {
                 let failure = FailureRecord { category: Category::AttemptsExhausted, message: "they died".to_owned() };

@@ -10,8 +10,9 @@ use dormouse_engine::{CompiledGraph, END, Field, FieldType, GraphBuilder, State,
 use dormouse_harness::{FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome, WorkCall};
 use dormouse_maintenance::{SweepOrder, SweepScope, SweepSummary};
 use dormouse_ports::{
-    BusError, Collected, Event, EventBus, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations,
-    MaintenanceStore, Map, PendingRow, SignalDescriptor, SignalState, Signals, Sleepers, StoreError, TurnStore, limits,
+    BusError, Event, EventBus, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary,
+    Invocations, MaintenanceStore, Map, PendingRow, SignalDescriptor, SignalState, Signals, Sleepers, StoreError,
+    TurnStore, limits,
 };
 use dormouse_testkit::{FaultyStore, MemoryStore};
 use dormouse_tests::{Stage, called_for, map};
@@ -173,7 +174,7 @@ impl Deadly {
 
 #[async_trait]
 impl Invocations for Deadly {
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         self.0.glance(ids).await
     }
 
@@ -341,14 +342,14 @@ struct Ground {
 
 #[async_trait]
 impl Garbage for Ground {
-    async fn collect_garbage(&self, _now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+    async fn collect_garbage(&self, _now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         self.asked.lock().unwrap().push(cursor.map(str::to_owned));
         let next = match cursor {
             None => Some("second"),
             Some("second") => Some("third"),
             Some(_) => None,
         };
-        Ok(Collected { removed: 1, next: next.map(str::to_owned), done: next.is_none() })
+        Ok(GcReport { removed: 1, next: next.map(str::to_owned), done: next.is_none() })
     }
 }
 

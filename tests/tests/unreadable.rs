@@ -11,7 +11,7 @@ use dormouse_app::REMINDER;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_maintenance::{Fate, SweepScope};
+use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{
     Append, Category, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Invocations,
     Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError,
@@ -68,7 +68,7 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
             break;
         }
     }
-    assert_eq!((named.len(), named.contains(&Fate::Unreadable)), (2, true), "{named:?}");
+    assert_eq!((named.len(), named.contains(&MigrationOutcome::Unreadable)), (2, true), "{named:?}");
     // Time passes; who sleeps beside it is woken, and whoever is called for the other says that it cannot be read.
     stage.clock.advance(std::time::Duration::from_secs(2 * 3600));
     let (swept, turns) = stage.sweep_on(&worker, &store.clone().into(), SweepScope::Due).await.unwrap();

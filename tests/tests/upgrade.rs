@@ -8,7 +8,7 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, StateSchema, Update, Upgrade, UpgradePolicy, suspend,
 };
 use dormouse_harness::{Bucket, FreshTurn, Mode, Transmission, TurnOutcome};
-use dormouse_maintenance::Fate;
+use dormouse_maintenance::MigrationOutcome;
 use dormouse_ports::{Category, InvocationStatus, Invocations, Map, SignalDescriptor};
 use dormouse_tests::{Stage, map};
 use serde_json::json;
@@ -44,7 +44,7 @@ async fn told(stage: &Stage, graph: GraphBuilder) -> Result<Upgrade, (Category, 
     fate(stage, graph).await.1
 }
 
-async fn fate(stage: &Stage, graph: GraphBuilder) -> (Fate, Result<Upgrade, (Category, Bucket, String)>) {
+async fn fate(stage: &Stage, graph: GraphBuilder) -> (MigrationOutcome, Result<Upgrade, (Category, Bucket, String)>) {
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, [compiled(graph)]);
     let report = dormouse_maintenance::migration_report(&worker, &stage.maintenance(), None).await.unwrap();
     let [pause] = &report.pauses[..] else { panic!("{report:?}") };
@@ -65,13 +65,13 @@ async fn fate(stage: &Stage, graph: GraphBuilder) -> (Fate, Result<Upgrade, (Cat
 async fn each_outcome_has_a_word() {
     let stage = asleep().await;
     for (graph, expected) in [
-        (graph("ask", "old", "1"), Fate::Same),
-        (graph("ask", "new", "1"), Fate::Reshaped),
-        (graph("ask", "new", "2").migration("1", "2", Arc::new(Ok)), Fate::Migrated),
-        (graph("ask", "new", "2"), Fate::NeedsMigration),
-        (graph("question", "new", "1"), Fate::Refused),
-        (graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse), Fate::Refused),
-        (graph("ask", "new", "1").upgrade(UpgradePolicy::Pin), Fate::Pinned),
+        (graph("ask", "old", "1"), MigrationOutcome::Same),
+        (graph("ask", "new", "1"), MigrationOutcome::Reshaped),
+        (graph("ask", "new", "2").migration("1", "2", Arc::new(Ok)), MigrationOutcome::Migrated),
+        (graph("ask", "new", "2"), MigrationOutcome::NeedsMigration),
+        (graph("question", "new", "1"), MigrationOutcome::Refused),
+        (graph("ask", "new", "1").upgrade(UpgradePolicy::Refuse), MigrationOutcome::Refused),
+        (graph("ask", "new", "1").upgrade(UpgradePolicy::Pin), MigrationOutcome::Pinned),
     ] {
         assert_eq!(fate(&stage, graph).await.0, expected);
     }
@@ -119,5 +119,5 @@ async fn a_pause_whose_graph_is_gone_is_reported() {
     let worker = stage.harness_on(stage.store.clone(), Mode::Stateless, []);
     let report = dormouse_maintenance::migration_report(&worker, &stage.maintenance(), None).await.unwrap();
     let outcome = report.pauses[0].outcome.as_ref().unwrap_err();
-    assert_eq!((&outcome.category, report.pauses[0].fate), (&Category::GraphUnknown, Fate::GraphUnknown));
+    assert_eq!((&outcome.category, report.pauses[0].fate), (&Category::GraphUnknown, MigrationOutcome::GraphUnknown));
 }

@@ -12,8 +12,8 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 use dormouse_aws::{AwsSubscriptions, EventBridgeBus, RuleConfig, SchedulerConfig};
 use dormouse_ports::{
-    BusError, Due, DueAction, Edition, Event, EventBus, EventRule, EventRules, EventShape, ListedRule, Map, RuleName,
-    SignalDescriptor, Subscription, SubscriptionError, Timers, WakePlan,
+    BusError, Due, DueAction, Event, EventBus, EventRule, EventRules, EventShape, ListedRule, Map, RuleIncarnation,
+    RuleName, SignalDescriptor, Subscription, SubscriptionError, Timers, WakePlan,
 };
 use dormouse_testkit::ManualClock;
 use jiff::Timestamp;
@@ -114,7 +114,7 @@ fn awaited() -> EventRule {
     let pattern = json!({"source": ["jobs"], "detail": {"job": [{"exists": true}]}});
     let pattern = pattern.as_object().cloned().unwrap_or_default();
     let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
-    EventRule { name: RuleName { shape: shape.id(), edition: Some(Edition::of("first")) }, shape }
+    EventRule { name: RuleName { shape: shape.id(), edition: Some(RuleIncarnation::of("first")) }, shape }
 }
 
 /// What the bus says of its rules.

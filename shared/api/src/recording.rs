@@ -141,7 +141,7 @@ impl RecordingStore {
                     None => return Ok(None),
                 }
             }
-            Some(InvocationWrite::Hold { .. }) if !entries.is_empty() => {
+            Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {
                 record(&mut change, &mut task, entries);
                 change.put_task(&task)
             }
@@ -149,12 +149,12 @@ impl RecordingStore {
                 InvocationWrite::Accept { .. }
                 | InvocationWrite::Deliver { .. }
                 | InvocationWrite::Release { .. }
-                | InvocationWrite::Hold { .. }
+                | InvocationWrite::AssertClaimed { .. }
                 | InvocationWrite::Keep { .. }
                 | InvocationWrite::Retry { .. }
                 | InvocationWrite::Advance { .. }
                 | InvocationWrite::Answer { .. }
-                | InvocationWrite::Forestall { .. }
+                | InvocationWrite::CancelBeforeStart { .. }
                 | InvocationWrite::Conclude { .. },
             )
             | None => return Ok(None),
@@ -173,7 +173,7 @@ impl RecordingStore {
         let journal = change.put_task(&task).and_then(|()| change.close()).map_err(corrupt)?.1;
         let (invocation_id, owner) = (request.invocation_id.clone(), request.owner.clone());
         let commit = Commit {
-            invocation: Some(InvocationWrite::Hold { invocation_id, generation, owner }),
+            invocation: Some(InvocationWrite::AssertClaimed { invocation_id, generation, owner }),
             journal,
             ..Commit::new(format!("{}-woken", request.owner), request.now)
         };
@@ -200,14 +200,14 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         | InvocationWrite::PutAside { paused, .. }
         | InvocationWrite::Cancel { paused, .. } => task_called(&paused.invocation_id),
         InvocationWrite::Release { invocation_id, .. } => task_called(invocation_id),
-        InvocationWrite::Hold { invocation_id, .. } => {
+        InvocationWrite::AssertClaimed { invocation_id, .. } => {
             commit.journal.recorded.as_ref().and_then(|_| task_called(invocation_id))
         }
         InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
         | InvocationWrite::Advance { .. }
         | InvocationWrite::Answer { .. }
-        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::CancelBeforeStart { .. }
         | InvocationWrite::Keep { .. }
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Conclude { .. } => None,

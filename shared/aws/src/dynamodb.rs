@@ -44,11 +44,11 @@ use aws_sdk_dynamodb::Client;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Commits, Diagnostics, Document, DocumentKey, Edition, FeedRow, Garbage, Glance, IndexRepair, InvocationId,
-    InvocationRecord, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleUpdate, SessionFilter, SessionId,
-    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry,
+    BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
+    Diagnostics, Document, DocumentKey, FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord,
+    InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow,
+    PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter,
+    SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry,
     Surroundings, limits,
 };
 use dormouse_system::SystemClock;
@@ -192,7 +192,7 @@ impl Invocations for DynamoDbStateStore {
         self.read_cancellation(id).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         self.glance_at(ids).await
     }
 }
@@ -252,7 +252,12 @@ impl Sleepers for DynamoDbStateStore {
 
 #[async_trait]
 impl RuleEntries for DynamoDbStateStore {
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
         self.touch_entry(shape, fresh, now).await
     }
 
@@ -278,7 +283,7 @@ impl Notes for DynamoDbStateStore {
 
 #[async_trait]
 impl Garbage for DynamoDbStateStore {
-    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         self.collect_stretch(now, cursor).await
     }
 }

@@ -174,7 +174,7 @@ impl Drop for UnderWay {
 fn lasts(commit: &Commit) -> bool {
     let saves = commit.session.as_ref().is_some_and(|write| write.save.is_some());
     let moves = commit.invocation.as_ref().is_some_and(|write| match write {
-        InvocationWrite::Release { .. } | InvocationWrite::Keep { .. } | InvocationWrite::Hold { .. } => false,
+        InvocationWrite::Release { .. } | InvocationWrite::Keep { .. } | InvocationWrite::AssertClaimed { .. } => false,
         InvocationWrite::Suspend { .. }
         | InvocationWrite::PutAside { .. }
         | InvocationWrite::Retry { .. }
@@ -184,7 +184,7 @@ fn lasts(commit: &Commit) -> bool {
         | InvocationWrite::Conclude { .. }
         | InvocationWrite::Fail { .. }
         | InvocationWrite::Cancel { .. }
-        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::CancelBeforeStart { .. }
         | InvocationWrite::Advance { .. }
         | InvocationWrite::Answer { .. } => true,
     });

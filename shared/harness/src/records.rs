@@ -61,10 +61,10 @@ impl Records {
                 | InvocationStatus::Errored(_)
                 | InvocationStatus::Canceled(_) => Ok(ClaimOutcome::Granted(record)),
             },
-            ClaimOutcome::Missing
+            ClaimOutcome::NotFound
             | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Gathering(_)
-            | ClaimOutcome::Settled(_) => Ok(outcome),
+            | ClaimOutcome::AwaitingMoreSignals(_)
+            | ClaimOutcome::NotClaimable(_) => Ok(outcome),
         }
     }
 
@@ -81,7 +81,7 @@ impl Records {
         match self.commit(write).await {
             Ok(()) => {
                 let status = InvocationStatus::Errored(failure);
-                Ok(ClaimOutcome::Settled(Box::new(InvocationRecord { status, ..record })))
+                Ok(ClaimOutcome::NotClaimable(Box::new(InvocationRecord { status, ..record })))
             }
             Err(CommitError::Store(error)) => Err(error),
             Err(error) => Err(StoreError::Unavailable(error.to_string())),

@@ -43,8 +43,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_engine::Ports;
 use dormouse_ports::{
-    Clock, Edition, EventRule, EventRules, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation,
-    Registration, RuleEntries, RuleEntry, RuleName, RuleUpdate, ShapeId, StoreError, SubscriptionError,
+    Clock, EventRule, EventRules, EventShape, IdSource, ListedRule, PausePreparation, PausedInvocation, Registration,
+    RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate, ShapeId, StoreError, SubscriptionError,
 };
 use jiff::Timestamp;
 
@@ -57,24 +57,24 @@ const REMEMBERED: usize = 1_000;
 
 /// What a process has made and may rely on.
 #[derive(Debug, Default)]
-pub(crate) struct Relied(Mutex<BTreeMap<ShapeId, Made>>);
+pub(crate) struct RuleCache(Mutex<BTreeMap<ShapeId, CachedRule>>);
 
 /// A rule that this process has made.
 #[derive(Clone, Debug)]
-struct Made {
-    edition: Edition,
+struct CachedRule {
+    edition: RuleIncarnation,
     /// When its entry was touched last.
-    touched: Moment,
+    touched: ClockReading,
 }
 
 /// A moment on both clocks of a process.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct ClockReading {
     at: Timestamp,
     monotonic: Duration,
 }
 
-impl Moment {
+impl ClockReading {
     /// Whether less than `span` has passed since, on both clocks. A clock that was set back says nothing.
     fn is_within(self, span: Duration, now: Self) -> bool {
         let set = Duration::try_from(now.at.duration_since(self.at));
@@ -83,12 +83,12 @@ impl Moment {
     }
 }
 
-impl Relied {
-    fn get(&self, shape: &ShapeId) -> Option<Made> {
+impl RuleCache {
+    fn get(&self, shape: &ShapeId) -> Option<CachedRule> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(shape).cloned()
     }
 
-    fn put(&self, shape: ShapeId, made: Made) {
+    fn put(&self, shape: ShapeId, made: CachedRule) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED {
             known.clear();
@@ -104,7 +104,7 @@ pub struct StandingRules {
     ids: Arc<dyn IdSource>,
     event_rules: Arc<dyn EventRules>,
     policy: RulePolicy,
-    relied: Relied,
+    relied: RuleCache,
 }
 
 impl fmt::Debug for StandingRules {
@@ -128,7 +128,7 @@ impl PausePreparation for StandingRules {
 impl StandingRules {
     pub(crate) fn new(ports: &Ports, event_rules: Arc<dyn EventRules>, policy: RulePolicy) -> Self {
         let (entries, clock, ids) = (ports.store.rules.clone(), ports.clock.clone(), ports.ids.clone());
-        Self { entries, clock, ids, event_rules, policy, relied: Relied::default() }
+        Self { entries, clock, ids, event_rules, policy, relied: RuleCache::default() }
     }
 
     /// Makes sure that there is a rule for `shape`, and that it stays while it is needed.
@@ -146,7 +146,7 @@ impl StandingRules {
             if let Some(since) = entry.stands_since {
                 self.settle(since).await;
             }
-            self.relied.put(id, Made { touched, edition: entry.edition });
+            self.relied.put(id, CachedRule { touched, edition: entry.edition });
             return Ok(Registration::Known);
         }
         let rules = self.event_rules.list_rules().await?;
@@ -222,7 +222,7 @@ impl StandingRules {
                 self.entries.update_rule(&stands).await.map_err(unavailable)?;
             }
             if self.is_young(touched) {
-                self.relied.put(id, Made { edition: entry.edition, touched });
+                self.relied.put(id, CachedRule { edition: entry.edition, touched });
                 return Ok(registration);
             }
         }
@@ -244,16 +244,16 @@ impl StandingRules {
     /// # Errors
     /// When the store does not answer.
     pub async fn touch(&self, shape: &ShapeId) -> Result<RuleEntry, SubscriptionError> {
-        let touched = self.entries.touch_rule(shape, &Edition::of(&self.ids.fresh()), self.clock.now()).await;
+        let touched = self.entries.touch_rule(shape, &RuleIncarnation::of(&self.ids.fresh()), self.clock.now()).await;
         touched.map_err(unavailable)
     }
 
-    fn is_young(&self, touched: Moment) -> bool {
+    fn is_young(&self, touched: ClockReading) -> bool {
         touched.is_within(self.policy.trusted, self.moment())
     }
 
-    fn moment(&self) -> Moment {
-        Moment { at: self.clock.now(), monotonic: self.clock.monotonic() }
+    fn moment(&self) -> ClockReading {
+        ClockReading { at: self.clock.now(), monotonic: self.clock.monotonic() }
     }
 }
 
@@ -273,9 +273,9 @@ fn unavailable(error: StoreError) -> SubscriptionError {
 mod tests {
     use super::*;
 
-    fn moment(at: i64, monotonic: u64) -> Moment {
+    fn moment(at: i64, monotonic: u64) -> ClockReading {
         let at = Timestamp::from_second(1_000_000 + at).expect("an instant");
-        Moment { at, monotonic: Duration::from_secs(monotonic) }
+        ClockReading { at, monotonic: Duration::from_secs(monotonic) }
     }
 
     #[test]

@@ -232,7 +232,7 @@ fn matched(route: &Route) -> Match {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::{Edition, EventRule, EventShape, RuleName};
+    use dormouse_ports::{EventRule, EventShape, RuleIncarnation, RuleName};
     use dormouse_system::{RandomIds, SystemClock};
 
     use super::*;
@@ -253,7 +253,7 @@ mod tests {
         let (bus, deliveries) = open(folder);
         let pattern = json!({"source": ["jobs"]}).as_object().cloned().expect("a mapping");
         let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
-        let name = RuleName { shape: shape.id(), edition: Some(Edition::of("first")) };
+        let name = RuleName { shape: shape.id(), edition: Some(RuleIncarnation::of("first")) };
         bus.rules().put(&EventRule { name, shape }).await.expect("a rule");
         (bus, deliveries)
     }

@@ -155,7 +155,7 @@ fn name_of(file: &str, shape: &EventShape) -> RuleName {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_ports::Edition;
+    use dormouse_ports::RuleIncarnation;
     use serde_json::json;
 
     use super::*;
@@ -163,7 +163,7 @@ mod tests {
     fn rule(pattern: &Value, edition: &str) -> EventRule {
         let pattern = pattern.as_object().cloned().expect("a mapping");
         let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
-        EventRule { name: RuleName { shape: shape.id(), edition: Some(Edition::of(edition)) }, shape }
+        EventRule { name: RuleName { shape: shape.id(), edition: Some(RuleIncarnation::of(edition)) }, shape }
     }
 
     fn finished(job: &Value) -> Value {

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 
 use crate::order::TOGETHER;
 use crate::time::since;
-use crate::upgrade::{Fate, upgrade_of};
-pub use finding::{Diagnosis, Finding, Remark};
+use crate::upgrade::{MigrationOutcome, upgrade_of};
+pub use finding::{Diagnosis, Finding, Observation};
 use finding::{LATE, remark};
 pub use repair::repair;
 pub use rules::RulesSeen;
@@ -142,7 +142,7 @@ impl<'h> Doctor<'h> {
         Ok(Diagnosis { record, remarks })
     }
 
-    fn of_claim(&self, claim: &Claim) -> Remark {
+    fn of_claim(&self, claim: &Claim) -> Observation {
         if limits::lasts_too_long(claim.until, self.now()) {
             let sentence = format!(
                 "it is claimed until {}, longer than any turn may take: the next delivery or sweep takes it over; look for \
@@ -163,7 +163,7 @@ impl<'h> Doctor<'h> {
     }
 
     /// Looks at what goes on as soon as a worker has its claim.
-    fn look_at_claimed(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+    fn look_at_claimed(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
         self.look_at_graph(paused, remarks);
         self.look_at_indexes(paused, around, remarks);
         if paused.generation == 0 {
@@ -171,7 +171,7 @@ impl<'h> Doctor<'h> {
         }
     }
 
-    fn look_at_due(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
+    fn look_at_due(&self, paused: &PausedInvocation, remarks: &mut Vec<Observation>) {
         let Some(due) = &paused.wake.due else { return };
         if since(due.at, self.now()) >= LATE {
             let ago = in_words(self.now().duration_since(due.at));
@@ -186,7 +186,7 @@ impl<'h> Doctor<'h> {
         }
     }
 
-    fn look_at_graph(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) {
+    fn look_at_graph(&self, paused: &PausedInvocation, remarks: &mut Vec<Observation>) {
         let graph = &paused.graph;
         if paused.generation == 0 && self.harness.graphs().get(graph).is_ok() {
             // It has not begun: any shape will do.
@@ -195,25 +195,25 @@ impl<'h> Doctor<'h> {
         let upgrade = upgrade_of(self.harness.graphs(), paused.clone());
         let reason = upgrade.outcome.map_err(|error| error.message).err().unwrap_or_default();
         let (finding, sentence) = match upgrade.fate {
-            Fate::Same => return,
-            Fate::Reshaped | Fate::Migrated => {
+            MigrationOutcome::Same => return,
+            MigrationOutcome::Reshaped | MigrationOutcome::Migrated => {
                 (Finding::GraphChanged, format!("graph `{graph}` was changed after it went to sleep"))
             }
-            Fate::GraphUnknown => {
+            MigrationOutcome::GraphUnknown => {
                 let sentence = format!("no graph `{graph}` is registered here: a worker that has it must run");
                 (Finding::GraphUnknown, sentence)
             }
-            Fate::NeedsMigration => {
+            MigrationOutcome::NeedsMigration => {
                 (Finding::NoMigration, format!("its state cannot be brought to the present schema: {reason}"))
             }
-            Fate::Pinned => {
+            MigrationOutcome::Pinned => {
                 let sentence = format!(
                     "graph `{graph}` was changed after it went to sleep, and leaves it to workers of the shape that wrote \
                     it: one of them must run"
                 );
                 (Finding::GraphPinned, sentence)
             }
-            Fate::Refused | Fate::Unreadable => {
+            MigrationOutcome::Refused | MigrationOutcome::Unreadable => {
                 let sentence = format!(
                     "graph `{graph}` was changed after it went to sleep and does not take it: {reason}; bring back what it \
                     needs, or cancel it"
@@ -224,7 +224,7 @@ impl<'h> Doctor<'h> {
         remarks.push(remark(finding, sentence));
     }
 
-    fn look_at_indexes(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+    fn look_at_indexes(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
         match &around.row {
             None => {
                 let sentence = "the index of what sleeps does not have it: no sweep would find it";
@@ -240,7 +240,7 @@ impl<'h> Doctor<'h> {
 
     /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn
     /// that runs or died.
-    fn look_at_lease(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+    fn look_at_lease(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
         let (Some(session), Some(until)) = (&paused.session_id, around.leased_until) else { return };
         remarks.push(if limits::lasts_too_long(until, self.now()) {
             let sentence = format!(
@@ -261,7 +261,7 @@ impl<'h> Doctor<'h> {
     }
 
     /// An event that did not fit lies in the queue of what failed; whoever sent it believes that it was taken.
-    async fn look_at_unfit(&self, paused: &PausedInvocation, remarks: &mut Vec<Remark>) -> Result<(), TurnError> {
+    async fn look_at_unfit(&self, paused: &PausedInvocation, remarks: &mut Vec<Observation>) -> Result<(), TurnError> {
         if paused.wake.event.is_none() {
             return Ok(());
         }
@@ -278,7 +278,7 @@ impl<'h> Doctor<'h> {
     }
 }
 
-fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Remark>) {
+fn look_at_signals(paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
     for (id, known) in &around.signals {
         let (shape, id) = id.origin();
         let (finding, sentence) = match known {
@@ -307,7 +307,7 @@ fn never_slept(id: &InvocationId) -> TurnError {
 }
 
 /// Names a pause whose answer is not limited to what was asked. Answers of several parts go into one field.
-fn look_at_answer(paused: &PausedInvocation) -> Option<Remark> {
+fn look_at_answer(paused: &PausedInvocation) -> Option<Observation> {
     let rule = AnswerRule::of(&paused.descriptor).unwrap_or_default();
     (rule.accepts_everything() && paused.fan_in.is_none()).then(|| {
         let node = paused.suspended_at_node.join("/");

@@ -25,4 +25,4 @@ pub use order::{SweepOrder, SweepScope};
 pub use parked::{ParkedSignal, parked_signals};
 pub use summary::SweepSummary;
 pub use sweep::sweep;
-pub use upgrade::{Fate, MigrationReport, PauseUpgrade, migration_report};
+pub use upgrade::{MigrationOutcome, MigrationReport, PauseUpgrade, migration_report};

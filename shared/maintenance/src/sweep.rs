@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use dormouse_harness::{Harness, TurnError, WorkCall, store_failed, subscription_failed};
 use dormouse_ports::{
-    Glance, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, MaintenanceStore, PendingRow, Registration,
-    RuleNeed, Standing, Subscription, TurnStore, WakePlan, limits,
+    IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus, InvocationSummary,
+    MaintenanceStore, PendingRow, Registration, RuleNeed, Subscription, TurnStore, WakePlan, limits,
 };
 use jiff::Timestamp;
 
@@ -177,20 +177,20 @@ impl<'h> Sweep<'h> {
                 self.summary.late_by = self.summary.late_by.max(late_by);
             }
             match standing {
-                Standing::Asleep if has_begun => {
+                InvocationPhase::Asleep if has_begun => {
                     let told = if late_by >= LOST_AFTER { Told::OrphanTimer } else { Told::Nothing };
                     found.push(Found { call: WorkCall::due(row), told });
                 }
-                Standing::Accepted if !has_begun => found.extend(self.not_begun(row)),
-                Standing::Claimed { until } if !has_begun && limits::out_of_time(until, self.now()) => {
+                InvocationPhase::Accepted if !has_begun => found.extend(self.not_begun(row)),
+                InvocationPhase::Claimed { until } if !has_begun && limits::out_of_time(until, self.now()) => {
                     found.extend(self.not_begun(row));
                 }
                 // A dead claim is in an index of its own.
-                Standing::Asleep
-                | Standing::Accepted
-                | Standing::Claimed { .. }
-                | Standing::Aside
-                | Standing::Ended => {}
+                InvocationPhase::Asleep
+                | InvocationPhase::Accepted
+                | InvocationPhase::Claimed { .. }
+                | InvocationPhase::Aside
+                | InvocationPhase::Ended => {}
             }
         }
         Ok(found)
@@ -220,10 +220,10 @@ impl<'h> Sweep<'h> {
             }
             // The index may be behind.
             let glances = self.turns().invocations.glance(ids).await.map_err(store_failed)?;
-            let is_dead = |glance: &Glance| match glance.standing {
-                Standing::Accepted => true,
-                Standing::Claimed { until } => limits::out_of_time(until, self.now()),
-                Standing::Asleep | Standing::Aside | Standing::Ended => false,
+            let is_dead = |glance: &InvocationSummary| match glance.standing {
+                InvocationPhase::Accepted => true,
+                InvocationPhase::Claimed { until } => limits::out_of_time(until, self.now()),
+                InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => false,
             };
             let dead = ids.iter().zip(glances).filter(|(_, glance)| glance.as_ref().is_some_and(is_dead));
             let found = dead.map(|(id, _)| Found { call: WorkCall::abandoned(id.clone()), told: Told::ExpiredClaim });
@@ -269,7 +269,7 @@ impl<'h> Sweep<'h> {
     }
 
     /// How it stands with those of `rows` whose pause is not over; the others are removed.
-    async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, Standing)>, TurnError> {
+    async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, InvocationPhase)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let glances = self.turns().invocations.glance(&ids).await.map_err(store_failed)?;
         let mut alive = Vec::new();
@@ -297,30 +297,30 @@ impl<'h> Sweep<'h> {
     async fn row(
         &mut self,
         row: &PendingRow,
-        standing: Standing,
+        standing: InvocationPhase,
         round: &mut Round,
     ) -> Result<Option<Found>, TurnError> {
         if let Some(at) = row.since {
             self.summary.oldest_pause = self.summary.oldest_pause.max(since(at, self.now()));
         }
         let is_noted = row.rule != RuleNeed::Unknown;
-        let looks_closer = standing == Standing::Asleep && is_unregistered(row);
+        let looks_closer = standing == InvocationPhase::Asleep && is_unregistered(row);
         // Whatever becomes of the rest: it is needed.
         if is_noted || !looks_closer {
             round.needs(&row.rule, &row.invocation_id);
         }
         match standing {
-            Standing::Accepted if row.generation == 0 => Ok(self.not_begun(row)),
-            Standing::Accepted => {
+            InvocationPhase::Accepted if row.generation == 0 => Ok(self.not_begun(row)),
+            InvocationPhase::Accepted => {
                 Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told: Told::Nothing }))
             }
-            Standing::Claimed { until } if limits::out_of_time(until, self.now()) => {
+            InvocationPhase::Claimed { until } if limits::out_of_time(until, self.now()) => {
                 if row.generation == 0 {
                     return Ok(self.not_begun(row));
                 }
                 Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told: Told::ExpiredClaim }))
             }
-            Standing::Asleep if looks_closer => {
+            InvocationPhase::Asleep if looks_closer => {
                 let loaded = self.turns().invocations.load_invocation(&row.invocation_id).await.map_err(store_failed);
                 if !is_noted {
                     round.needs(&need_of(row, &loaded), &row.invocation_id);
@@ -330,7 +330,10 @@ impl<'h> Sweep<'h> {
                 }
                 Ok(None)
             }
-            Standing::Asleep | Standing::Claimed { .. } | Standing::Aside | Standing::Ended => Ok(None),
+            InvocationPhase::Asleep
+            | InvocationPhase::Claimed { .. }
+            | InvocationPhase::Aside
+            | InvocationPhase::Ended => Ok(None),
         }
     }
 
@@ -381,6 +384,6 @@ fn is_unregistered(row: &PendingRow) -> bool {
 
 /// Whether the pause of `row` is over: not while it is put aside, for whoever lets it be tried again writes the row
 /// again. Rows are written together with their invocation, so that none is early.
-fn is_over(row: &PendingRow, glance: &Glance) -> bool {
-    glance.standing == Standing::Ended || glance.generation > row.generation
+fn is_over(row: &PendingRow, glance: &InvocationSummary) -> bool {
+    glance.standing == InvocationPhase::Ended || glance.generation > row.generation
 }

@@ -11,7 +11,7 @@ use crate::order::TOGETHER;
 
 /// What would become of a pause, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fate {
+pub enum MigrationOutcome {
     /// It goes on in the very graph that wrote it.
     Same,
     /// It goes on in a graph of another shape.
@@ -30,7 +30,7 @@ pub enum Fate {
     Unreadable,
 }
 
-impl Fate {
+impl MigrationOutcome {
     /// Whether the graphs of today continue it.
     pub fn goes_on(self) -> bool {
         match self {
@@ -64,7 +64,7 @@ pub struct PauseUpgrade {
     /// Of which graph; empty when the record cannot be read.
     pub graph: String,
     /// What becomes of it, in a word.
-    pub fate: Fate,
+    pub fate: MigrationOutcome,
     /// What its graph makes of it, or with what it would be refused: it would sleep on.
     pub outcome: Result<Upgrade, TurnError>,
 }
@@ -111,7 +111,7 @@ fn upgrade_of_row(
             invocation_id: row.invocation_id.clone(),
             generation: row.generation,
             graph: String::new(),
-            fate: Fate::Unreadable,
+            fate: MigrationOutcome::Unreadable,
             outcome: Err(store_failed(error)),
         })),
         Err(error) => Err(store_failed(error)),
@@ -124,13 +124,13 @@ pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> Pa
     let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());
     let outcome = graph.and_then(|graph| graph.upgrade(&paused)).map_err(TurnError::from);
     let fate = match &outcome {
-        Ok(Upgrade::Same) => Fate::Same,
-        Ok(Upgrade::Reshaped) => Fate::Reshaped,
-        Ok(Upgrade::Migrated { .. }) => Fate::Migrated,
-        Err(error) if error.category == Category::GraphUnknown => Fate::GraphUnknown,
-        Err(error) if error.category == Category::SuspensionPinned => Fate::Pinned,
-        Err(_) if !has_chain => Fate::NeedsMigration,
-        Err(_) => Fate::Refused,
+        Ok(Upgrade::Same) => MigrationOutcome::Same,
+        Ok(Upgrade::Reshaped) => MigrationOutcome::Reshaped,
+        Ok(Upgrade::Migrated { .. }) => MigrationOutcome::Migrated,
+        Err(error) if error.category == Category::GraphUnknown => MigrationOutcome::GraphUnknown,
+        Err(error) if error.category == Category::SuspensionPinned => MigrationOutcome::Pinned,
+        Err(_) if !has_chain => MigrationOutcome::NeedsMigration,
+        Err(_) => MigrationOutcome::Refused,
     };
     let (invocation_id, generation, graph) = (paused.invocation_id, paused.generation, paused.graph);
     PauseUpgrade { invocation_id, generation, graph, fate, outcome }

@@ -60,17 +60,17 @@ pub enum ClaimOutcome {
     /// The caller resumes; the record's status is `Resuming` with the payload that counts.
     Granted(Box<InvocationRecord>),
     /// Nobody of that id was ever suspended.
-    Missing,
+    NotFound,
     /// Another delivery resumes at this moment.
     Held {
         /// When its claim ends by itself.
         until: Timestamp,
     },
     /// The pause sleeps and expects several signals, of which the caller does not know all that have come.
-    Gathering(Box<InvocationRecord>),
+    AwaitingMoreSignals(Box<InvocationRecord>),
     /// The pause that the caller means is over: the invocation ended or was canceled, or sleeps in a later pause. For a request without
     /// a payload also: it sleeps, and there is no claim to take over.
-    Settled(Box<InvocationRecord>),
+    NotClaimable(Box<InvocationRecord>),
 }
 
 /// One atomic change of durable state.
@@ -190,7 +190,7 @@ pub enum InvocationWrite {
     },
     /// It is canceled before anything of it is stored; the condition is that nothing is. Neither a pause nor an
     /// [`Conclude`](Self::Conclude) can be written from then on. The store may forget it with other ends.
-    Forestall {
+    CancelBeforeStart {
         /// Whom.
         invocation_id: InvocationId,
         /// Why and when.
@@ -257,7 +257,7 @@ pub enum InvocationWrite {
     },
     /// It stays as it is: only the condition that the claim is still the worker's. What else the commit writes is true as
     /// long as it is.
-    Hold {
+    AssertClaimed {
         /// Whom.
         invocation_id: InvocationId,
         /// In which of its pauses.
@@ -283,9 +283,9 @@ impl InvocationWrite {
             | Self::Cancel { paused, .. } => &paused.invocation_id,
             Self::Release { invocation_id, .. }
             | Self::Keep { invocation_id, .. }
-            | Self::Hold { invocation_id, .. }
+            | Self::AssertClaimed { invocation_id, .. }
             | Self::Deliver { invocation_id, .. }
-            | Self::Forestall { invocation_id, .. } => invocation_id,
+            | Self::CancelBeforeStart { invocation_id, .. } => invocation_id,
         }
     }
 }

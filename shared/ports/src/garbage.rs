@@ -12,12 +12,12 @@ pub trait Garbage: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
-    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError>;
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError>;
 }
 
 /// What came of a [`Garbage::collect_garbage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct GcReport {
     /// How many items were removed.
     pub removed: usize,
     /// Where the next stretch begins.

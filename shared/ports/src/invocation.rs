@@ -58,7 +58,7 @@ pub trait Invocations: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError>;
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError>;
 }
 
 /// An invocation, if it ever slept; or why what is stored of it cannot be read.
@@ -66,16 +66,16 @@ pub type LoadedInvocation = Result<Option<InvocationRecord>, StoreError>;
 
 /// What can be said of an invocation without loading its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct InvocationSummary {
     /// Its latest pause.
     pub generation: u64,
     /// What it is doing.
-    pub standing: Standing,
+    pub standing: InvocationPhase,
 }
 
 /// What an invocation is doing, without what it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum InvocationPhase {
     /// It sleeps.
     Asleep,
     /// A payload is accepted for it, and no worker has claimed it.

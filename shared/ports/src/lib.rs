@@ -84,12 +84,13 @@ pub use commit::{
 };
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
-pub use garbage::{Collected, Garbage};
+pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Answered, Cancellation, Claim, FailureRecord, Glance, InvocationRecord, InvocationStatus, Invocations,
-    LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION, Resolution, SignalDescriptor, Standing,
+    Answered, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord, InvocationStatus,
+    InvocationSummary, Invocations, LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION, Resolution,
+    SignalDescriptor,
 };
 pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
@@ -98,7 +99,7 @@ pub use journal::{
 pub use limits::InvocationLimits;
 pub use note::Notes;
 pub use rule::{
-    Edition, EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleName, RuleNeed, RuleUpdate, ShapeId,
+    EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId,
 };
 pub use runtime::{Clock, IdSource, Spawner};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};

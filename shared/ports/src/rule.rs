@@ -26,7 +26,12 @@ pub trait RuleEntries: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer; the entry may or may not have been touched then.
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError>;
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError>;
 
     /// All entries of rules, ordered by shape.
     ///
@@ -228,9 +233,9 @@ fn is_hex(text: &str, bytes: usize) -> bool {
 /// Tells a rule from the earlier and later ones of its shape. It never comes again, so that what is removed under the
 /// name of one edition is never another's, however late.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Edition(String);
+pub struct RuleIncarnation(String);
 
-impl Edition {
+impl RuleIncarnation {
     /// The edition that a fresh id stands for.
     pub fn of(fresh: &str) -> Self {
         Self(hex::encode(&Sha256::digest(fresh.as_bytes())[..EDITION_BYTES]))
@@ -253,7 +258,7 @@ pub struct RuleName {
     /// Which events it takes.
     pub shape: ShapeId,
     /// Which of the rules of that shape it is; `None` for those that were made before rules had editions.
-    pub edition: Option<Edition>,
+    pub edition: Option<RuleIncarnation>,
 }
 
 impl RuleName {
@@ -266,7 +271,7 @@ impl RuleName {
         match digits.split_once('-') {
             None => Some(Self { shape: ShapeId::parse(digits)?, edition: None }),
             Some((shape, edition)) => {
-                Some(Self { shape: ShapeId::parse(shape)?, edition: Some(Edition::parse(edition)?) })
+                Some(Self { shape: ShapeId::parse(shape)?, edition: Some(RuleIncarnation::parse(edition)?) })
             }
         }
     }
@@ -316,7 +321,7 @@ pub struct RuleEntry {
     /// Which events the rule takes.
     pub shape: ShapeId,
     /// Which of the rules of that shape it is.
-    pub edition: Edition,
+    pub edition: RuleIncarnation,
     /// How often the entry was touched.
     pub touches: u64,
     /// Since when there is this edition.
@@ -435,7 +440,7 @@ mod tests {
     #[test]
     fn a_name_survives_and_fits() {
         let shape = shape(&json!({"source": ["jobs"]}), "j1").id();
-        for edition in [None, Some(Edition::of("fresh"))] {
+        for edition in [None, Some(RuleIncarnation::of("fresh"))] {
             let name = RuleName { shape: shape.clone(), edition };
             let text = name.to_string();
             assert!(text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{text}");

@@ -3,10 +3,11 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Commits, Diagnostics,
-    Edition, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord, Invocations, LeaseRequest, LoadedSession,
-    Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleUpdate, SessionFilter, SessionId,
-    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StateStore, StoreError,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Diagnostics, Garbage,
+    GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, Invocations, LeaseRequest, LoadedSession,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
+    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StateStore,
+    StoreError,
 };
 use jiff::Timestamp;
 
@@ -128,7 +129,7 @@ impl Invocations for FaultyStore {
         self.meet(self.inner.load_invocation(id)).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         self.meet(self.inner.glance(ids)).await
     }
 }
@@ -194,7 +195,12 @@ impl Sleepers for FaultyStore {
 
 #[async_trait]
 impl RuleEntries for FaultyStore {
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
         self.meet(self.inner.touch_rule(shape, fresh, now)).await
     }
 
@@ -220,7 +226,7 @@ impl Notes for FaultyStore {
 
 #[async_trait]
 impl Garbage for FaultyStore {
-    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         self.meet(self.inner.collect_garbage(now, cursor)).await
     }
 }

@@ -12,11 +12,11 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError, Commits,
-    Diagnostics, Document, DocumentKey, Edition, FeedRow, Garbage, Glance, IndexRepair, InvocationId, InvocationRecord,
-    InvocationStatus, Invocations, LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, RuleEntries, RuleEntry, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
-    ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry,
+    BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Diagnostics,
+    Document, DocumentKey, FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationStatus,
+    InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary,
+    Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry,
 };
 use jiff::Timestamp;
 
@@ -90,7 +90,7 @@ impl Invocations for MemoryStore {
         Ok(lock(&self.tables).invocations.get(id).cloned())
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         let tables = lock(&self.tables);
         Ok(ids.iter().map(|id| tables.invocations.get(id).map(|record| upkeep::glance(&tables, record))).collect())
     }
@@ -122,7 +122,7 @@ impl Commits for MemoryStore {
         let mut tables = lock(&self.tables);
         let tables = &mut *tables;
         let Some(record) = tables.invocations.get_mut(&request.invocation_id) else {
-            return Ok(ClaimOutcome::Missing);
+            return Ok(ClaimOutcome::NotFound);
         };
         Ok(claim(record, tables.attempts.entry(request.invocation_id.clone()).or_default(), request))
     }
@@ -169,7 +169,12 @@ impl Sleepers for MemoryStore {
 
 #[async_trait]
 impl RuleEntries for MemoryStore {
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
         Ok(lock(&self.tables).touch_rule(shape, fresh, now))
     }
 
@@ -203,8 +208,8 @@ impl Notes for MemoryStore {
 #[async_trait]
 impl Garbage for MemoryStore {
     /// States are whole here, so that only waits can outlive their invocation.
-    async fn collect_garbage(&self, _: Timestamp, _: Option<&str>) -> Result<Collected, StoreError> {
-        Ok(Collected { removed: lock(&self.tables).collect_waits(), next: None, done: true })
+    async fn collect_garbage(&self, _: Timestamp, _: Option<&str>) -> Result<GcReport, StoreError> {
+        Ok(GcReport { removed: lock(&self.tables).collect_waits(), next: None, done: true })
     }
 }
 
@@ -247,11 +252,11 @@ fn claim(record: &mut InvocationRecord, attempts: &mut u32, request: &ClaimReque
     let payload = match (&record.status, &request.payload) {
         (InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_), _)
         | (InvocationStatus::Suspended, None) => {
-            return ClaimOutcome::Settled(Box::new(record.clone()));
+            return ClaimOutcome::NotClaimable(Box::new(record.clone()));
         }
-        _ if other_pause => return ClaimOutcome::Settled(Box::new(record.clone())),
+        _ if other_pause => return ClaimOutcome::NotClaimable(Box::new(record.clone())),
         (InvocationStatus::Suspended, Some(_)) if commit::answered(&record.paused) != request.answered => {
-            return ClaimOutcome::Gathering(Box::new(record.clone()));
+            return ClaimOutcome::AwaitingMoreSignals(Box::new(record.clone()));
         }
         (InvocationStatus::Suspended, Some(payload)) => payload.clone(),
         (InvocationStatus::Accepted { payload }, _) => payload.clone(),

@@ -264,12 +264,12 @@ fn claimant(write: &InvocationWrite) -> Option<&Owner> {
         | InvocationWrite::Release { owner, .. }
         | InvocationWrite::Keep { owner, .. }
         | InvocationWrite::PutAside { owner, .. }
-        | InvocationWrite::Hold { owner, .. } => Some(owner),
+        | InvocationWrite::AssertClaimed { owner, .. } => Some(owner),
         InvocationWrite::Fail { owner, .. } => owner.as_ref(),
         InvocationWrite::Suspend { from: SuspendFrom::Claimed { owner, .. }, .. } => Some(owner),
         InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
-        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::CancelBeforeStart { .. }
         | InvocationWrite::Conclude { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Retry { .. }

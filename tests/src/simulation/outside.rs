@@ -84,7 +84,7 @@ impl Outside {
             Some(Intent::Claim { request }) => {
                 let record = at_once(truth.load_invocation(&request.invocation_id)).ok().flatten();
                 let granted = record.filter(|_| done).map(|record| ClaimOutcome::Granted(Box::new(record)));
-                let outcome = granted.unwrap_or(ClaimOutcome::Missing);
+                let outcome = granted.unwrap_or(ClaimOutcome::NotFound);
                 self.history.saw(&*truth, Call::Claim { request, outcome: &outcome });
             }
             // The answer to a transaction that is sent again tells of the first time.

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Collected, Commit, CommitError,
-    Commits, Diagnostics, Document, DocumentKey, Edition, Event, EventBus, EventRule, EventRules, FeedRow, Garbage,
-    Glance, IdSource, IndexRepair, InvocationId, InvocationRecord, InvocationWrite, Invocations, LeaseRequest,
+    BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
+    Diagnostics, Document, DocumentKey, Event, EventBus, EventRule, EventRules, FeedRow, Garbage, GcReport, IdSource,
+    IndexRepair, InvocationId, InvocationRecord, InvocationSummary, InvocationWrite, Invocations, LeaseRequest,
     ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records,
-    Registration, RuleEntries, RuleEntry, RuleName, RuleUpdate, SessionFilter, SessionId, SessionSummary, Sessions,
-    ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError, StreamEntry, Subscription,
-    SubscriptionError, Timers,
+    Registration, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate, SessionFilter, SessionId,
+    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError, StreamEntry,
+    Subscription, SubscriptionError, Timers,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -281,7 +281,7 @@ impl Invocations for SimPorts {
         self.call("load_invocation", about, effect, |why| Err(unavailable(why))).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         let (about, ids) = (format!("{} invocations", ids.len()), ids.to_vec());
         let effect = move |outside: &mut Outside| at_once(outside.store.glance(&ids));
         self.call("glance", about, effect, |why| Err(unavailable(why))).await
@@ -367,7 +367,12 @@ impl Sleepers for SimPorts {
 
 #[async_trait]
 impl RuleEntries for SimPorts {
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
         let (about, shape, fresh) = (shape.to_string(), shape.clone(), fresh.clone());
         let effect = move |outside: &mut Outside| at_once(outside.store.touch_rule(&shape, &fresh, now));
         self.call("touch_rule", about, effect, |why| Err(unavailable(why))).await
@@ -402,7 +407,7 @@ impl Notes for SimPorts {
 
 #[async_trait]
 impl Garbage for SimPorts {
-    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         let cursor = cursor.map(str::to_owned);
         let effect = move |outside: &mut Outside| at_once(outside.store.collect_garbage(now, cursor.as_deref()));
         self.call("collect_garbage", String::new(), effect, |why| Err(unavailable(why))).await
@@ -540,12 +545,14 @@ fn about_commit(commit: &Commit) -> String {
             format!("{}#{} fails: {}", paused.invocation_id, paused.generation, failure.category)
         }
         InvocationWrite::Cancel { paused, .. } => format!("{}#{} is canceled", paused.invocation_id, paused.generation),
-        InvocationWrite::Forestall { invocation_id, .. } => format!("{invocation_id} is canceled before it slept"),
+        InvocationWrite::CancelBeforeStart { invocation_id, .. } => {
+            format!("{invocation_id} is canceled before it slept")
+        }
         InvocationWrite::Accept { paused } => format!("{} is accepted", paused.invocation_id),
         InvocationWrite::Deliver { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} is given its input")
         }
-        InvocationWrite::Hold { invocation_id, generation, .. } => {
+        InvocationWrite::AssertClaimed { invocation_id, generation, .. } => {
             format!("{invocation_id}#{generation} is still claimed")
         }
         InvocationWrite::Conclude { paused, .. } => format!("{} ends without ever having slept", paused.invocation_id),

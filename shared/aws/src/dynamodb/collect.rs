@@ -27,7 +27,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use dormouse_ports::{Collected, InvocationId, PausedInvocation, SessionId, Standing, StoreError};
+use dormouse_ports::{GcReport, InvocationId, InvocationPhase, PausedInvocation, SessionId, StoreError};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 
@@ -72,7 +72,7 @@ enum Found {
 }
 
 impl DynamoDbStateStore {
-    pub(super) async fn collect_stretch(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+    pub(super) async fn collect_stretch(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         let (before, began, start) = cursor.map_or(Ok((None, None, None)), parse_place)?;
         let began = began.unwrap_or(now);
         let start = start.map(|(pk, sk)| Key { pk, sk });
@@ -109,7 +109,7 @@ impl DynamoDbStateStore {
             Some(key) => (before, Some(began), Some((key.pk.clone(), key.sk.clone()))),
             None => (Some(began), None, None),
         };
-        Ok(Collected { removed, next: Some(serde_json::json!(next).to_string()), done: last.is_none() })
+        Ok(GcReport { removed, next: Some(serde_json::json!(next).to_string()), done: last.is_none() })
     }
 
     /// Notes what was found of deleted sessions. Gives those of them to whose pieces nothing refers any more.
@@ -195,7 +195,7 @@ impl DynamoDbStateStore {
             let ended = some
                 .iter()
                 .zip(glances)
-                .filter(|(_, glance)| glance.as_ref().is_none_or(|glance| glance.standing == Standing::Ended));
+                .filter(|(_, glance)| glance.as_ref().is_none_or(|glance| glance.standing == InvocationPhase::Ended));
             over.extend(ended.map(|((key, _), _)| (*key).clone()));
         }
         Ok(over)

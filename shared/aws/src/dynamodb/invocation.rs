@@ -2,8 +2,8 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, Standing, StoreError, SuspendFrom, WakePlan,
+    Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase, InvocationRecord,
+    InvocationStatus, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, StoreError, SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -73,7 +73,7 @@ impl DynamoDbStateStore {
         self.put_blobs(encoder.blobs).await?;
         match self.write_alone(&claim_write(request, payload)).await? {
             Written::Done(item) => Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(&item).await?))),
-            Written::Refused(None) => Ok(ClaimOutcome::Missing),
+            Written::Refused(None) => Ok(ClaimOutcome::NotFound),
             Written::Refused(Some(item)) => self.refused_claim(request, &item).await,
         }
     }
@@ -82,10 +82,10 @@ impl DynamoDbStateStore {
         let current = number(item, GENERATION)?;
         let same_pause = request.generation.is_none_or(|generation| generation == current);
         if text(item, PHASE)? == SUSPENDED && same_pause && request.payload.is_some() {
-            return Ok(ClaimOutcome::Gathering(Box::new(self.invocation_record(item).await?)));
+            return Ok(ClaimOutcome::AwaitingMoreSignals(Box::new(self.invocation_record(item).await?)));
         }
         if text(item, PHASE)? != RESUMING || !same_pause {
-            return Ok(ClaimOutcome::Settled(Box::new(self.invocation_record(item).await?)));
+            return Ok(ClaimOutcome::NotClaimable(Box::new(self.invocation_record(item).await?)));
         }
         if text(item, CLAIM_OWNER)? == request.owner.as_str() {
             return Ok(ClaimOutcome::Granted(Box::new(self.invocation_record(item).await?)));
@@ -142,15 +142,15 @@ pub(super) fn standing(
     phase: &str,
     is_aside: bool,
     until: impl FnOnce() -> Result<Timestamp, StoreError>,
-) -> Result<Standing, StoreError> {
+) -> Result<InvocationPhase, StoreError> {
     match phase {
-        ERRORED if is_aside => Ok(Standing::Aside),
-        SUSPENDED => Ok(Standing::Asleep),
+        ERRORED if is_aside => Ok(InvocationPhase::Aside),
+        SUSPENDED => Ok(InvocationPhase::Asleep),
         RESUMING => Ok(match until()? {
-            until if until == UNCLAIMED_UNTIL => Standing::Accepted,
-            until => Standing::Claimed { until },
+            until if until == UNCLAIMED_UNTIL => InvocationPhase::Accepted,
+            until => InvocationPhase::Claimed { until },
         }),
-        COMPLETED | ERRORED | CANCELED => Ok(Standing::Ended),
+        COMPLETED | ERRORED | CANCELED => Ok(InvocationPhase::Ended),
         other => Err(StoreError::Corrupt(format!("an invocation cannot be {other:?}"))),
     }
 }

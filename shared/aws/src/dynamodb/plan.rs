@@ -139,7 +139,7 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
                 self.leave(paused, None, delivered_until);
             }
-            InvocationWrite::Forestall { invocation_id, cancellation } => {
+            InvocationWrite::CancelBeforeStart { invocation_id, cancellation } => {
                 let (never, end) =
                     (PausedInvocation::never(invocation_id.clone(), commit.now), End::Forestalled(cancellation));
                 let change = invocation::end_write(encoder, &never, None, end, id, finished_until)?;
@@ -150,7 +150,7 @@ impl<'a> Plan<'a> {
                 let change = invocation::end_write(encoder, paused, None, end, id, finished_until)?;
                 self.change_invocation(&paused.invocation_id, change);
             }
-            InvocationWrite::Hold { invocation_id, generation, owner } => {
+            InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
                 self.parts.push((Part::Invocation, invocation::claim_check(invocation_id, *generation, owner)));
             }
             InvocationWrite::Advance { paused, wake } => {

@@ -1,6 +1,6 @@
 //! What the store knows of the rules on the bus: an item for each shape of event that somebody relies on.
 
-use dormouse_ports::{Edition, RuleEntry, RuleUpdate, ShapeId, StoreError};
+use dormouse_ports::{RuleEntry, RuleIncarnation, RuleUpdate, ShapeId, StoreError};
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
@@ -17,7 +17,7 @@ impl DynamoDbStateStore {
     pub(super) async fn touch_entry(
         &self,
         shape: &ShapeId,
-        fresh: &Edition,
+        fresh: &RuleIncarnation,
         now: Timestamp,
     ) -> Result<RuleEntry, StoreError> {
         let changes = format!(
@@ -96,7 +96,7 @@ fn entry(item: &Item) -> Result<RuleEntry, StoreError> {
     let unreadable = |what: &str| StoreError::Corrupt(format!("an entry of a rule has no {what} that can be read"));
     Ok(RuleEntry {
         shape: ShapeId::parse(text(item, SK)?).ok_or_else(|| unreadable("shape"))?,
-        edition: Edition::parse(text(item, EDITION)?).ok_or_else(|| unreadable("edition"))?,
+        edition: RuleIncarnation::parse(text(item, EDITION)?).ok_or_else(|| unreadable("edition"))?,
         touches: number(item, TOUCHES)?,
         made_at: time(item, MADE_AT)?,
         stands_since: optional_time(item, STANDS_SINCE)?,

@@ -1,7 +1,7 @@
 //! What sweeps and repairs ask of the table: a glance at many invocations, and small changes of the indexes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{BufferedSignal, Glance, IndexRepair, InvocationId, PendingRow, SignalId, StoreError};
+use dormouse_ports::{BufferedSignal, IndexRepair, InvocationId, InvocationSummary, PendingRow, SignalId, StoreError};
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
@@ -13,7 +13,7 @@ use super::write::Write;
 use super::{invocation, pending, signal};
 
 impl DynamoDbStateStore {
-    pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    pub(super) async fn glance_at(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         let keys: Vec<Key> = ids.iter().map(Key::invocation).collect();
         let attributes = [PK, SK, PHASE, GENERATION, CLAIM_LANE, CLAIM_UNTIL].join(", ");
         let found = self.get_items(&keys, Some(&attributes)).await?;
@@ -80,9 +80,9 @@ fn registered(row: &PendingRow) -> Write {
     rule.into_iter().fold(write, |write, rule| write.with(":rule", rule))
 }
 
-fn glance_of(item: &Item) -> Result<Glance, StoreError> {
+fn glance_of(item: &Item) -> Result<InvocationSummary, StoreError> {
     let until = || time(item, CLAIM_UNTIL);
     // Of what has ended only what was put aside is in a lane.
     let standing = invocation::standing(text(item, PHASE)?, item.contains_key(CLAIM_LANE), until)?;
-    Ok(Glance { generation: number(item, GENERATION)?, standing })
+    Ok(InvocationSummary { generation: number(item, GENERATION)?, standing })
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_engine::Upgrade;
-use dormouse_maintenance::{Fate, PauseUpgrade, migration_report};
+use dormouse_maintenance::{MigrationOutcome, PauseUpgrade, migration_report};
 use serde_json::{Value, json};
 
 use super::ask::Bounds;
@@ -26,7 +26,7 @@ struct Group {
 
 /// By graph, fate and reason.
 #[derive(Debug, Default)]
-struct Groups(BTreeMap<(String, Fate, String), Group>);
+struct Groups(BTreeMap<(String, MigrationOutcome, String), Group>);
 
 impl Groups {
     fn add(&mut self, pause: PauseUpgrade) {
@@ -47,12 +47,12 @@ impl Groups {
         }
     }
 
-    fn count(&self, takes: impl Fn(Fate) -> bool) -> u64 {
+    fn count(&self, takes: impl Fn(MigrationOutcome) -> bool) -> u64 {
         self.0.iter().filter(|((_, fate, _), _)| takes(*fate)).map(|(_, group)| group.count).sum()
     }
 
     fn into_json(self) -> Vec<Value> {
-        let group = |((graph, fate, reason), group): ((String, Fate, String), Group)| {
+        let group = |((graph, fate, reason), group): ((String, MigrationOutcome, String), Group)| {
             json!({ "graph": graph, "fate": fate.as_str(), "reason": reason, "count": group.count,
                 "invocations": group.named })
         };
@@ -62,14 +62,14 @@ impl Groups {
     fn print(&self, printer: &Printer) -> Result<(), InspectError> {
         for ((graph, fate, reason), group) in &self.0 {
             let what = match fate {
-                Fate::Same => "go on as they are",
-                Fate::Reshaped => "go on in a graph of another shape",
-                Fate::Migrated => "go on after a migration",
-                Fate::Pinned => "wait for workers of the shape that wrote them",
-                Fate::NeedsMigration => "sleep on until there is a migration",
-                Fate::GraphUnknown => "sleep on until a worker has the graph",
-                Fate::Refused => "sleep on: refused",
-                Fate::Unreadable => "cannot be read",
+                MigrationOutcome::Same => "go on as they are",
+                MigrationOutcome::Reshaped => "go on in a graph of another shape",
+                MigrationOutcome::Migrated => "go on after a migration",
+                MigrationOutcome::Pinned => "wait for workers of the shape that wrote them",
+                MigrationOutcome::NeedsMigration => "sleep on until there is a migration",
+                MigrationOutcome::GraphUnknown => "sleep on until a worker has the graph",
+                MigrationOutcome::Refused => "sleep on: refused",
+                MigrationOutcome::Unreadable => "cannot be read",
             };
             printer.verdict(!fate.goes_on(), &format!("{graph}: {} {what}", group.count))?;
             if !reason.is_empty() {

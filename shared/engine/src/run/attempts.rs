@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dormouse_ports::{JournalEntry, Map, SignalDescriptor};
 use futures::FutureExt;
 
-use super::slot::Slot;
+use super::slot::SuspendSlot;
 use crate::ambient::View;
 use crate::observe::{
     Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
@@ -24,7 +24,7 @@ use crate::{NodeError, State, Update};
 pub(crate) struct Attempts {
     pub(crate) view: View,
     /// Where the dispatch is stopped.
-    pub(crate) slot: Slot,
+    pub(crate) slot: SuspendSlot,
     /// The index of the attempt that paused, until it goes on.
     paused: AtomicU32,
     last: AtomicU32,
@@ -74,7 +74,7 @@ impl Told {
 impl Attempts {
     /// `paused` is the index of the attempt that goes on after a suspension, or 0; `around` that of what is around.
     pub(super) fn new(told: Option<Box<Told>>, view: View, paused: u32, around: u32) -> Self {
-        Self { view, slot: Slot::default(), paused: paused.into(), last: around.into(), told }
+        Self { view, slot: SuspendSlot::default(), paused: paused.into(), last: around.into(), told }
     }
 
     /// The index with which to begin.

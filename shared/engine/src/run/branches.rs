@@ -12,7 +12,7 @@ use super::dispatch::Dispatch;
 use super::fan_out::error_record;
 use super::lineage::Boundary;
 use super::pause::{Contained, Part};
-use super::slot::Wish;
+use super::slot::SuspendRequest;
 use super::walk::Around;
 use crate::ambient;
 use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
@@ -78,13 +78,13 @@ impl Dispatch<'_> {
                     return Err(error.of_branch(name));
                 }
                 PartEnd::Failed(error) => contributions[index] = Some((name, Err(error))),
-                PartEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+                PartEnd::Refused(refusal) => return self.stop_by(SuspendRequest::Refused(refusal)).await,
                 PartEnd::Paused(pause) => {
                     let partial = merged(node, contributions.into_iter().flatten().collect());
                     let part = Part { key: "branch_name", value: Value::from(&**name) };
                     let recorded = recorded.concat();
                     let contained = Contained { pause, partial, recorded, part };
-                    return self.stop_by(Wish::Contained(Box::new(contained))).await;
+                    return self.stop_by(SuspendRequest::Contained(Box::new(contained))).await;
                 }
             }
         }

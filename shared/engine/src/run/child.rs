@@ -14,7 +14,7 @@ use super::dispatch::Dispatch;
 use super::lineage::Boundary;
 use super::pause::{Pause, PauseEntries, Refusal};
 use super::progress::Ticket;
-use super::slot::{Ended, UntilSuspended, Wish};
+use super::slot::{Ended, SuspendRequest, UntilSuspended};
 use super::walk::{Around, End, Inside, StartAt};
 use crate::ambient::{self, Position, Scope, Scoped, View};
 use crate::graph::ErrorPolicy;
@@ -88,9 +88,11 @@ impl Child<'_> {
         let end = match ended {
             Ended::Returned(Ok((update, recorded))) => PartEnd::Done { update, recorded },
             Ended::Returned(Err(error)) => PartEnd::Failed(error),
-            Ended::Suspended(Wish::Nested(pause)) => PartEnd::Paused(pause),
-            Ended::Suspended(Wish::Refused(refusal)) => PartEnd::Refused(refusal),
-            Ended::Suspended(wish @ (Wish::Suspend { .. } | Wish::Contained(_))) => running.of_call(wish),
+            Ended::Suspended(SuspendRequest::Nested(pause)) => PartEnd::Paused(pause),
+            Ended::Suspended(SuspendRequest::Refused(refusal)) => PartEnd::Refused(refusal),
+            Ended::Suspended(wish @ (SuspendRequest::Suspend { .. } | SuspendRequest::Contained(_))) => {
+                running.of_call(wish)
+            }
         };
         running.settle(&end);
         end
@@ -129,8 +131,8 @@ impl Child<'_> {
 
 impl Running<'_> {
     /// A call asked for the suspension itself: the branch is its node.
-    fn of_call(&self, wish: Wish) -> PartEnd {
-        let Wish::Suspend { descriptor, node_completed, recorded } = wish else {
+    fn of_call(&self, wish: SuspendRequest) -> PartEnd {
+        let SuspendRequest::Suspend { descriptor, node_completed, recorded } = wish else {
             return PartEnd::Failed(NodeError::new("a call contains no parts"));
         };
         let Boundary::Branch(name) = &self.child.boundary else {
@@ -190,7 +192,7 @@ impl Running<'_> {
             ambient::adopt(recorded);
             return Ok(update);
         };
-        self.attempts.slot.put(Wish::Refused(refusal));
+        self.attempts.slot.put(SuspendRequest::Refused(refusal));
         futures::future::pending().await
     }
 
@@ -209,8 +211,8 @@ impl Running<'_> {
                 ambient::adopt(inner.entries.take());
                 return Ok(contribution(&end));
             }
-            Ok(End::Paused(pause)) => Wish::Nested(pause.behind(inner.entries.take())),
-            Err(refusal) => Wish::Refused(refusal),
+            Ok(End::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
+            Err(refusal) => SuspendRequest::Refused(refusal),
         };
         self.attempts.slot.put(wish);
         futures::future::pending().await

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use super::attempts::{Attempts, Recorded, flatten_panic, kept};
 use super::body::{Body, Saver};
 use super::lineage::Boundary;
-use super::slot::Wish;
+use super::slot::SuspendRequest;
 use super::walk::{End, Execution, Inside, ResumePoint, StartAt, Walk};
 use crate::ambient::{self, Position, Scope, Scoped};
 use crate::graph::{CompiledNode, Work};
@@ -107,7 +107,7 @@ impl<'d> Dispatch<'d> {
         let result = self.attempt_as(index, state, work).await;
         match self.walk.run.watch.refusal() {
             None => result,
-            Some(refusal) => self.stop_by(Wish::Refused(refusal)).await,
+            Some(refusal) => self.stop_by(SuspendRequest::Refused(refusal)).await,
         }
     }
 
@@ -153,14 +153,14 @@ impl<'d> Dispatch<'d> {
                 ambient::adopt(inner.entries.take());
                 return Ok(projection.leave(self.walk.graph.schema(), graph, &end));
             }
-            Ok(End::Paused(pause)) => Wish::Nested(pause.behind(inner.entries.take())),
-            Err(refusal) => Wish::Refused(refusal),
+            Ok(End::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
+            Err(refusal) => SuspendRequest::Refused(refusal),
         };
         self.stop_by(wish).await
     }
 
     /// Stops the whole chain: what wraps this point does not see it.
-    pub(super) async fn stop_by<T>(&self, wish: Wish) -> T {
+    pub(super) async fn stop_by<T>(&self, wish: SuspendRequest) -> T {
         self.attempts.slot.put(wish);
         futures::future::pending().await
     }

@@ -13,7 +13,7 @@ use super::dispatch::Dispatch;
 use super::lineage::Boundary;
 use super::pause::{Contained, Part, Pause, Refusal};
 use super::progress::{Contribution, Ticket};
-use super::slot::Wish;
+use super::slot::SuspendRequest;
 use super::walk::Around;
 use crate::ambient;
 use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
@@ -81,7 +81,7 @@ impl Dispatch<'_> {
         let most = resolved.concurrency.unwrap_or(usize::MAX);
         let (ticket, mut contributions) = match self.begin_instances(fan_out, resolved.states.len()) {
             Ok(begun) => begun,
-            Err(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+            Err(refusal) => return self.stop_by(SuspendRequest::Refused(refusal)).await,
         };
         let all = Instances { fan_out, around, ticket };
         let start = |(index, state): (usize, State)| self.instance(&all, index, state);
@@ -98,14 +98,14 @@ impl Dispatch<'_> {
                     recorded[index] = own;
                 }
                 InstanceEnd::Failed(error) => return Err(error.wrapped()),
-                InstanceEnd::Refused(refusal) => return self.stop_by(Wish::Refused(refusal)).await,
+                InstanceEnd::Refused(refusal) => return self.stop_by(SuspendRequest::Refused(refusal)).await,
                 InstanceEnd::Paused(pause) => {
                     let done = contributions.into_iter().flatten().collect();
                     let partial = fan_in(fan_out, self.walk.graph.schema(), done);
                     let part = Part { key: "fan_out_index", value: index.into() };
                     let recorded = recorded.concat();
                     let contained = Contained { pause, partial, recorded, part };
-                    return self.stop_by(Wish::Contained(Box::new(contained))).await;
+                    return self.stop_by(SuspendRequest::Contained(Box::new(contained))).await;
                 }
             }
             running.extend(waiting.next().map(start));

@@ -103,14 +103,14 @@ impl Engine {
         })?;
         match claimed {
             ClaimOutcome::Granted(record) => self.resume_claimed(graph, record, call).await,
-            ClaimOutcome::Missing => Err(invalid(format!("invocation {invocation_id} was never suspended"))),
+            ClaimOutcome::NotFound => Err(invalid(format!("invocation {invocation_id} was never suspended"))),
             ClaimOutcome::Held { until } => {
                 Err(invalid(format!("invocation {invocation_id} is being resumed elsewhere until {until}")))
             }
-            ClaimOutcome::Gathering(_) => {
+            ClaimOutcome::AwaitingMoreSignals(_) => {
                 Err(invalid(format!("invocation {invocation_id} expects several signals, and none for itself")))
             }
-            ClaimOutcome::Settled(record) => {
+            ClaimOutcome::NotClaimable(record) => {
                 Err(invalid(format!("invocation {invocation_id} is not asleep: {}", status_name(&record.status))))
             }
         }

@@ -86,7 +86,7 @@ impl RunJournal {
     /// records anew.
     fn hold(&self) -> Option<InvocationWrite> {
         let HeldClaim { generation, owner } = self.claim.clone()?;
-        Some(InvocationWrite::Hold { invocation_id: self.invocation_id.clone(), generation, owner })
+        Some(InvocationWrite::AssertClaimed { invocation_id: self.invocation_id.clone(), generation, owner })
     }
 }
 

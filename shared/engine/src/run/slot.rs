@@ -10,11 +10,11 @@ use crate::{NodeError, ambient};
 
 /// Where a node puts down its wish to suspend. Every dispatch has one.
 #[derive(Default)]
-pub(crate) struct Slot(OnceLock<Box<Wish>>);
+pub(crate) struct SuspendSlot(OnceLock<Box<SuspendRequest>>);
 
 /// What was asked for by calling `suspend()`.
 #[derive(Clone)]
-pub(crate) enum Wish {
+pub(crate) enum SuspendRequest {
     Suspend {
         descriptor: SignalDescriptor,
         node_completed: bool,
@@ -61,18 +61,20 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
             .with_category(Category::SuspensionInUnsupportedContext);
     };
     attempts.slot.put(match refused {
-        Some(reason) => Wish::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason))),
-        None => Wish::Suspend { descriptor, node_completed, recorded },
+        Some(reason) => {
+            SuspendRequest::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason)))
+        }
+        None => SuspendRequest::Suspend { descriptor, node_completed, recorded },
     });
     futures::future::pending().await
 }
 
-impl Slot {
-    pub(super) fn put(&self, wish: Wish) {
+impl SuspendSlot {
+    pub(super) fn put(&self, wish: SuspendRequest) {
         let _ = self.0.set(Box::new(wish));
     }
 
-    fn wish(&self) -> Option<Wish> {
+    fn wish(&self) -> Option<SuspendRequest> {
         self.0.get().map(|wish| (**wish).clone())
     }
 }
@@ -80,12 +82,12 @@ impl Slot {
 /// Runs a node until it ends or wishes to suspend, whichever comes first; a wish wins over a result.
 pub(crate) struct UntilSuspended<'a, F> {
     pub(crate) future: F,
-    pub(crate) slot: &'a Slot,
+    pub(crate) slot: &'a SuspendSlot,
 }
 
 pub(crate) enum Ended<T> {
     Returned(T),
-    Suspended(Wish),
+    Suspended(SuspendRequest),
 }
 
 impl<F: Future + Unpin> Future for UntilSuspended<'_, F> {

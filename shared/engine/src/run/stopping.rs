@@ -7,25 +7,25 @@ use serde_json::Value;
 
 use super::dispatch::Dispatch;
 use super::pause::{Part, Pause, PauseEntries, Refusal, Stop};
-use super::slot::Wish;
+use super::slot::SuspendRequest;
 use crate::{EngineError, State};
 
 impl Dispatch<'_> {
     /// Turns the wish that the node was stopped by into what its surroundings see.
-    pub(super) fn stop(&self, wish: Wish, state: &State) -> Result<Stop, EngineError> {
+    pub(super) fn stop(&self, wish: SuspendRequest, state: &State) -> Result<Stop, EngineError> {
         match wish {
-            Wish::Nested(pause) => {
+            SuspendRequest::Nested(pause) => {
                 let mut pause = Arc::unwrap_or_clone(pause);
                 pause.outer_attempts.insert(0, self.attempts.last());
                 Ok(Stop::Pause(Arc::new(pause)))
             }
-            Wish::Refused(refusal) => Ok(Stop::Refusal(self.refuse(&refusal, state))),
-            Wish::Suspend { descriptor, node_completed, recorded } => {
+            SuspendRequest::Refused(refusal) => Ok(Stop::Refusal(self.refuse(&refusal, state))),
+            SuspendRequest::Suspend { descriptor, node_completed, recorded } => {
                 let recorded = PauseEntries { completed: Vec::new(), asking: recorded };
                 let asked = Asked { descriptor, node_completed, asked_by: self.walk.path_to(self.name), recorded };
                 Ok(Stop::Pause(self.sleep(state, asked)))
             }
-            Wish::Contained(contained) => {
+            SuspendRequest::Contained(contained) => {
                 // The whole node sleeps, with what its finished parts have contributed, unless all of them run again
                 // (suspension §8.2).
                 let mut state = state.clone();

@@ -24,11 +24,11 @@ use crate::worker::Worker;
 
 /// What a worker does while another turn of the session runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum WhenSessionBusy {
     /// It waits, as a fresh turn does.
-    Waits,
+    Wait,
     /// It goes on to other work, and comes again.
-    ComesAgain,
+    Requeue,
 }
 
 /// Checks that the fresh `turn` could begin, and gives the record of generation 0 with which it is
@@ -84,7 +84,7 @@ pub(super) async fn begin(
     worker: &Worker,
     record: Box<InvocationRecord>,
     budget: Budget<'_>,
-    patience: Patience,
+    patience: WhenSessionBusy,
 ) -> Result<TurnOutcome, TurnError> {
     let graph = match worker.graph_of(&record.paused) {
         Ok(graph) => graph.clone(),
@@ -108,13 +108,13 @@ async fn begin_alone(
     graph: &Arc<CompiledGraph>,
     record: &InvocationRecord,
     budget: Budget<'_>,
-    patience: Patience,
+    patience: WhenSessionBusy,
 ) -> Result<Outcome, TurnError> {
     let carry = carry_of(graph);
     let began = budget.left();
     let longest = match patience {
-        Patience::Waits => began / 2,
-        Patience::ComesAgain => Duration::ZERO,
+        WhenSessionBusy::Wait => began / 2,
+        WhenSessionBusy::Requeue => Duration::ZERO,
     };
     let wait = Wait { longest, refusable: false };
     let _first = match worker.lines.session(record.paused.session_id.as_ref(), wait).await {
@@ -129,7 +129,7 @@ async fn begin_alone(
     loop {
         match begin_once(worker, graph, record, budget, carry.clone()).await {
             Err(error) if error.category == Category::SessionLeaseHeld => {
-                if patience == Patience::ComesAgain || budget.is_over() {
+                if patience == WhenSessionBusy::Requeue || budget.is_over() {
                     worker.records.give_back(record).await;
                     return Err(error);
                 }

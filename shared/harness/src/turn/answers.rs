@@ -10,7 +10,7 @@ use dormouse_ports::{
     RESOLUTION, Resolution,
 };
 
-use super::delivery::{Addressee, Delivery};
+use super::delivery::{Delivery, SignalTarget};
 use crate::error::{TurnError, store_failed, unknown};
 use crate::outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, TurnOutcome};
 use crate::transmission::Trigger;
@@ -18,18 +18,18 @@ use crate::worker::Worker;
 
 /// With what a delivery claims its pause.
 #[derive(Clone, Debug)]
-pub(super) struct Bid {
+pub(super) struct ClaimProposal {
     pub(super) payload: Map,
     /// Of how many answers it was made.
     pub(super) answered: Option<usize>,
 }
 
 /// What a delivery comes to at a pause that expects several signals.
-pub(super) enum Gathered {
+pub(super) enum FanInStep {
     /// Its sender is told, and the pause sleeps on.
     Told(TurnOutcome),
     /// It is to claim the pause with this.
-    Claims(Bid),
+    Claims(ClaimProposal),
 }
 
 /// Adds `delivery` to the answers of the pause in `record`, which sleeps.
@@ -37,7 +37,7 @@ pub(super) async fn gather(
     worker: &Worker,
     record: InvocationRecord,
     delivery: &Delivery<'_>,
-) -> Result<Gathered, TurnError> {
+) -> Result<FanInStep, TurnError> {
     let paused = record.paused;
     let Some(fan_in) = paused.fan_in.clone() else {
         let message = "the pause is changing; send it again";
@@ -45,7 +45,7 @@ pub(super) async fn gather(
     };
     if delivery.trigger == Trigger::Due {
         let payload = delivery.payload.clone().into_iter().chain(fan_in.payload()).collect();
-        return Ok(Gathered::Claims(Bid { payload, answered: Some(fan_in.answers.len()) }));
+        return Ok(FanInStep::Claims(ClaimProposal { payload, answered: Some(fan_in.answers.len()) }));
     }
     let part = part_of(&fan_in, &delivery.part)?;
     let earlier = fan_in.answers.iter().find(|answer| answer.part == part);
@@ -57,24 +57,27 @@ pub(super) async fn gather(
     }
     if fan_in.decision().is_some() {
         // They were enough before, and whoever went on with them gave the pause back.
-        return Ok(Gathered::Claims(Bid { payload: fan_in.payload(), answered: Some(fan_in.answers.len()) }));
+        return Ok(FanInStep::Claims(ClaimProposal {
+            payload: fan_in.payload(),
+            answered: Some(fan_in.answers.len()),
+        }));
     }
     if earlier.is_some() {
-        return Ok(Gathered::Told(accepted(paused, part, true)));
+        return Ok(FanInStep::Told(accepted(paused, part, true)));
     }
     let known = fan_in.answers.len();
     let payload = admit_answer(&paused, delivery.payload.clone())?;
     let answer = PartAnswer { part: part.clone(), payload, at: worker.now() };
     let with_it = fan_in.with(answer.clone());
     if with_it.decision().is_some() {
-        return Ok(Gathered::Claims(Bid { payload: with_it.payload(), answered: Some(known) }));
+        return Ok(FanInStep::Claims(ClaimProposal { payload: with_it.payload(), answered: Some(known) }));
     }
     check_fit(worker, &paused, with_it.payload())?;
     let write = InvocationWrite::Answer { paused: Box::new(paused.clone()), answer };
     match worker.records.commit(write).await {
         Ok(()) => {
             let paused = PausedInvocation { fan_in: Some(with_it), ..paused };
-            Ok(Gathered::Told(accepted(paused, part, false)))
+            Ok(FanInStep::Told(accepted(paused, part, false)))
         }
         Err(CommitError::Store(error)) => Err(store_failed(error)),
         Err(error @ CommitError::Unknown(_)) => Err(unknown(&error)),
@@ -86,7 +89,7 @@ pub(super) async fn gather(
             | CommitError::SignalBuffered(_)
             | CommitError::SignalTaken(_)
             | CommitError::Journal(_),
-        ) => Ok(Gathered::Claims(Bid { payload: delivery.payload.clone(), answered: None })),
+        ) => Ok(FanInStep::Claims(ClaimProposal { payload: delivery.payload.clone(), answered: None })),
     }
 }
 
@@ -126,7 +129,7 @@ pub(crate) fn part_input(
 pub(super) fn answer_to(
     record: InvocationRecord,
     generation: Option<u64>,
-    addressee: &Addressee,
+    addressee: &SignalTarget,
     sent: &Map,
 ) -> TurnOutcome {
     let overruled = overruled(&record.paused, generation, addressee, sent);
@@ -149,7 +152,7 @@ fn check_fit(worker: &Worker, paused: &PausedInvocation, payload: Map) -> Result
 fn overruled(
     paused: &PausedInvocation,
     generation: Option<u64>,
-    addressee: &Addressee,
+    addressee: &SignalTarget,
     sent: &Map,
 ) -> Option<Overruled> {
     if generation.is_some_and(|generation| generation < paused.generation) {
@@ -173,11 +176,11 @@ fn overruled(
     }
 }
 
-fn part_of(fan_in: &FanIn, addressee: &Addressee) -> Result<String, TurnError> {
+fn part_of(fan_in: &FanIn, addressee: &SignalTarget) -> Result<String, TurnError> {
     let found = match addressee {
-        Addressee::Part(part) => fan_in.expects(part).then(|| part.clone()),
-        Addressee::Signal(id) => fan_in.part_of(id).map(str::to_owned),
-        Addressee::Pause => None,
+        SignalTarget::Part(part) => fan_in.expects(part).then(|| part.clone()),
+        SignalTarget::Signal(id) => fan_in.part_of(id).map(str::to_owned),
+        SignalTarget::Pause => None,
     };
     found.ok_or_else(|| {
         let parts: Vec<_> = fan_in.expected.iter().map(|one| one.part.as_str()).collect();

@@ -1,8 +1,8 @@
 //! Canceling an invocation, whatever it is doing.
 
 use dormouse_ports::{
-    Cancellation, Category, CommitError, Due, DueAction, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, PausedInvocation, Standing, StoreError, WakePlan, limits,
+    Cancellation, Category, CommitError, Due, DueAction, InvocationId, InvocationPhase, InvocationRecord,
+    InvocationStatus, InvocationWrite, PausedInvocation, StoreError, WakePlan, limits,
 };
 
 use super::resume::subscription_of;
@@ -117,7 +117,7 @@ async fn cancel_unreadable(
 /// When the store does not answer.
 pub(crate) async fn remains(worker: &Worker, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
     let glances = worker.store().invocations.glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
-    let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != Standing::Ended);
+    let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != InvocationPhase::Ended);
     Ok(glance.map(|glance| PausedInvocation {
         generation: glance.generation,
         ..PausedInvocation::never(id.clone(), worker.now())
@@ -160,6 +160,6 @@ fn cancel_write(id: &InvocationId, record: Option<&InvocationRecord>, cancellati
     let cancellation = cancellation.clone();
     match record {
         Some(record) => InvocationWrite::Cancel { paused: Box::new(record.paused.clone()), cancellation },
-        None => InvocationWrite::Forestall { invocation_id: id.clone(), cancellation },
+        None => InvocationWrite::CancelBeforeStart { invocation_id: id.clone(), cancellation },
     }
 }

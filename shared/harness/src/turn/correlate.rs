@@ -9,7 +9,7 @@ use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, 
 
 use super::answers::answer_to;
 use super::deliver::deliver;
-use super::delivery::{Addressee, Delivery};
+use super::delivery::{Delivery, SignalTarget};
 use super::unfit::note_unfit;
 use crate::bucket::Bucket;
 use crate::budget::Budget;
@@ -108,14 +108,14 @@ async fn deliver_known(
     match known_state(worker, stored).await? {
         Some(SignalState::Waiting { invocation_id, generation }) => {
             let (generation, trigger) = (Some(generation), Trigger::Signal);
-            let (part, payload) = (Addressee::Signal(stored.origin().1), payload.clone());
+            let (part, payload) = (SignalTarget::Signal(stored.origin().1), payload.clone());
             let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
             deliver(worker, delivery).await.map(Known::Told)
         }
         Some(SignalState::Delivered { invocation_id, generation }) => {
             let record = worker.records.load(&invocation_id).await?;
             let stale = TurnOutcome::Stale { invocation_id };
-            let addressee = Addressee::Signal(stored.origin().1);
+            let addressee = SignalTarget::Signal(stored.origin().1);
             Ok(Known::Told(record.map_or(stale, |record| answer_to(*record, Some(generation), &addressee, payload))))
         }
         Some(SignalState::Buffered(_)) | None => Ok(Known::Unclaimed),

@@ -2,10 +2,10 @@
 
 use dormouse_ports::{Category, ClaimOutcome, ClaimRequest};
 
-use super::accepted::{Patience, begin};
-use super::answers::{Bid, Gathered, answer_to, gather};
+use super::accepted::{WhenSessionBusy, begin};
+use super::answers::{ClaimProposal, FanInStep, answer_to, gather};
 use super::delivery::Delivery;
-use super::resume::{Accepted, continue_claimed};
+use super::resume::{PayloadAck, continue_claimed};
 use crate::error::{TurnError, store_failed};
 use crate::outcome::TurnOutcome;
 use crate::transmission::Trigger;
@@ -15,7 +15,7 @@ use crate::worker::Worker;
 pub(super) async fn deliver(worker: &Worker, delivery: Delivery<'_>) -> Result<TurnOutcome, TurnError> {
     let id = delivery.invocation_id.clone();
     let mut backoff = worker.backoff();
-    let mut bid = Bid { payload: delivery.payload.clone(), answered: None };
+    let mut bid = ClaimProposal { payload: delivery.payload.clone(), answered: None };
     loop {
         let lease = delivery.budget.lease();
         let request = ClaimRequest {
@@ -31,33 +31,33 @@ pub(super) async fn deliver(worker: &Worker, delivery: Delivery<'_>) -> Result<T
         match worker.records.claim(&request).await.map_err(store_failed)? {
             ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
                 // It had not begun; the signal is for a pause that it may come to.
-                begin(worker, record, delivery.budget, Patience::Waits).await.map_err(|error| error.of(&id))?;
+                begin(worker, record, delivery.budget, WhenSessionBusy::Wait).await.map_err(|error| error.of(&id))?;
             }
             ClaimOutcome::Granted(record) => {
-                let accepted = Accepted::of(&record, &bid.payload);
+                let accepted = PayloadAck::of(&record, &bid.payload);
                 match continue_claimed(worker, record, delivery.budget, accepted).await {
                     // What a worker that died had left does not fit and is forgotten; ours was not looked at yet.
-                    Err(error) if accepted == Accepted::Before && is_misfit(&error) => {}
+                    Err(error) if accepted == PayloadAck::Sent && is_misfit(&error) => {}
                     // What it had left was another answer, which counts: the next look says so of ours.
-                    Ok(_) if accepted == Accepted::Before && delivery.generation.is_some() => {}
+                    Ok(_) if accepted == PayloadAck::Sent && delivery.generation.is_some() => {}
                     turn => return turn.map_err(|error| error.of(&id)),
                 }
             }
-            ClaimOutcome::Missing => {
+            ClaimOutcome::NotFound => {
                 let message = format!("there is no paused invocation {id}");
                 return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
             }
-            ClaimOutcome::Gathering(_) if delivery.budget.is_over() => {
+            ClaimOutcome::AwaitingMoreSignals(_) if delivery.budget.is_over() => {
                 let message = "other answers keep coming; send it again";
                 return Err(TurnError::new(Category::ResumeInProgress, message).of(&id));
             }
-            ClaimOutcome::Gathering(record) => {
+            ClaimOutcome::AwaitingMoreSignals(record) => {
                 match gather(worker, *record, &delivery).await.map_err(|error| error.of(&id))? {
-                    Gathered::Told(turn) => return Ok(turn),
-                    Gathered::Claims(next) => bid = next,
+                    FanInStep::Told(turn) => return Ok(turn),
+                    FanInStep::Claims(next) => bid = next,
                 }
             }
-            ClaimOutcome::Settled(record) => {
+            ClaimOutcome::NotClaimable(record) => {
                 return Ok(answer_to(*record, delivery.generation, &delivery.part, &delivery.payload));
             }
             ClaimOutcome::Held { .. } if delivery.trigger == Trigger::Signal && !delivery.budget.is_over() => {

@@ -9,7 +9,7 @@ use crate::transmission::Trigger;
 pub(super) struct Delivery<'w> {
     pub(super) invocation_id: InvocationId,
     pub(super) generation: Option<u64>,
-    pub(super) part: Addressee,
+    pub(super) part: SignalTarget,
     pub(super) payload: Map,
     pub(super) budget: Budget<'w>,
     /// Who triggered it: a person waits for an answer, a timer comes again.
@@ -18,7 +18,7 @@ pub(super) struct Delivery<'w> {
 
 /// Which of several expected signals a delivery is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Addressee {
+pub(super) enum SignalTarget {
     /// It names the invocation only.
     Pause,
     /// The one that the descriptor calls so.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::deliver::deliver;
-use super::delivery::{Addressee, Delivery};
+use super::delivery::{Delivery, SignalTarget};
 use super::takeover::take_over;
 use crate::bucket::Bucket;
 use crate::budget::Budget;
@@ -56,7 +56,7 @@ pub(super) async fn fall_due(
         match due.action {
             DueAction::Resume(payload) => {
                 let (generation, trigger) = (Some(record.paused.generation), Trigger::Due);
-                let part = Addressee::Pause;
+                let part = SignalTarget::Pause;
                 let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
                 return deliver(worker, delivery).await;
             }

@@ -17,23 +17,23 @@ const MOST_CONTINUATIONS: usize = 16;
 
 /// Whether the sender of the payload that counts still waits for an answer, or was told already that it is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accepted {
+pub(crate) enum PayloadAck {
     /// It waits: after a transient error it is told to send again.
-    Now,
+    Pending,
     /// It was told: after a transient error the payload must stay.
-    Before,
+    Sent,
 }
 
-impl Accepted {
+impl PayloadAck {
     pub(super) fn of(record: &InvocationRecord, sent: &Map) -> Self {
         match &record.status {
-            InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Before,
+            InvocationStatus::Resuming(claim) if claim.payload != *sent => Self::Sent,
             InvocationStatus::Accepted { .. }
             | InvocationStatus::Resuming(_)
             | InvocationStatus::Suspended
             | InvocationStatus::Completed { .. }
             | InvocationStatus::Errored(_)
-            | InvocationStatus::Canceled(_) => Self::Now,
+            | InvocationStatus::Canceled(_) => Self::Pending,
         }
     }
 }
@@ -50,15 +50,15 @@ pub(super) async fn continue_claimed(
     worker: &Worker,
     record: Box<InvocationRecord>,
     budget: Budget<'_>,
-    accepted: Accepted,
+    accepted: PayloadAck,
 ) -> Result<TurnOutcome, TurnError> {
     let graph = match worker.graph_of(&record.paused) {
         Ok(graph) => graph.clone(),
         Err(error) => {
             // What was acknowledged stays with the claim.
             match accepted {
-                Accepted::Now => worker.records.give_back(&record).await,
-                Accepted::Before => worker.records.leave(&record).await,
+                PayloadAck::Pending => worker.records.give_back(&record).await,
+                PayloadAck::Sent => worker.records.leave(&record).await,
             }
             return Err(error);
         }
@@ -93,7 +93,7 @@ pub(super) async fn finish(
         match settle(worker, graph, outcome).await? {
             Settled::Done(turn) => return Ok(turn),
             Settled::GoOn(record) => {
-                outcome = match resume_once(worker, graph, record.clone(), budget, Accepted::Before).await {
+                outcome = match resume_once(worker, graph, record.clone(), budget, PayloadAck::Sent).await {
                     Err(error) if error.category == Category::SuspensionResumePayloadInvalid => {
                         tracing::warn!(reason = %error.message, "an early signal does not fit and was dropped");
                         note_unfit(worker, &record.paused.invocation_id, record.paused.generation, &error).await;
@@ -114,7 +114,7 @@ async fn resume_once(
     graph: &Arc<CompiledGraph>,
     record: Box<InvocationRecord>,
     budget: Budget<'_>,
-    accepted: Accepted,
+    accepted: PayloadAck,
 ) -> Result<Outcome, TurnError> {
     let call = Resume {
         payload: Map::new(),
@@ -122,8 +122,8 @@ async fn resume_once(
         claim: budget.lease(),
         observers: Vec::new(),
         after_error: match accepted {
-            Accepted::Now => |error| if may_try_again(error) { AfterError::GiveBack } else { AfterError::End },
-            Accepted::Before => |error| if may_try_again(error) { AfterError::KeepClaim } else { AfterError::End },
+            PayloadAck::Pending => |error| if may_try_again(error) { AfterError::GiveBack } else { AfterError::End },
+            PayloadAck::Sent => |error| if may_try_again(error) { AfterError::KeepClaim } else { AfterError::End },
         },
     };
     budget.within(worker.engine.resume_claimed(graph, record, call)).await

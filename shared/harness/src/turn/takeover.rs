@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dormouse_ports::{ClaimOutcome, ClaimRequest, InvocationId, Map};
 
-use super::accepted::{Patience, begin};
-use super::resume::{Accepted, continue_claimed};
+use super::accepted::{WhenSessionBusy, begin};
+use super::resume::{PayloadAck, continue_claimed};
 use crate::budget::Budget;
 use crate::error::{TurnError, store_failed};
 use crate::outcome::{Turn, TurnOutcome};
@@ -24,12 +24,13 @@ pub(crate) async fn take_over(
     let request = takeover_of(worker, id, generation, budget);
     match worker.records.claim(&request).await.map_err(store_failed)? {
         ClaimOutcome::Granted(record) if record.paused.generation == 0 => {
-            begin(worker, record, budget, Patience::ComesAgain).await.map(Some)
+            begin(worker, record, budget, WhenSessionBusy::Requeue).await.map(Some)
         }
-        ClaimOutcome::Granted(record) => continue_claimed(worker, record, budget, Accepted::Before).await.map(Some),
-        ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Gathering(_) | ClaimOutcome::Settled(_) => {
-            Ok(None)
-        }
+        ClaimOutcome::Granted(record) => continue_claimed(worker, record, budget, PayloadAck::Sent).await.map(Some),
+        ClaimOutcome::NotFound
+        | ClaimOutcome::Held { .. }
+        | ClaimOutcome::AwaitingMoreSignals(_)
+        | ClaimOutcome::NotClaimable(_) => Ok(None),
     }
 }
 
@@ -42,7 +43,10 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
     let record = match worker.records.claim(&request).await {
         Ok(ClaimOutcome::Granted(record)) => record,
         Ok(
-            ClaimOutcome::Missing | ClaimOutcome::Held { .. } | ClaimOutcome::Gathering(_) | ClaimOutcome::Settled(_),
+            ClaimOutcome::NotFound
+            | ClaimOutcome::Held { .. }
+            | ClaimOutcome::AwaitingMoreSignals(_)
+            | ClaimOutcome::NotClaimable(_),
         ) => {
             return Turn { path: None, outcome: TurnOutcome::Stale { invocation_id: id.clone() } };
         }
@@ -66,8 +70,8 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
     let transmission = Transmission { kind, time_left };
     let work = async {
         let turn = match begins {
-            true => begin(worker, record, budget, Patience::Waits).await,
-            false => continue_claimed(worker, record, budget, Accepted::Before).await,
+            true => begin(worker, record, budget, WhenSessionBusy::Wait).await,
+            false => continue_claimed(worker, record, budget, PayloadAck::Sent).await,
         };
         turn.map_err(|error| error.of(id))
     };

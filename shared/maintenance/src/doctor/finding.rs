@@ -141,7 +141,7 @@ impl Finding {
 
 /// One thing that the doctor has to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Remark {
+pub struct Observation {
     /// What it is about.
     pub finding: Finding,
     /// The same for people, in a sentence.
@@ -154,7 +154,7 @@ pub struct Diagnosis {
     /// The invocation, as it was looked at.
     pub record: InvocationRecord,
     /// The most important remark first.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<Observation>,
 }
 
 impl Diagnosis {
@@ -182,6 +182,6 @@ impl Diagnosis {
     }
 }
 
-pub(super) fn remark(finding: Finding, sentence: String) -> Remark {
-    Remark { finding, sentence }
+pub(super) fn remark(finding: Finding, sentence: String) -> Observation {
+    Observation { finding, sentence }
 }

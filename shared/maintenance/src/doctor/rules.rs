@@ -6,7 +6,7 @@ use dormouse_harness::Harness;
 use dormouse_ports::{ListedRule, PausedInvocation, RuleEntry, RuleNeed, ShapeId};
 use jiff::Timestamp;
 
-use super::finding::{Finding, LATE, Remark, remark};
+use super::finding::{Finding, LATE, Observation, remark};
 use crate::time::since;
 
 /// Which rules were on the event bus when somebody looked.
@@ -49,7 +49,7 @@ impl RulesSeen {
 
     /// What is to be said of the rule that `paused` needs. Nothing of a pause that began a moment before the look, or after
     /// it: its rule may be made just now.
-    pub(super) fn remark_on(&self, paused: &PausedInvocation) -> Option<Remark> {
+    pub(super) fn remark_on(&self, paused: &PausedInvocation) -> Option<Observation> {
         let RuleNeed::Shape(shape) = RuleNeed::of(paused) else { return None };
         match &self.shapes {
             Ok(shapes) if shapes.contains(&shape) => {

@@ -66,7 +66,7 @@ pub(super) async fn what_is_accepted_is_accepted_once(store: Store) {
     sleep(&store, &pause("i2", 1, "s2")).await;
     refused(&store, "asleep", accept("i2")).await;
     let cancellation = Cancellation { reason: None, at: at(0) };
-    done(&store, "forestall", InvocationWrite::Forestall { invocation_id: "i3".into(), cancellation }).await;
+    done(&store, "forestall", InvocationWrite::CancelBeforeStart { invocation_id: "i3".into(), cancellation }).await;
     refused(&store, "forestalled", accept("i3")).await;
 }
 

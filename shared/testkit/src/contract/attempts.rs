@@ -1,8 +1,8 @@
 //! What kills its workers: how often it was claimed without getting further, and how it is put aside.
 
 use dormouse_ports::{
-    Cancellation, Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, Glance, InvocationStatus,
-    InvocationWrite, Map, PausedInvocation, SignalState, Standing,
+    Cancellation, Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationPhase, InvocationStatus,
+    InvocationSummary, InvocationWrite, Map, PausedInvocation, SignalState,
 };
 use serde_json::json;
 
@@ -80,7 +80,7 @@ pub(super) async fn what_is_put_aside_stays_whole(store: Store) {
     assert_eq!(store.dead_claims(at(3600)).await.expect("an answer"), []);
     assert_eq!(store.put_aside().await.expect("an answer"), ["i1".into()]);
     let glances = store.glance(&["i1".into()]).await.expect("an answer");
-    assert_eq!(glances, [Some(Glance { generation: 1, standing: Standing::Aside })]);
+    assert_eq!(glances, [Some(InvocationSummary { generation: 1, standing: InvocationPhase::Aside })]);
     let mut cursor = None;
     for _ in 0..4 {
         cursor = store.collect_garbage(at(10 * 24 * 3600), cursor.as_deref()).await.expect("an answer").next;

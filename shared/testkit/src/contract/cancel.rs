@@ -17,7 +17,7 @@ fn cancel(paused: &PausedInvocation) -> InvocationWrite {
 }
 
 fn forestall(id: &str) -> InvocationWrite {
-    InvocationWrite::Forestall { invocation_id: id.into(), cancellation: cancellation() }
+    InvocationWrite::CancelBeforeStart { invocation_id: id.into(), cancellation: cancellation() }
 }
 
 fn conclude(id: &str) -> InvocationWrite {
@@ -71,7 +71,7 @@ pub(super) async fn whoever_resumes_a_canceled_invocation_writes_nothing(store: 
     refused(&store, "release", InvocationWrite::Release { invocation_id: "i1".into(), generation: 1, owner }).await;
     is_canceled(&store, "i1").await;
     let taken = store.claim(&claim_of("i1", "heir", at(1_000))).await.expect("the store answers");
-    assert!(matches!(taken, ClaimOutcome::Settled(_)), "a claim that ended is not taken over: {taken:?}");
+    assert!(matches!(taken, ClaimOutcome::NotClaimable(_)), "a claim that ended is not taken over: {taken:?}");
 }
 
 pub(super) async fn only_the_pause_that_was_meant_is_canceled(store: Store) {

@@ -22,7 +22,7 @@ pub(super) async fn a_claim_grants_and_loads_everything(store: Store) {
 
 pub(super) async fn an_unknown_invocation_is_missing(store: Store) {
     let outcome = store.claim(&claim_of("nobody", "worker", at(0))).await.expect("the store answers");
-    assert_eq!(outcome, ClaimOutcome::Missing);
+    assert_eq!(outcome, ClaimOutcome::NotFound);
     assert_eq!(invocation(&store, "nobody").await, None, "asking leaves no trace");
 }
 
@@ -79,7 +79,8 @@ pub(super) async fn a_claim_is_passed_over_only_by_who_names_it(store: Store) {
     let second = granted(store.claim(&past(60, None)).await.expect("the store answers"));
     let InvocationStatus::Resuming(claim) = &second.status else { panic!("not resuming") };
     assert_eq!((&claim.owner, Some(&claim.payload)), (&Owner::from("second"), first.payload.as_ref()));
-    let hold = InvocationWrite::Hold { invocation_id: "i1".into(), generation: 1, owner: Owner::from("first") };
+    let hold =
+        InvocationWrite::AssertClaimed { invocation_id: "i1".into(), generation: 1, owner: Owner::from("first") };
     let lost = store.commit(&commit("hold", None, Some(hold))).await;
     assert!(matches!(lost, Err(CommitError::InvocationConflict)), "{lost:?}");
     let late = ClaimRequest { owner: Owner::from("third"), ..past(60, of_second) };
@@ -124,7 +125,7 @@ pub(super) async fn a_released_claim_forgets_its_payload(store: Store) {
 }
 
 pub(super) async fn a_claim_is_held_by_its_owner_alone(store: Store) {
-    let hold = |generation, owner: &str| InvocationWrite::Hold {
+    let hold = |generation, owner: &str| InvocationWrite::AssertClaimed {
         invocation_id: "i1".into(),
         generation,
         owner: Owner::from(owner),

@@ -111,7 +111,7 @@ pub(super) async fn only_who_knows_all_answers_claims(store: Store) {
     note(&store, "first", &paused, "a").await.expect("it is noted");
     for known in [None, Some(0), Some(2)] {
         let outcome = store.claim(&claim_knowing("blind", known)).await.expect("the store answers");
-        let ClaimOutcome::Gathering(record) = outcome else { panic!("{known:?}: {outcome:?}") };
+        let ClaimOutcome::AwaitingMoreSignals(record) = outcome else { panic!("{known:?}: {outcome:?}") };
         assert_eq!(record.paused, answered(&paused, &["a"]), "and is told of them");
         assert_eq!(record.status, InvocationStatus::Suspended);
     }
@@ -144,7 +144,7 @@ pub(super) async fn only_who_knows_all_answers_delivers(store: Store) {
 pub(super) async fn a_pause_that_expects_one_signal_knows_no_answers(store: Store) {
     sleep(&store, &pause("i1", 1, "s1")).await;
     let outcome = store.claim(&claim_knowing("confused", Some(0))).await.expect("the store answers");
-    assert!(matches!(outcome, ClaimOutcome::Gathering(_)), "{outcome:?}");
+    assert!(matches!(outcome, ClaimOutcome::AwaitingMoreSignals(_)), "{outcome:?}");
     granted(store.claim(&claim_knowing("worker", None)).await.expect("the store answers"));
 }
 

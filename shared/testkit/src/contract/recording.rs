@@ -128,7 +128,8 @@ pub(super) async fn what_nodes_recorded_is_told_once_and_under_their_claim_only(
     assert!(matches!(claimed, Ok(ClaimOutcome::Granted(_))), "{claimed:?}");
     let before = count(&scene, &paused).await;
     let saved = |id: &str, owner: &str, recorded: &[&str]| {
-        let hold = InvocationWrite::Hold { invocation_id: invocation_id.clone(), generation, owner: owner.into() };
+        let hold =
+            InvocationWrite::AssertClaimed { invocation_id: invocation_id.clone(), generation, owner: owner.into() };
         let journal = Journal { recorded: entries(&paused, recorded), ..Journal::new(Vec::new(), Vec::new()) };
         Commit { invocation: Some(hold), journal, ..Commit::new(id, now) }
     };

@@ -1,7 +1,8 @@
 //! The entries of rules, and which rule a row says that its pause needs.
 
 use dormouse_ports::{
-    Edition, EventShape, EventWait, IndexRepair, PausedInvocation, PendingRow, RuleEntry, RuleNeed, RuleUpdate, ShapeId,
+    EventShape, EventWait, IndexRepair, PausedInvocation, PendingRow, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,
+    ShapeId,
 };
 use serde_json::json;
 
@@ -12,7 +13,7 @@ fn shape(source: &str) -> ShapeId {
 }
 
 async fn touch(store: &Store, source: &str, fresh: &str, now: i64) -> RuleEntry {
-    store.touch_rule(&shape(source), &Edition::of(fresh), at(now)).await.expect("the store answers")
+    store.touch_rule(&shape(source), &RuleIncarnation::of(fresh), at(now)).await.expect("the store answers")
 }
 
 async fn entries(store: &Store) -> Vec<RuleEntry> {
@@ -28,7 +29,7 @@ pub(super) async fn the_first_touch_makes_an_entry_and_later_ones_keep_its_editi
     let first = touch(&store, "jobs", "one", 10).await;
     let made = RuleEntry {
         shape: shape("jobs"),
-        edition: Edition::of("one"),
+        edition: RuleIncarnation::of("one"),
         touches: 1,
         made_at: at(10),
         stands_since: None,
@@ -47,7 +48,7 @@ pub(super) async fn an_idle_entry_is_idle_until_it_is_touched(store: Store) {
     let entry = touch(&store, "jobs", "one", 10).await;
     update(&store, RuleUpdate::Idle { entry: entry.clone(), since: at(20) }).await;
     update(&store, RuleUpdate::Stands { entry: entry.clone(), since: at(15) }).await;
-    let other = RuleEntry { edition: Edition::of("other"), ..entry.clone() };
+    let other = RuleEntry { edition: RuleIncarnation::of("other"), ..entry.clone() };
     update(&store, RuleUpdate::Stands { entry: other, since: at(16) }).await;
     let idle = RuleEntry { idle_since: Some(at(20)), stands_since: Some(at(15)), ..entry };
     assert_eq!(entries(&store).await, std::slice::from_ref(&idle));
@@ -65,7 +66,7 @@ pub(super) async fn only_an_entry_that_nobody_touched_goes(store: Store) {
     update(&store, RuleUpdate::Unneeded(touched.clone())).await;
     assert_eq!(entries(&store).await, []);
     let again = touch(&store, "jobs", "three", 30).await;
-    assert_eq!((again.edition.clone(), again.touches, again.made_at), (Edition::of("three"), 1, at(30)));
+    assert_eq!((again.edition.clone(), again.touches, again.made_at), (RuleIncarnation::of("three"), 1, at(30)));
     let same_count = RuleEntry { touches: 1, ..touched };
     update(&store, RuleUpdate::Unneeded(same_count.clone())).await;
     update(&store, RuleUpdate::Idle { entry: same_count, since: at(40) }).await;

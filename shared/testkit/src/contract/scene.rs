@@ -152,7 +152,7 @@ pub(super) fn granted(outcome: ClaimOutcome) -> InvocationRecord {
 
 /// The record of a settled claim.
 pub(super) fn settled(outcome: ClaimOutcome) -> InvocationRecord {
-    let ClaimOutcome::Settled(record) = outcome else { panic!("not settled: {outcome:?}") };
+    let ClaimOutcome::NotClaimable(record) = outcome else { panic!("not settled: {outcome:?}") };
     *record
 }
 

@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    BufferedSignal, Claim, Glance, IndexRepair, InvocationId, InvocationStatus, InvocationWrite, Map, ParkedRow,
-    PendingRow, SignalState, Standing, StoreError, SuspendFrom, limits,
+    BufferedSignal, Claim, IndexRepair, InvocationId, InvocationPhase, InvocationStatus, InvocationSummary,
+    InvocationWrite, Map, ParkedRow, PendingRow, SignalState, StoreError, SuspendFrom, limits,
 };
 
 use super::scene::{Store, again, all_pending, at, claimed, commit, complete, due, pause, sleep};
@@ -22,9 +22,9 @@ pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
     store.commit(&end).await.expect("it completes");
     let ids: Vec<InvocationId> = ["ended", "nobody", "claimed", "asleep", "ended"].map(InvocationId::from).to_vec();
     let glances = store.glance(&ids).await.expect("the store answers");
-    let of = |standing| Some(Glance { generation: 1, standing });
-    let (ended, held) = (of(Standing::Ended), of(Standing::Claimed { until }));
-    assert_eq!(glances, [ended.clone(), None, held, of(Standing::Asleep), ended]);
+    let of = |standing| Some(InvocationSummary { generation: 1, standing });
+    let (ended, held) = (of(InvocationPhase::Ended), of(InvocationPhase::Claimed { until }));
+    assert_eq!(glances, [ended.clone(), None, held, of(InvocationPhase::Asleep), ended]);
     assert_eq!(store.glance(&[]).await.expect("the store answers"), []);
 }
 

@@ -47,7 +47,7 @@ impl Tables {
             }
             InvocationWrite::Answer { paused, .. } => self.check_answers(paused),
             InvocationWrite::Cancel { paused, .. } => self.check_not_over(paused),
-            InvocationWrite::Forestall { invocation_id, .. } => self.check_absent(invocation_id),
+            InvocationWrite::CancelBeforeStart { invocation_id, .. } => self.check_absent(invocation_id),
             InvocationWrite::Accept { paused } | InvocationWrite::Conclude { paused, .. } => {
                 self.check_absent(&paused.invocation_id)
             }
@@ -61,7 +61,7 @@ impl Tables {
             InvocationWrite::Retry { paused } => self.check_aside(paused),
             InvocationWrite::Release { invocation_id, generation, owner }
             | InvocationWrite::Keep { invocation_id, generation, owner }
-            | InvocationWrite::Hold { invocation_id, generation, owner } => {
+            | InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
                 self.check_pause(invocation_id, *generation, Some(owner))
             }
         }
@@ -141,7 +141,7 @@ impl Tables {
             Some(InvocationWrite::Complete { paused, state, .. }) => self.complete(paused, state),
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
             Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
-            Some(InvocationWrite::Forestall { invocation_id, cancellation }) => {
+            Some(InvocationWrite::CancelBeforeStart { invocation_id, cancellation }) => {
                 let never = PausedInvocation::never(invocation_id.clone(), commit.now);
                 self.put(never, InvocationStatus::Canceled(cancellation.clone()));
             }
@@ -180,7 +180,7 @@ impl Tables {
             Some(InvocationWrite::Conclude { paused, state }) => {
                 self.put(stripped(paused), InvocationStatus::Completed { state: state.clone() });
             }
-            Some(InvocationWrite::Hold { .. }) | None => {}
+            Some(InvocationWrite::AssertClaimed { .. }) | None => {}
         }
         self.journal.apply(&commit.journal, commit.now);
     }

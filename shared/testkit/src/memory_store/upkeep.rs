@@ -1,8 +1,8 @@
 //! What sweeps and repairs ask of the store in memory.
 
 use dormouse_ports::{
-    Edition, Glance, IndexRepair, InvocationId, InvocationRecord, InvocationStatus, ParkedRow, PausedInvocation,
-    PendingRow, RuleEntry, RuleUpdate, ShapeId, SignalState, Standing, limits,
+    IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus, InvocationSummary, ParkedRow,
+    PausedInvocation, PendingRow, RuleEntry, RuleIncarnation, RuleUpdate, ShapeId, SignalState, limits,
 };
 use jiff::Timestamp;
 
@@ -13,17 +13,19 @@ pub(super) fn parked_key(row: &ParkedRow) -> String {
     format!("{:021}#{}", row.received_at.as_nanosecond().max(0), row.signal_id)
 }
 
-pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> Glance {
+pub(super) fn glance(tables: &Tables, record: &InvocationRecord) -> InvocationSummary {
     let standing = match &record.status {
-        InvocationStatus::Errored(_) if tables.aside.contains_key(&record.paused.invocation_id) => Standing::Aside,
-        InvocationStatus::Suspended => Standing::Asleep,
-        InvocationStatus::Accepted { .. } => Standing::Accepted,
-        InvocationStatus::Resuming(claim) => Standing::Claimed { until: claim.until },
+        InvocationStatus::Errored(_) if tables.aside.contains_key(&record.paused.invocation_id) => {
+            InvocationPhase::Aside
+        }
+        InvocationStatus::Suspended => InvocationPhase::Asleep,
+        InvocationStatus::Accepted { .. } => InvocationPhase::Accepted,
+        InvocationStatus::Resuming(claim) => InvocationPhase::Claimed { until: claim.until },
         InvocationStatus::Completed { .. } | InvocationStatus::Errored(_) | InvocationStatus::Canceled(_) => {
-            Standing::Ended
+            InvocationPhase::Ended
         }
     };
-    Glance { generation: record.paused.generation, standing }
+    InvocationSummary { generation: record.paused.generation, standing }
 }
 
 /// The invocations whose claim is out of time at `now`: at most `count`, the oldest claims.
@@ -60,7 +62,7 @@ impl Tables {
         signals.retain(|_, state| match state {
             SignalState::Waiting { invocation_id, .. } => {
                 let record = self.invocations.get(invocation_id);
-                record.is_some_and(|record| glance(self, record).standing != Standing::Ended)
+                record.is_some_and(|record| glance(self, record).standing != InvocationPhase::Ended)
             }
             SignalState::Buffered(_) | SignalState::Delivered { .. } => true,
         });
@@ -68,7 +70,7 @@ impl Tables {
         before - self.signals.len()
     }
 
-    pub(super) fn touch_rule(&mut self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> RuleEntry {
+    pub(super) fn touch_rule(&mut self, shape: &ShapeId, fresh: &RuleIncarnation, now: Timestamp) -> RuleEntry {
         let made = || RuleEntry {
             shape: shape.clone(),
             edition: fresh.clone(),

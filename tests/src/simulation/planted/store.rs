@@ -3,13 +3,13 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Collected, Commit, CommitError,
-    Commits, Diagnostics, Document, DocumentKey, EarlySignal, Edition, FeedRow, Garbage, Glance, GrowingLists,
-    IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationWrite, Invocations, Journal, Lease,
+    BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
+    Diagnostics, Document, DocumentKey, EarlySignal, FeedRow, Garbage, GcReport, GrowingLists, IndexRepair,
+    InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations, Journal, Lease,
     LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation, PendingRow,
-    Records, RuleEntries, RuleEntry, RuleNeed, RuleUpdate, SessionExpectation, SessionFilter, SessionId,
-    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry,
-    SuspendFrom,
+    Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate, SessionExpectation, SessionFilter,
+    SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError,
+    StreamEntry, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -246,7 +246,7 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         InvocationWrite::Fail { paused, owner: Some(owner), .. } => Some((paused.invocation_id.clone(), owner)),
         InvocationWrite::Release { invocation_id, owner, .. }
         | InvocationWrite::Keep { invocation_id, owner, .. }
-        | InvocationWrite::Hold { invocation_id, owner, .. } => Some((invocation_id.clone(), owner)),
+        | InvocationWrite::AssertClaimed { invocation_id, owner, .. } => Some((invocation_id.clone(), owner)),
         InvocationWrite::PutAside { paused, owner, .. } => Some((paused.invocation_id.clone(), owner)),
         InvocationWrite::Suspend { paused, from: SuspendFrom::Claimed { owner, .. }, .. } => {
             Some((paused.invocation_id.clone(), owner))
@@ -255,7 +255,7 @@ fn claimed_by(write: &mut InvocationWrite) -> Option<(InvocationId, &mut Owner)>
         | InvocationWrite::Retry { .. }
         | InvocationWrite::Suspend { from: SuspendFrom::Fresh, .. }
         | InvocationWrite::Cancel { .. }
-        | InvocationWrite::Forestall { .. }
+        | InvocationWrite::CancelBeforeStart { .. }
         | InvocationWrite::Conclude { .. }
         | InvocationWrite::Accept { .. }
         | InvocationWrite::Deliver { .. }
@@ -329,7 +329,7 @@ impl Invocations for LyingStore {
         self.inner.load_invocation(id).await
     }
 
-    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<Glance>>, StoreError> {
+    async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError> {
         self.inner.glance(ids).await
     }
 }
@@ -405,12 +405,12 @@ impl Commits for LyingStore {
             ClaimOutcome::Granted(record) => Ok(ClaimOutcome::Granted(self.counted(record))),
             ClaimOutcome::Held { .. } if self.has(PlantedBug::SkipClaim) => {
                 let record = self.inner.load_invocation(&request.invocation_id).await?;
-                Ok(record.map_or(ClaimOutcome::Missing, |record| ClaimOutcome::Granted(Box::new(record))))
+                Ok(record.map_or(ClaimOutcome::NotFound, |record| ClaimOutcome::Granted(Box::new(record))))
             }
-            outcome @ (ClaimOutcome::Missing
+            outcome @ (ClaimOutcome::NotFound
             | ClaimOutcome::Held { .. }
-            | ClaimOutcome::Gathering(_)
-            | ClaimOutcome::Settled(_)) => Ok(outcome),
+            | ClaimOutcome::AwaitingMoreSignals(_)
+            | ClaimOutcome::NotClaimable(_)) => Ok(outcome),
         }
     }
 
@@ -516,7 +516,12 @@ impl Sleepers for LyingStore {
 
 #[async_trait]
 impl RuleEntries for LyingStore {
-    async fn touch_rule(&self, shape: &ShapeId, fresh: &Edition, now: Timestamp) -> Result<RuleEntry, StoreError> {
+    async fn touch_rule(
+        &self,
+        shape: &ShapeId,
+        fresh: &RuleIncarnation,
+        now: Timestamp,
+    ) -> Result<RuleEntry, StoreError> {
         self.inner.touch_rule(shape, fresh, now).await
     }
 
@@ -546,7 +551,7 @@ impl Notes for LyingStore {
 
 #[async_trait]
 impl Garbage for LyingStore {
-    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<Collected, StoreError> {
+    async fn collect_garbage(&self, now: Timestamp, cursor: Option<&str>) -> Result<GcReport, StoreError> {
         self.inner.collect_garbage(now, cursor).await
     }
 }
