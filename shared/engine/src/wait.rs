@@ -72,6 +72,8 @@ pub struct Wait<S, A = S> {
     parts: Option<Parts>,
     steps: Option<Vec<Step>>,
     end: End<S>,
+    /// The first method that was called and means nothing for this kind of wait.
+    misplaced: Option<&'static str>,
 }
 
 /// What ends a wait when nothing else does.
@@ -134,7 +136,10 @@ impl<S> Wait<S> {
     pub fn waking_with(mut self, update: Update<S>) -> Self {
         self.end = match self.end {
             End::Wake(at, _) => End::Wake(at, Some(update)),
-            other @ (End::Never | End::Default(..) | End::Fail(_)) => other,
+            other @ (End::Never | End::Default(..) | End::Fail(_)) => {
+                self.misplaced.get_or_insert("`waking_with` is for a wait that time ends: `until` or `sleep`");
+                other
+            }
         };
         self
     }
@@ -164,6 +169,7 @@ impl<S, A> Wait<S, A> {
             parts: None,
             steps: None,
             end: End::Never,
+            misplaced: None,
         }
     }
 
@@ -209,28 +215,29 @@ impl<S, A> Wait<S, A> {
         self.part_with(name, Some(signal_id.into()))
     }
 
-    fn part_with(mut self, name: impl Into<String>, signal_id: Option<SignalId>) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.named.push((name.into(), signal_id));
+    fn part_with(self, name: impl Into<String>, signal_id: Option<SignalId>) -> Self {
+        self.with_parts(|parts| parts.named.push((name.into(), signal_id)))
+    }
+
+    fn with_parts(mut self, change: impl FnOnce(&mut Parts)) -> Self {
+        match &mut self.parts {
+            Some(parts) => change(parts),
+            None => {
+                self.misplaced.get_or_insert("`parts`, `part`, `at_least` and `veto` are for a wait for `votes`");
+            }
         }
         self
     }
 
     /// Goes on when so many of the [`parts`](Self::parts) have answered.
-    pub fn at_least(mut self, count: usize) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.at_least = Some(count);
-        }
-        self
+    pub fn at_least(self, count: usize) -> Self {
+        self.with_parts(|parts| parts.at_least = Some(count))
     }
 
     /// Goes on at once when an answer has `value` in `field`, of [`votes`](Self::votes).
-    pub fn veto<V: Serialize>(mut self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
-        if let Some(parts) = &mut self.parts {
-            parts.veto =
-                Some((field.name(), serde_json::to_value(value.into_field()).map_err(|error| error.to_string())));
-        }
-        self
+    pub fn veto<V: Serialize>(self, field: FieldKey<A, V>, value: impl IntoField<V>) -> Self {
+        let value = serde_json::to_value(value.into_field()).map_err(|error| error.to_string());
+        self.with_parts(|parts| parts.veto = Some((field.name(), value)))
     }
 
     /// Announces these steps on the way to the end, in the order of time. There must be an end:
@@ -276,6 +283,9 @@ impl<S, A> Wait<S, A> {
     }
 
     fn metadata(self) -> Result<Map, String> {
+        if let Some(reason) = self.misplaced {
+            return Err(reason.to_owned());
+        }
         let mut metadata = labels(self.labels)?;
         let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
         if let Some(event) = self.event {
@@ -435,6 +445,21 @@ mod tests {
 
     fn votes() -> Wait<Order, Reply> {
         Wait::votes("s", Order::votes, Answer::new().required(Reply::yes, Rule::boolean()))
+    }
+
+    #[test]
+    fn a_method_of_another_kind_of_wait_is_refused() {
+        let signal = || Wait::<Order>::signal("s", Answer::new());
+        for wait in [
+            signal().parts(["ada"]),
+            signal().part("ada", "s-ada"),
+            signal().at_least(1),
+            signal().veto(Order::amount, 0),
+        ] {
+            assert!(wait.descriptor().unwrap_err().to_string().contains("are for a wait for `votes`"));
+        }
+        let error = signal().waking_with(Order::amount.set(1)).descriptor().unwrap_err();
+        assert!(error.to_string().contains("`until` or `sleep`"), "{error}");
     }
 
     #[test]
