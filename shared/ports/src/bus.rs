@@ -6,9 +6,9 @@ use crate::Map;
 /// An event in the shape that EventBridge carries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Who sends it, for example `dormouse.export`.
+    /// Sender, for example `dormouse.export`.
     pub source: String,
-    /// What kind of fact it tells, for example `Export Requested`.
+    /// Kind of fact, for example `Export Requested`.
     #[serde(rename = "detail-type")]
     pub detail_type: String,
     /// The fact itself.
@@ -16,7 +16,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// The event of `source` that tells `detail`, which is a struct or a mapping.
+    /// The event of `source` that carries `detail`, which is a struct or a mapping.
     ///
     /// # Errors
     /// When `detail` is no mapping in JSON.
@@ -26,7 +26,7 @@ impl Event {
     }
 }
 
-/// Why an event could not be published.
+/// Error of publishing an event.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// The bus did not take it now; a later attempt may succeed.
@@ -37,7 +37,7 @@ pub enum BusError {
     Rejected(String),
 }
 
-/// Where nodes and the harness announce facts to the outside.
+/// Port by which nodes and the harness announce facts to the outside.
 #[async_trait]
 pub trait EventBus: Send + Sync {
     /// Publishes `event` at least once.
@@ -46,8 +46,8 @@ pub trait EventBus: Send + Sync {
     /// [`BusError`] when the bus did not acknowledge it.
     async fn publish(&self, event: Event) -> Result<(), BusError>;
 
-    /// Publishes each of `events` at least once, in as few requests as the bus allows, and says of each, in their order,
-    /// whether the bus acknowledged it.
+    /// Publishes each of `events` at least once, in as few requests as the bus allows, and returns for each, in their
+    /// order, whether the bus acknowledged it.
     async fn publish_all(&self, events: Vec<Event>) -> Vec<Result<(), BusError>> {
         let mut outcomes = Vec::with_capacity(events.len());
         for event in events {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! categories {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
-        /// The name of what went wrong, as the specifications spell it. Each name is spelled here and nowhere else.
+        /// The name of an error, as the specifications spell it. Each name is spelled here and nowhere else.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Category {
             $($(#[$doc])* $variant,)+
@@ -98,7 +98,7 @@ categories! {
     /// The session was changed meanwhile.
     SessionWriteConflict = "session_write_conflict",
     // pipeline-utilities §10.10
-    /// There is no checkpoint of that invocation, or nobody to ask for it.
+    /// There is no checkpoint of that invocation, or no checkpointer to ask for it.
     CheckpointNotFound = "checkpoint_not_found",
     /// The checkpoint could not be saved.
     CheckpointSaveFailed = "checkpoint_save_failed",
@@ -167,7 +167,7 @@ categories! {
     SuspensionPinned = "suspension_pinned",
     /// Every worker that took the invocation up died of it: it was put aside whole.
     AttemptsExhausted = "attempts_exhausted",
-    /// Somebody ended the invocation.
+    /// A caller ended the invocation.
     InvocationCanceled = "invocation_canceled",
     /// The graph is not registered here.
     GraphUnknown = "graph_unknown",

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{InvocationId, Map, NodePosition, Page, StoreError};
 
-/// Where the progress of running invocations is kept, so that another process can go on after a crash
-/// (pipeline-utilities §10.1).
+/// Store for the progress of running invocations, so that another process can go on after a crash (pipeline-utilities
+/// §10.1).
 ///
 /// Records hold state as JSON, independent of any Rust type: every backend can have its records migrated (§10.12.1).
 #[async_trait]
@@ -47,22 +47,23 @@ pub trait Checkpointer: Send + Sync {
     async fn delete(&self, id: &InvocationId) -> Result<(), StoreError>;
 }
 
-/// Whose `completed` event a save follows (pipeline-utilities §10.3).
+/// Origin of the `completed` event that a save follows (pipeline-utilities §10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveSource {
     /// A node outside of every fan-out instance. The record must be durable when the save returns.
     Node,
-    /// A node inside a fan-out instance, or the end of such an instance. A backend that says so may hold the record
-    /// back for a while; a crash costs only that the instances run again (§10.11.4).
+    /// A node inside a fan-out instance, or the end of such an instance. A backend that documents it may hold the
+    /// record back for a while; a crash costs only that the instances run again (§10.11.4).
     FanOutInternal,
-    /// A fan-out node as a whole. The record must be durable when the save returns; it contains whatever was held back.
+    /// A fan-out node as a whole. The record must be durable when the save returns; it contains everything that was
+    /// held back.
     FanOutNode,
 }
 
-/// How far an invocation has come (pipeline-utilities §10.2).
+/// Progress of an invocation (pipeline-utilities §10.2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointRecord {
-    /// Which invocation. A resumed one has an id of its own (§10.4).
+    /// The invocation. A resumed one has an id of its own (§10.4).
     pub invocation_id: InvocationId,
     /// Joins all attempts at the same work.
     pub correlation_id: String,
@@ -83,7 +84,7 @@ pub struct CheckpointRecord {
     /// The fan-outs that are running; empty when none is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fan_out_progress: Vec<FanOutProgress>,
-    /// When it was saved; grows from save to save of an invocation.
+    /// Instant of the save; grows from save to save of an invocation.
     pub last_saved_at: Timestamp,
     /// Version of the declared schema of the outermost state; empty when none was declared.
     pub schema_version: String,
@@ -98,7 +99,7 @@ impl CheckpointRecord {
         self.parent_states.first().unwrap_or(&self.state)
     }
 
-    /// What a listing tells of it.
+    /// Its entry in a listing.
     pub fn summary(&self) -> CheckpointSummary {
         CheckpointSummary {
             invocation_id: self.invocation_id.clone(),
@@ -115,11 +116,11 @@ impl CheckpointRecord {
 pub struct SavePoint {
     /// Path from the outermost graph to the node, its own name last: one longer than `parent_states`.
     pub path: Vec<Arc<str>>,
-    /// Whether the node's update is part of the state. When it is not, the node failed and runs again.
+    /// True if the node's update is part of the state. Otherwise the node failed and runs again.
     pub merged: bool,
 }
 
-/// How far one execution of a fan-out node has come (pipeline-utilities §10.11). Namespace, name and lineage together
+/// Progress of one execution of a fan-out node (pipeline-utilities §10.11). Namespace, name and lineage together
 /// identify it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FanOutProgress {
@@ -130,10 +131,10 @@ pub struct FanOutProgress {
     /// The fan-out instances inside of which it runs, outermost first; empty for one that is not nested.
     #[serde(default)]
     pub enclosing_fan_out_lineage: Vec<FanOutInstance>,
-    /// How often the enclosing instance had run the same node before: a loop may come by more than once.
+    /// Number of times that the enclosing instance had run the same node before: a loop may come by more than once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub visit: u32,
-    /// How many instances there are.
+    /// Number of instances.
     pub instance_count: usize,
     /// One entry per instance, by index.
     pub instances: Vec<InstanceProgress>,
@@ -151,25 +152,25 @@ pub struct FanOutInstance {
     pub namespace: Vec<Arc<str>>,
     /// Name of the fan-out node in that graph.
     pub fan_out_node_name: Arc<str>,
-    /// Which instance.
+    /// Index of the instance.
     pub fan_out_index: u32,
 }
 
-/// How far one fan-out instance has come.
+/// Progress of one fan-out instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InstanceProgress {
-    /// What it is doing.
+    /// State of its execution.
     pub state: InstanceState,
-    /// What it contributes; meaningful when it is completed.
+    /// Its contribution; meaningful when it is completed.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub result: Value,
-    /// What it contributes beside that, by the names of its own fields.
+    /// Its contribution beside that, by the names of its own fields.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra_outputs: Map,
-    /// Whether the contribution is an error that a collecting fan-out recorded; only a completed instance may say so.
+    /// True if the contribution is an error that a collecting fan-out recorded; only for a completed instance.
     #[serde(default)]
     pub result_is_error: bool,
-    /// What finished inside of it while it is in flight. For people only: it starts over when resumed.
+    /// Nodes that finished inside of it while it is in flight. For people only: it starts over when resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completed_inner_positions: Vec<NodePosition>,
 }
@@ -187,7 +188,7 @@ impl InstanceProgress {
     }
 }
 
-/// What a fan-out instance is doing.
+/// State of the execution of a fan-out instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstanceState {
@@ -199,7 +200,7 @@ pub enum InstanceState {
     NotStarted,
 }
 
-/// Which checkpoints to list; every condition that is present must hold.
+/// Selection of the checkpoints to list; every condition that is present must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointFilter {
     /// Only invocations with this correlation id.
@@ -210,17 +211,17 @@ pub struct CheckpointFilter {
     pub saved_after: Option<Timestamp>,
 }
 
-/// What a listing tells of a checkpoint: never its state (pipeline-utilities §10.1).
+/// Entry of a checkpoint in a listing: never with its state (pipeline-utilities §10.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSummary {
-    /// Which invocation.
+    /// The invocation.
     pub invocation_id: InvocationId,
-    /// What it belongs to.
+    /// Correlation id of the invocation.
     pub correlation_id: String,
     /// Name of the graph that runs.
     pub graph: String,
-    /// When it was last saved.
+    /// Instant of its last save.
     pub last_saved_at: Timestamp,
-    /// How many nodes had finished.
+    /// Number of nodes that had finished.
     pub completed_node_count: usize,
 }

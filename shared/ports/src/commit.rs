@@ -13,44 +13,45 @@ use crate::{
 /// The right to change an invocation, and the one way in which durable state changes.
 #[async_trait]
 pub trait Commits: Send + Sync {
-    /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over, or that the
-    /// caller [passes over](ClaimRequest::past), is taken over together with the payload that it stored.
+    /// Claims a paused invocation for resuming it and loads it in the same step. A claim whose time is over, or that
+    /// the caller [passes over](ClaimRequest::past), is taken over together with the payload that it stored.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer; the claim may or may not be ours then, and asking again with the
-    /// same owner tells.
+    /// same owner finds out.
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError>;
 
     /// Writes all of `commit` or nothing.
     ///
     /// # Errors
-    /// [`CommitError`] tells which precondition did not hold. After an ambiguous failure of the transport the adapter
-    /// finds out by `commit.id` whether the commit happened, before it answers; where it cannot, it says
-    /// [`Unknown`](CommitError::Unknown) and never that nothing was written.
+    /// [`CommitError`] names the precondition that did not hold. After an ambiguous failure of the transport the
+    /// adapter finds out by `commit.id` whether the commit happened, before it answers; where it cannot, it returns
+    /// [`Unknown`](CommitError::Unknown) and never reports that nothing was written.
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError>;
 }
 
-/// Asks for the right to resume.
+/// Request for the right to resume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimRequest {
-    /// Whom to resume.
+    /// Invocation to resume.
     pub invocation_id: InvocationId,
-    /// The pause that the caller means; `None` means whichever is current.
+    /// The pause that the caller means; `None` means the current one.
     pub generation: Option<u64>,
-    /// Who asks; unique to this delivery.
+    /// The claimant; unique to this delivery.
     pub owner: Owner,
     /// The present instant.
     pub now: Timestamp,
-    /// When the claim ends by itself.
+    /// Instant at which the claim ends by itself.
     pub until: Timestamp,
-    /// The end of a claim of somebody else that does not count, because it is [further away](crate::limits::LEASE) than
-    /// any turn needs: a clock was wrong. As with [`LeaseRequest::past`](crate::LeaseRequest::past), only that very claim is passed over.
+    /// The end of another delivery's claim that does not count, because it is [further away](crate::limits::LEASE) than
+    /// any turn needs: a clock was wrong. As with [`LeaseRequest::past`](crate::LeaseRequest::past), only that very
+    /// claim is passed over.
     pub past: Option<Timestamp>,
-    /// What the delivery carries; stored with the claim. `None` only takes over a claim whose time is over or that is
+    /// Payload of the delivery; stored with the claim. `None` only takes over a claim whose time is over or that is
     /// passed over, with the payload that it stored.
     pub payload: Option<Map>,
-    /// Of how many answers the payload was made, for a pause that expects several; `None` for any other pause. While
-    /// it sleeps it is granted only to who knows all of them.
+    /// Number of answers of which the payload was made, for a pause that expects several; `None` for any other pause.
+    /// While the pause sleeps, the claim is granted only to a caller that knows all of them.
     pub answered: Option<usize>,
 }
 
@@ -59,34 +60,34 @@ pub struct ClaimRequest {
 pub enum ClaimOutcome {
     /// The caller resumes; the record's status is `Resuming` with the payload that counts.
     Granted(Box<InvocationRecord>),
-    /// Nobody of that id was ever suspended.
+    /// No invocation of that id was ever suspended.
     NotFound,
     /// Another delivery resumes at this moment.
     Held {
-        /// When its claim ends by itself.
+        /// Instant at which its claim ends by itself.
         until: Timestamp,
     },
     /// The pause sleeps and expects several signals, of which the caller does not know all that have come.
     AwaitingMoreSignals(Box<InvocationRecord>),
-    /// The pause that the caller means is over: the invocation ended or was canceled, or sleeps in a later pause. For a request without
-    /// a payload also: it sleeps, and there is no claim to take over.
+    /// The pause that the caller means is over: the invocation ended or was canceled, or sleeps in a later pause. For a
+    /// request without a payload also: it sleeps, and there is no claim to take over.
     NotClaimable(Box<InvocationRecord>),
 }
 
 /// One atomic change of durable state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
-    /// Unique to this change: how an adapter recognises its own success after a lost answer.
+    /// Unique to this change: by it an adapter recognises its own success after a lost answer.
     pub id: String,
     /// The present instant.
     pub now: Timestamp,
-    /// What happens to the session.
+    /// Change of the session.
     pub session: Option<SessionWrite>,
-    /// What happens to the invocation, its signal and its pending row.
+    /// Change of the invocation, its signal and its pending row.
     pub invocation: Option<InvocationWrite>,
-    /// What is written of documents and streams.
+    /// Writes to documents and streams.
     pub journal: Journal,
-    /// Which lists of the written states only grow, and how much of them is stored already.
+    /// The lists of the written states that only grow, and how much of them is stored already.
     pub growing: GrowingLists,
 }
 
@@ -102,22 +103,22 @@ impl Commit {
 /// A change of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionWrite {
-    /// Whose record.
+    /// Id of the session.
     pub session_id: SessionId,
     /// The new state with its schema version; `None` leaves the record as it is (only a lease is given back).
     pub save: Option<SessionSave>,
-    /// What the record must be for the write to happen.
+    /// Condition on the stored record for the write to happen.
     pub expect: SessionExpectation,
     /// The lease under which the turn ran. The write fails if it was lost.
     pub lease: Option<Lease>,
-    /// Whether the lease is given back by this write.
+    /// True if this write gives the lease back.
     pub release: bool,
 }
 
 /// The content of a session save.
 pub type SessionSave = (Map, String);
 
-/// What a save assumes of the stored record.
+/// Assumption of a save about the stored record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionExpectation {
     /// Nothing: the last write wins (sessions §8.1).
@@ -133,38 +134,39 @@ pub enum InvocationWrite {
     Suspend {
         /// The pause.
         paused: Box<PausedInvocation>,
-        /// What it was before.
+        /// Its status before.
         from: SuspendFrom,
-        /// When given, the pause is born claimed.
+        /// The claim under which the pause is born, if any.
         claim: Option<crate::Claim>,
         /// Buffered signals of its ids that are consumed in the same step. Any other buffered signal, and one with
         /// another payload, fails the commit ([`CommitError::SignalBuffered`]).
         early: Vec<EarlySignal>,
     },
-    /// It is accepted and has not begun: `paused` is its generation 0, with the state that was given, no place in a graph
-    /// and no signal. It is stored as [accepted](crate::InvocationStatus::Accepted), so that the first
-    /// worker that takes the claim over begins it, and a pending row is added. The condition is that nothing is stored under its id.
+    /// It is accepted and has not begun: `paused` is its generation 0, with the state that was given, no place in a
+    /// graph and no signal. It is stored as [accepted](crate::InvocationStatus::Accepted), so that the first worker
+    /// that takes the claim over begins it, and a pending row is added. The condition is that nothing is stored under
+    /// its id.
     Accept {
-        /// What it begins with.
+        /// The input that it begins with.
         paused: Box<PausedInvocation>,
     },
-    /// A payload is accepted for it, and it goes on as soon as somebody takes the claim over, which nobody has yet. The
+    /// A payload is accepted for it, and it goes on as soon as a worker takes the claim over, which none has yet. The
     /// condition is that it sleeps in that pause, with as many answers as are known where it expects several.
     Deliver {
-        /// Whom.
+        /// The invocation.
         invocation_id: InvocationId,
-        /// In which of its pauses.
+        /// Generation of the pause.
         generation: u64,
-        /// Of how many answers the payload was made, as in [`ClaimRequest::answered`].
+        /// Number of answers of which the payload was made, as in [`ClaimRequest::answered`].
         answered: Option<usize>,
-        /// What it goes on with; stands from now on.
+        /// The payload that it goes on with; stands from now on.
         payload: Map,
     },
     /// It reached END. Its signals become `Delivered` and its pending row goes away.
     Complete {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
-        /// Who claimed it.
+        /// Owner of the claim.
         owner: Owner,
         /// The final state.
         state: Map,
@@ -173,102 +175,104 @@ pub enum InvocationWrite {
     Fail {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
-        /// Who claimed it, or `None` to end an invocation that nobody has claimed and whose next deadline is still
-        /// that of `paused`.
+        /// Owner of the claim, or `None` to end an invocation that no worker has claimed and whose next deadline is
+        /// still that of `paused`.
         owner: Option<Owner>,
-        /// What happened.
+        /// The error.
         failure: FailureRecord,
     },
-    /// It is canceled, whether it sleeps, somebody resumes it, or it was put aside; the same clean-up. The condition is
-    /// that the pause is current and its next deadline still the same, so that whoever holds a claim finds every write of
-    /// its own refused from then on.
+    /// It is canceled, whether it sleeps, a worker resumes it, or it was put aside; the same clean-up. The condition is
+    /// that the pause is current and its next deadline still the same, so that the holder of a claim finds every write
+    /// of its own refused from then on.
     Cancel {
         /// The pause that ends.
         paused: Box<PausedInvocation>,
-        /// Why and when.
+        /// Reason and instant.
         cancellation: Cancellation,
     },
     /// It is canceled before anything of it is stored; the condition is that nothing is. Neither a pause nor an
     /// [`Conclude`](Self::Conclude) can be written from then on. The store may forget it with other ends.
     CancelBeforeStart {
-        /// Whom.
+        /// The invocation.
         invocation_id: InvocationId,
-        /// Why and when.
+        /// Reason and instant.
         cancellation: Cancellation,
     },
-    /// It reached END without ever having slept, and is kept for as long as other ends, so that whoever asks for it again
-    /// is answered. The condition is that nothing is stored under its id, as it is after it was canceled or has ended.
+    /// It reached END without ever having slept, and is kept for as long as other ends, so that a client that asks for
+    /// it again is answered. The condition is that nothing is stored under its id, as it is after it was canceled or
+    /// has ended.
     Conclude {
         /// Its generation 0: with the identity that it ran under, and no place in a graph.
         paused: Box<PausedInvocation>,
         /// The final state.
         state: Map,
     },
-    /// A deadline that does not end the pause has passed: it sleeps on, nobody has claimed it, and its pending row moves.
+    /// A deadline that does not end the pause has passed: it sleeps on, no worker has claimed it, and its pending row
+    /// moves.
     Advance {
         /// The pause as it was; the write fails unless its next deadline is still the same.
         paused: Box<PausedInvocation>,
-        /// When and by what it wakes by itself from now on.
+        /// Instant and cause of its own wake-up from now on.
         wake: WakePlan,
     },
-    /// One of several signals has come, and more are needed: it sleeps on. The condition is that nobody has claimed the
-    /// pause, and that no other answer was accepted meanwhile.
+    /// One of several signals has come, and more are needed: it sleeps on. The condition is that no worker has claimed
+    /// the pause, and that no other answer was accepted meanwhile.
     Answer {
         /// The pause with the answers that are known.
         paused: Box<PausedInvocation>,
         /// The new one, of a part that has not answered.
         answer: PartAnswer,
     },
-    /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived. An invocation that was
-    /// [accepted](Self::Accept) and has not begun is claimed by nobody then.
+    /// The claim is given back and its payload forgotten: it sleeps on as if nothing had arrived. An invocation that
+    /// was [accepted](Self::Accept) and has not begun has no claim then.
     Release {
-        /// Whom.
+        /// The invocation.
         invocation_id: InvocationId,
-        /// In which of its pauses.
+        /// Generation of the pause.
         generation: u64,
-        /// Who claimed it.
+        /// Owner of the claim.
         owner: Owner,
     },
-    /// The claim stays as it is, with its payload, for whoever takes it over when its time is over. Its worker lives: the
-    /// attempt does not count.
+    /// The claim stays as it is, with its payload, for the worker that takes it over when its time is over. Its worker
+    /// lives: the attempt does not count.
     Keep {
-        /// Whom.
+        /// The invocation.
         invocation_id: InvocationId,
-        /// In which of its pauses.
+        /// Generation of the pause.
         generation: u64,
-        /// Who claimed it.
+        /// Owner of the claim.
         owner: Owner,
     },
-    /// It ends with an error, and is put aside whole: its pause, its signals and the payload that counts stay. Its pending
-    /// row goes away, and it is [listed](crate::Sleepers::put_aside).
+    /// It ends with an error, and is put aside whole: its pause, its signals and the payload that counts stay. Its
+    /// pending row goes away, and it is [listed](crate::Sleepers::put_aside).
     PutAside {
         /// The pause that the claim was for.
         paused: Box<PausedInvocation>,
-        /// Who claimed it.
+        /// Owner of the claim.
         owner: Owner,
-        /// What happened.
+        /// The error.
         failure: FailureRecord,
     },
-    /// It was put aside, and goes on as soon as somebody takes the claim over, with the payload that counted; attempts
+    /// It was put aside, and goes on as soon as a worker takes the claim over, with the payload that counted; attempts
     /// are counted from the beginning.
     Retry {
         /// The pause that was put aside.
         paused: Box<PausedInvocation>,
     },
-    /// It stays as it is: only the condition that the claim is still the worker's. What else the commit writes is true as
-    /// long as it is.
+    /// It stays as it is: only the condition that the claim is still the worker's. Everything else that the commit
+    /// writes is true as long as it is.
     AssertClaimed {
-        /// Whom.
+        /// The invocation.
         invocation_id: InvocationId,
-        /// In which of its pauses.
+        /// Generation of the pause.
         generation: u64,
-        /// Who claimed it.
+        /// Owner of the claim.
         owner: Owner,
     },
 }
 
 impl InvocationWrite {
-    /// Which invocation it changes.
+    /// Id of the invocation that it changes.
     pub fn invocation_id(&self) -> &InvocationId {
         match self {
             Self::Suspend { paused, .. }
@@ -290,21 +294,22 @@ impl InvocationWrite {
     }
 }
 
-/// What an invocation was before it went to sleep.
+/// Status of an invocation before it went to sleep.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SuspendFrom {
     /// It was never stored.
     Fresh,
     /// It was being resumed from the pause before.
     Claimed {
-        /// Who claimed it.
+        /// Owner of the claim.
         owner: Owner,
         /// The pause that ends: its signals become `Delivered` and its pending row goes away.
         previous: Box<PausedInvocation>,
     },
 }
 
-/// Why a commit did not happen. Nothing of it was written, whichever variant but [`Unknown`](Self::Unknown).
+/// Reason for which a commit did not happen. Nothing of it was written, in every variant but
+/// [`Unknown`](Self::Unknown).
 #[derive(Debug)]
 pub enum CommitError {
     /// The session is not of the expected version any more.
@@ -327,7 +332,7 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// Whether all of it may have been written all the same, or may be soon.
+    /// True if all of it may have been written all the same, or may be soon.
     pub fn may_be_written(&self) -> bool {
         match self {
             Self::Unknown(_) => true,
@@ -349,7 +354,7 @@ impl fmt::Display for CommitError {
             Self::LeaseLost => f.write_str("the session's lease was lost to another turn"),
             Self::InvocationConflict => f.write_str("the invocation was changed by another worker"),
             Self::SignalBuffered(_) => f.write_str("the awaited signal has already arrived"),
-            // Whoever is told may not know of the other one.
+            // The caller that reads this may not know of the other invocation.
             Self::SignalTaken(_) => f.write_str("another invocation already waits for the same signal id"),
             Self::Journal(conflict) => conflict.fmt(f),
             Self::Unknown(reason) => write!(f, "nobody knows whether the change was written: {reason}"),

@@ -1,4 +1,4 @@
-//! Entries that nodes record of their work, for those who follow a task.
+//! Entries that nodes record of their work, for the clients that follow a task.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::{InvocationId, Map, limits};
 
-/// What every kind of an author's own begins with.
+/// Prefix of every kind of an author's own.
 const VENDOR: &str = "vendor.";
 
-/// Something that a node did, as the clients of its task are told of it: an event of the task, under its kind, with its
-/// payload. Secrets and hidden reasoning are taken out of the payload before anybody sees it.
+/// A step of a node's work, as the clients of its task receive it: an event of the task, under its kind, with its
+/// payload. Secrets and hidden reasoning are taken out of the payload before any client sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalEntry {
-    /// What happened.
+    /// Kind of the step.
     pub kind: EntryKind,
     /// More about it.
     pub payload: Map,
@@ -32,15 +32,15 @@ impl JournalEntry {
         self
     }
 
-    /// How many bytes of JSON its payload has.
+    /// Number of bytes of JSON of its payload.
     fn size(&self) -> usize {
         // JSON that was made of values always has a form.
         dormouse_json::length(&self.payload).unwrap_or(usize::MAX)
     }
 }
 
-/// What a [`JournalEntry`] tells of: the kinds of the public protocol that are an agent's to tell. All others (of tasks,
-/// sessions, messages, artifacts, receipts) are told by the server itself.
+/// Kind of a [`JournalEntry`]: the kinds of the public protocol that are an agent's to emit. All others (of tasks,
+/// sessions, messages, artifacts, receipts) are emitted by the server itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A redacted summary of reasoning.
@@ -154,7 +154,7 @@ impl fmt::Display for EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VendorKind(String);
 
-/// Why an entry cannot be recorded.
+/// Reason for which an entry cannot be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntry {
     /// The name of a kind has the wrong form.
@@ -169,7 +169,7 @@ pub enum InvalidEntry {
     TooComplex {
         /// The kind of the entry.
         kind: String,
-        /// What is too much.
+        /// The exceeded limit.
         excess: dormouse_json::Excess,
     },
     /// Its payload is too large.
@@ -180,7 +180,7 @@ pub enum InvalidEntry {
     TooLarge {
         /// The kind of the entry.
         kind: String,
-        /// How many bytes it has.
+        /// Its number of bytes.
         size: usize,
     },
     /// There would be too many in one commit.
@@ -199,21 +199,21 @@ pub enum InvalidEntry {
 }
 
 /// The entries that the nodes of one invocation have recorded since its last commit, in order. They have no place in a
-/// stream yet: a store that tells of tasks gives them one, in the same transaction, behind whatever others have told of
-/// the task meanwhile.
+/// stream yet: a store that publishes tasks gives them one, in the same transaction, behind everything that others have
+/// published of the task meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedEntries {
-    /// Whose nodes.
+    /// Invocation of the nodes.
     pub invocation_id: InvocationId,
     /// One or more.
     pub entries: Vec<JournalEntry>,
 }
 
 impl JournalEntry {
-    /// Whether `entry` may be recorded where those of `before` have been.
+    /// Checks that `entry` may be recorded where those of `before` have been.
     ///
     /// # Errors
-    /// Which limit it is beyond.
+    /// [`InvalidEntry`] for the limit that it exceeds.
     pub fn admit<'e>(before: impl IntoIterator<Item = &'e Self>, entry: &'e Self) -> Result<(), InvalidEntry> {
         let (kind, size) = (entry.kind.to_string(), entry.size());
         if size > limits::ENTRY {
@@ -224,10 +224,10 @@ impl JournalEntry {
         Self::check(before.into_iter().chain([entry]))
     }
 
-    /// Whether `entries` may be committed at once.
+    /// Checks that `entries` may be committed at once.
     ///
     /// # Errors
-    /// Which limit they are beyond.
+    /// [`InvalidEntry`] for the limit that they exceed.
     pub fn check<'e>(entries: impl IntoIterator<Item = &'e Self>) -> Result<(), InvalidEntry> {
         let (mut count, mut bytes) = (0, 0_usize);
         for entry in entries {

@@ -4,20 +4,20 @@ use serde_json::{Value, json};
 
 use crate::{Map, SignalId};
 
-/// The signals that one pause expects when it waits for several (suspension §8.2: one outer pause, aggregated outside of
-/// the graph), and those of them that have come.
+/// The signals that one pause expects when it waits for several (suspension §8.2: one outer pause, aggregated outside
+/// of the graph), and those of them that have come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FanIn {
     /// The parts, each with a signal of its own; at least one.
     pub expected: Vec<Expected>,
-    /// When they are enough.
+    /// Condition under which they are enough.
     pub until: Until,
     /// An answer that is enough by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub veto: Option<Veto>,
     /// The state field that receives all answers together.
     pub into: String,
-    /// What has come, in the order in which it was accepted; one for each part at most.
+    /// The answers so far, in the order in which they were accepted; one for each part at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<PartAnswer>,
 }
@@ -25,13 +25,13 @@ pub struct FanIn {
 /// One of several signals that a pause waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expected {
-    /// What the descriptor calls it.
+    /// Its name in the descriptor.
     pub part: String,
     /// Its correlation token.
     pub signal_id: SignalId,
 }
 
-/// How many parts have to answer.
+/// Number of parts that have to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
@@ -41,7 +41,7 @@ pub enum Until {
     AtLeast(usize),
 }
 
-/// Which answers say no for all: those whose `field` holds `is`.
+/// The answers that decide against all: those whose `field` holds `is`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Veto {
     /// A field of the answer's payload.
@@ -53,20 +53,20 @@ pub struct Veto {
 /// The answer of one part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartAnswer {
-    /// Whose.
+    /// Name of the part.
     pub part: String,
-    /// What it carries.
+    /// Its payload.
     pub payload: Map,
-    /// When it came.
+    /// Instant at which it came.
     pub at: Timestamp,
 }
 
-/// That the answers are enough.
+/// The decision that the answers are enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
     /// The part whose answer decided.
     pub by: &'a str,
-    /// Whether it was a veto.
+    /// True if it was a veto.
     pub is_veto: bool,
 }
 
@@ -76,12 +76,12 @@ impl FanIn {
         self.expected.iter().find(|one| one.signal_id == *signal_id).map(|one| one.part.as_str())
     }
 
-    /// Whether there is such a part.
+    /// True if there is such a part.
     pub fn expects(&self, part: &str) -> bool {
         self.expected.iter().any(|one| one.part == part)
     }
 
-    /// Whether `part` has answered.
+    /// True if `part` has answered.
     pub fn has_answered(&self, part: &str) -> bool {
         self.answers.iter().any(|answer| answer.part == part)
     }
@@ -100,7 +100,7 @@ impl FanIn {
         self
     }
 
-    /// What decided, once the answers are enough: the first veto, or the answer that made them as many as are needed,
+    /// The decision, once the answers are enough: the first veto, or the answer that made them as many as are needed,
     /// whichever came first.
     pub fn decision(&self) -> Option<Decision<'_>> {
         let needed = match self.until {
@@ -116,7 +116,7 @@ impl FanIn {
         })
     }
 
-    /// What resumes the pause: all answers under the one field, who is missing, and what decided.
+    /// Payload that resumes the pause: all answers under the one field, the missing parts, and the part that decided.
     ///
     /// ```json
     /// {"answers": {"ada": {"vote": "yes"}}, "missing": ["grace"], "decided_by": "ada", "outcome": "enough"}

@@ -8,22 +8,22 @@ use std::sync::Arc;
 pub struct GrowingLists {
     /// The fields of the outermost state to which the graph appends and does nothing else.
     pub fields: Vec<Arc<str>>,
-    /// What the store told when it loaded states from which the saved one may have grown.
+    /// The lists that the store returned when it loaded states from which the saved one may have grown.
     pub stored: Vec<StoredList>,
 }
 
-/// A list that a store keeps in pieces. Made and read by that store alone; whoever loads a state gives it back with
-/// the next commit.
+/// A list that a store keeps in pieces. Made and read by that store alone; a caller that loads a state gives it back
+/// with the next commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredList {
-    /// Where the pieces are.
+    /// Place of the pieces.
     pub home: String,
     /// The field that they belong to.
     pub field: String,
-    /// How many items the list had.
+    /// Number of items that the list had.
     pub count: usize,
-    /// How many of its first items are in large pieces.
+    /// Number of its first items that are in large pieces.
     pub merged: usize,
-    /// Tells lists of other content apart.
+    /// Distinguishes lists of other content.
     pub digest: String,
 }

@@ -61,6 +61,6 @@ identity! {
     SignalId
 }
 identity! {
-    /// Who holds a lease or a claim: unique per attempt, so that an attempt recognises its own writes.
+    /// Holder of a lease or a claim: unique per attempt, so that an attempt recognises its own writes.
     Owner
 }

@@ -11,7 +11,7 @@ use crate::{
     Category, EventShape, FanIn, InvocationId, Map, Owner, SessionId, SignalId, StoreError, StoredList, WakePlan,
 };
 
-/// What is read of invocations. Their claims and their changes are [`Commits`](crate::Commits).
+/// Reads of invocations. Their claims and their changes are [`Commits`](crate::Commits).
 #[async_trait]
 pub trait Invocations: Send + Sync {
     /// Loads the record of an invocation that was suspended at least once, or canceled.
@@ -36,7 +36,8 @@ pub trait Invocations: Send + Sync {
         Ok(loaded)
     }
 
-    /// Whether the invocation `id` was canceled. The store may answer without loading the record's state.
+    /// The cancellation of the invocation `id`, if it was canceled. The store may answer without loading the record's
+    /// state.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -54,26 +55,26 @@ pub trait Invocations: Send + Sync {
         })
     }
 
-    /// What is the matter with each of `ids`, in their order, without loading any state; at most 100 of them.
+    /// Generation and phase of each of `ids`, in their order, without loading any state; at most 100 of them.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn glance(&self, ids: &[InvocationId]) -> Result<Vec<Option<InvocationSummary>>, StoreError>;
 }
 
-/// An invocation, if it ever slept; or why what is stored of it cannot be read.
+/// An invocation, if it ever slept; or the error for which its stored record cannot be read.
 pub type LoadedInvocation = Result<Option<InvocationRecord>, StoreError>;
 
-/// What can be said of an invocation without loading its state.
+/// Everything known of an invocation without loading its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvocationSummary {
     /// Its latest pause.
     pub generation: u64,
-    /// What it is doing.
+    /// Its phase.
     pub standing: InvocationPhase,
 }
 
-/// What an invocation is doing, without what it carries.
+/// Phase of an invocation, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvocationPhase {
     /// It sleeps.
@@ -82,24 +83,25 @@ pub enum InvocationPhase {
     Accepted,
     /// A worker resumes it.
     Claimed {
-        /// When the claim ends by itself.
+        /// Instant at which the claim ends by itself.
         until: Timestamp,
     },
-    /// It was put aside: nobody resumes it until somebody lets it be tried again. Its pause is whole, and its wait stays.
+    /// It was put aside: no worker resumes it until an operator lets it be tried again. Its pause is whole, and its
+    /// wait stays.
     Aside,
     /// It completed, failed or was canceled.
     Ended,
 }
 
-/// What an invocation waits for (suspension §4).
+/// Signal that an invocation waits for (suspension §4).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SignalDescriptor {
     /// The correlation token, chosen by the node.
     #[schemars(with = "String")]
     pub signal_id: SignalId,
-    /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines`
-    /// and `event` ask the harness for a wake-up, `expects` for several signals; `accepts` and `into` say what the answer
-    /// may say ([`AnswerRule`](crate::AnswerRule)). All others are opaque.
+    /// Application data that travels with the wait. The keys `wake_at`, `wake_after`, `timeout`, `deadlines` and
+    /// `event` ask the harness for a wake-up, `expects` for several signals; `accepts` and `into` restrict the answer
+    /// ([`AnswerRule`](crate::AnswerRule)). All others are opaque.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map>,
 }
@@ -127,9 +129,9 @@ pub struct NodePosition {
     pub node_name: Arc<str>,
     /// Position in the order of executions of the invocation, from 0.
     pub step: u64,
-    /// Which attempt of the node it was, from 0.
+    /// Attempt of the node, from 0.
     pub attempt_index: u32,
-    /// Which fan-out instance it ran in, where it ran in one.
+    /// Index of the fan-out instance it ran in, where it ran in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_out_index: Option<u32>,
 }
@@ -137,7 +139,7 @@ pub struct NodePosition {
 /// The persisted pause: all that any worker needs to go on (suspension §2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PausedInvocation {
-    /// Who sleeps.
+    /// Invocation that is suspended.
     pub invocation_id: InvocationId,
     /// Joins the invocation with what caused it.
     pub correlation_id: String,
@@ -148,17 +150,17 @@ pub struct PausedInvocation {
     pub graph: String,
     /// Digest of the graph's shape when it went to sleep.
     pub graph_digest: String,
-    /// Which pause of the invocation this is, from 1; 0 before it has begun.
+    /// Number of the pause in the invocation, from 1; 0 before it has begun.
     pub generation: u64,
-    /// What it waits for.
+    /// Signal that it waits for.
     pub descriptor: SignalDescriptor,
-    /// When and by what it wakes by itself.
+    /// Instant and cause of its own wake-up.
     #[serde(default)]
     pub wake: WakePlan,
     /// The signals that it waits for instead of the descriptor's own, when these are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_in: Option<FanIn>,
-    /// How many pauses in a row, this one included, wake by themselves almost at once.
+    /// Number of pauses in a row, this one included, that wake by themselves almost at once.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub self_wakes: u32,
     /// State of the innermost active graph.
@@ -179,8 +181,8 @@ pub struct PausedInvocation {
     pub suspended_step: u64,
     /// Attempt index of the suspending node, kept when it runs again (suspension §3).
     pub attempt_index: u32,
-    /// Attempt indices of the subgraph nodes around it, outermost first: their retries count for themselves. In a record
-    /// that is older than this field all have `attempt_index`.
+    /// Attempt indices of the subgraph nodes around it, outermost first: their retries count for themselves. In a
+    /// record that is older than this field all have `attempt_index`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outer_attempts: Vec<u32>,
     /// Schema version of the outermost state.
@@ -195,19 +197,19 @@ pub struct PausedInvocation {
     /// Opaque data of the layer that called `invoke()`, given back to it on resume.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub carried: Map,
-    /// A digest of who began it with what, where that was told: only who asks for the same in the same name is told of
-    /// it when they name its id again.
+    /// Digest of the starter and its request, where those were given: only a caller that sends the same request in the
+    /// same name gets an answer about it when it names the id again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_digest: Option<String>,
     /// W3C trace context of the suspended turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
-    /// When it went to sleep.
+    /// Instant at which it went to sleep.
     pub suspended_at: Timestamp,
-    /// What ended the pause, where it was one answer that somebody gave.
+    /// The answer that ended the pause, where one caller gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<Answered>,
-    /// By what the pause ended; unknown while it sleeps.
+    /// Cause that ended the pause; unknown while it sleeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<Resolution>,
 }
@@ -217,11 +219,11 @@ fn is_none_yet(count: &u32) -> bool {
     *count == 0
 }
 
-/// The reserved key of a payload that says by what the pause ends. Only the harness sets it; a state field of this name
-/// receives it with every resumption, as a string.
+/// The reserved key of a payload for the cause that ends the pause. Only the harness sets it; a state field of this
+/// name receives it with every resumption, as a string.
 pub const RESOLUTION: &str = "dormouse_resolution";
 
-/// By what a pause ended. What time decided is never taken for what somebody decided.
+/// Cause that ended a pause. A decision of time is never taken for a decision of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
@@ -243,7 +245,7 @@ impl Resolution {
         }
     }
 
-    /// What `payload` says under [`RESOLUTION`]. Whatever carries no such word is a signal.
+    /// The resolution that `payload` has under [`RESOLUTION`]. A payload without such a word is a signal.
     pub fn of(payload: &Map) -> Self {
         match payload.get(RESOLUTION).and_then(serde_json::Value::as_str) {
             Some("timed_out") => Self::TimedOut,
@@ -277,12 +279,12 @@ impl Answered {
     /// The most bytes of JSON of an answer that is kept.
     const MOST: usize = 2048;
 
-    /// What is kept of `payload`, without what only the harness says in it.
+    /// The kept part of `payload`, without the fields that only the harness sets.
     pub fn with(payload: &Map) -> Self {
         Self::within(payload, Self::MOST)
     }
 
-    /// What is kept of `payload`, which holds under the field `into` the answers of several parts, each with its share
+    /// The kept part of `payload`, which holds under the field `into` the answers of several parts, each with its share
     /// of the bytes.
     pub fn by_parts(payload: &Map, into: &str) -> Self {
         let answers = payload.get(into).and_then(|all| all.get("answers")).and_then(serde_json::Value::as_object);
@@ -307,12 +309,12 @@ impl Answered {
 }
 
 impl PausedInvocation {
-    /// Which events it waits for; `None` when it waits for none, or for one that no rule can carry.
+    /// Shape of the events it waits for; `None` when it waits for none, or for one that no rule can carry.
     pub fn event_shape(&self) -> Option<EventShape> {
         self.wake.event.as_ref()?.shape(&self.descriptor.signal_id).ok()
     }
 
-    /// What stands in the record of an invocation that was canceled before it ever slept: generation 0, an empty graph
+    /// The pause in the record of an invocation that was canceled before it ever slept: generation 0, an empty graph
     /// and no more than its id.
     pub fn never(invocation_id: InvocationId, now: Timestamp) -> Self {
         Self {
@@ -367,7 +369,7 @@ impl PausedInvocation {
         self.awaited().cloned().chain(of_events)
     }
 
-    /// Whether execution goes on behind the suspending node (`true`) or runs it again (`false`).
+    /// True if execution goes on behind the suspending node, false if it runs the node again.
     pub fn node_completed(&self) -> bool {
         let Some((node, containing)) = self.namespace.split_last() else { return false };
         self.completed_positions
@@ -379,14 +381,14 @@ impl PausedInvocation {
 /// The right to resume a paused invocation, until it is given back or ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Who resumes.
+    /// The worker that resumes.
     pub owner: Owner,
-    /// When the claim ends by itself and another delivery may take it.
+    /// Instant at which the claim ends by itself and another delivery may take it.
     pub until: Timestamp,
     /// The payload of the first delivery: it stands, even if its worker dies.
     pub payload: Map,
-    /// How many workers have claimed the invocation since it last got further, this one included, without those that
-    /// gave the claim back or left it whole: all before this one died.
+    /// Number of workers that have claimed the invocation since it last got further, this one included, without those
+    /// that gave the claim back or left it whole: all before this one died.
     #[serde(default)]
     pub attempts: u32,
 }
@@ -394,19 +396,19 @@ pub struct Claim {
 /// An error as it is kept and shown after the invocation ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailureRecord {
-    /// The specification's name of what went wrong.
+    /// The specification's name of the error.
     pub category: Category,
-    /// What a person reads.
+    /// Message for a person.
     pub message: String,
 }
 
-/// That an invocation was canceled.
+/// Record that an invocation was canceled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancellation {
-    /// What whoever canceled it gave as the reason.
+    /// Reason that the canceling caller gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When.
+    /// Instant of the cancellation.
     pub at: Timestamp,
 }
 
@@ -420,14 +422,14 @@ impl Cancellation {
     }
 }
 
-/// What a stored invocation is doing.
+/// Status of a stored invocation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InvocationStatus {
     /// It sleeps.
     Suspended,
     /// A payload is accepted for it, and no worker has claimed it: the first that takes the claim over goes on with it.
     Accepted {
-        /// What it goes on with; stands from now on.
+        /// The payload that it goes on with; stands from now on.
         payload: Map,
     },
     /// A worker resumes it.
@@ -439,14 +441,14 @@ pub enum InvocationStatus {
     },
     /// It ended with an error.
     Errored(FailureRecord),
-    /// Somebody ended it. Whoever was resuming it at that moment leaves nothing any more.
+    /// A caller ended it. A worker that was resuming it at that moment writes nothing any more.
     Canceled(Cancellation),
 }
 
 /// The stored record of an invocation that was accepted, suspended at least once, or canceled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvocationRecord {
-    /// What it is doing.
+    /// Its status.
     pub status: InvocationStatus,
     /// Its latest pause. After the end only identity, graph, generation and descriptor are meaningful: the state of
     /// the pause is not kept.

@@ -1,4 +1,4 @@
-//! Documents and streams: what other layers keep beside sessions and invocations, in the same transactions.
+//! Documents and streams: the records that other layers keep beside sessions and invocations, in the same transactions.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,9 +12,9 @@ use crate::{Map, Page, RecordedEntries, StoreError};
 /// Names a document: its kind and its id. Two kinds never share an id space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DocumentKey {
-    /// What it is: a short word of the layer that owns it.
+    /// Its kind: a short word of the layer that owns it.
     pub kind: String,
-    /// Which one.
+    /// Its id among those of its kind.
     pub id: String,
 }
 
@@ -34,64 +34,64 @@ pub struct Document {
     pub version: u64,
     /// Its content, verbatim.
     pub body: Map,
-    /// From when on it counts as not there.
+    /// Instant from which on it counts as not there.
     pub expires_at: Option<Timestamp>,
 }
 
 /// A change of one document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentWrite {
-    /// Which one.
+    /// Name of the document.
     pub key: DocumentKey,
     /// The version that it must have for the write to happen; 0 when it must not be there, or have expired.
     pub expect: u64,
-    /// What it becomes; `None` removes it.
+    /// Its new content; `None` removes it.
     pub body: Option<Map>,
-    /// The lists that it stands in, all told with every write that makes or removes it. A write that changes it leaves
+    /// The lists that it stands in, all given with every write that makes or removes it. A write that changes it leaves
     /// its lists as they are; so does time when it expires, though a listing leaves it out then.
     pub listed: Vec<Listed>,
-    /// From when on it counts as not there. The store removes it some time after.
+    /// Instant from which on it counts as not there. The store removes it some time after.
     pub expires_at: Option<Timestamp>,
 }
 
 /// A place in a list of documents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listed {
-    /// Which list.
+    /// Name of the list.
     pub list: String,
-    /// What the list is ordered by; unique in the list.
+    /// Key that the list is ordered by; unique in the list.
     pub order: String,
 }
 
 /// Entries that go to the end of an append-only stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Append {
-    /// Which stream.
+    /// Name of the stream.
     pub stream: String,
-    /// The position of the first of `entries`. The append fails unless it is the one behind the last; the first entry of
-    /// a stream has position 1.
+    /// The position of the first of `entries`. The append fails unless it is the one behind the last; the first entry
+    /// of a stream has position 1.
     pub first: u64,
     /// One or more.
     pub entries: Vec<Map>,
-    /// The feeds that tell of the append beside the stream itself. A feed is of several streams, in the order of the
+    /// The feeds that report the append beside the stream itself. A feed is of several streams, in the order of the
     /// instants at which their appends were sent, each attempt anew.
     pub fed: Vec<String>,
 }
 
-/// What a commit writes of documents and streams.
+/// Writes of a commit to documents and streams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
     /// Each key at most once.
     pub documents: Vec<DocumentWrite>,
     /// Each stream at most once.
     pub appends: Vec<Append>,
-    /// What nodes have recorded, which has no place in a stream yet. Only a layer that tells of tasks takes it; a store
-    /// by itself refuses it.
+    /// Entries that nodes have recorded, which have no place in a stream yet. Only a layer that publishes tasks takes
+    /// them; a store by itself refuses them.
     pub recorded: Option<RecordedEntries>,
 }
 
 impl Journal {
-    /// Whether there is nothing to write.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty() && self.appends.is_empty() && self.recorded.is_none()
     }
@@ -110,7 +110,7 @@ impl Journal {
         Self { documents, appends, recorded: recorded.or(other.recorded) }
     }
 
-    /// Whether `conflict` is about something that this journal writes.
+    /// True if `conflict` is about a document or stream that this journal writes.
     pub fn is_refused_by(&self, conflict: &JournalConflict) -> bool {
         match conflict {
             JournalConflict::Document(key) => self.documents.iter().any(|write| write.key == *key),
@@ -118,11 +118,11 @@ impl Journal {
         }
     }
 
-    /// Whether it can be written at all: no entry is without a place, no document, stream or place of a list stands in it twice, every append has
-    /// entries and a first position.
+    /// Checks that it can be written at all: no entry is without a place, no document, stream or place of a list stands
+    /// in it twice, every append has entries and a first position.
     ///
     /// # Errors
-    /// [`StoreError::Invalid`] with the first thing that is wrong.
+    /// [`StoreError::Invalid`] with the first violation.
     pub fn check(&self) -> Result<(), StoreError> {
         let invalid = |what: String| Err(StoreError::Invalid(what));
         if let Some(RecordedEntries { invocation_id, entries }) = &self.recorded {
@@ -171,7 +171,7 @@ impl fmt::Display for DocumentKey {
     }
 }
 
-/// What did not hold of a [`Journal`]: somebody else wrote first.
+/// The precondition of a [`Journal`] that did not hold: another caller wrote first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalConflict {
     /// The document is not of the expected version.
@@ -194,20 +194,20 @@ impl fmt::Display for JournalConflict {
 pub struct StreamEntry {
     /// Its position in the stream, from 1, without gaps.
     pub position: u64,
-    /// What was appended.
+    /// The appended entry.
     pub entry: Map,
 }
 
-/// An append that a feed tells of.
+/// An append that a feed reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRow {
-    /// When it was sent; later than the append before it in the same stream.
+    /// Instant at which it was sent; later than the append before it in the same stream.
     pub at: Timestamp,
     /// The stream that grew.
     pub stream: String,
     /// The position of the first entry of the append.
     pub first: u64,
-    /// How many entries it has.
+    /// Number of its entries.
     pub count: u64,
 }
 
@@ -217,12 +217,12 @@ impl FeedRow {
         format!("{}-{}-{:016x}", Self::since(self.at), self.stream, self.first)
     }
 
-    /// What sorts before the places of all that was sent at `at` or later, and behind all others.
+    /// The text that sorts before the places of all that was sent at `at` or later, and behind all others.
     pub fn since(at: Timestamp) -> String {
         format!("{:020}", at.as_nanosecond().max(0))
     }
 
-    /// When what has this place was sent.
+    /// Instant at which the append of this place was sent.
     pub fn time_of(order: &str) -> Option<Timestamp> {
         Timestamp::from_nanosecond(order.split('-').next()?.parse().ok()?).ok()
     }
@@ -245,8 +245,8 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError>;
 
-    /// The entries of `stream` behind position `after`, at most `limit`, in order; fewer only at its end. For what cannot
-    /// be read stands an entry without fields.
+    /// The entries of `stream` behind position `after`, at most `limit`, in order; fewer only at its end. An entry
+    /// without fields stands for one that cannot be read.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -258,33 +258,34 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn last_position(&self, stream: &str) -> Result<u64, StoreError>;
 
-    /// The append that wrote the entry of `stream` at `position`, if there is one, as feeds tell of it.
+    /// The append that wrote the entry of `stream` at `position`, if there is one, as feeds report it.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError>;
 
-    /// The appends that the feed `list` tells of, behind the place `after`, at most `limit`, in order.
+    /// The appends that the feed `list` reports, behind the place `after`, at most `limit`, in order.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError>;
 
-    /// Up to when, at `now`, feeds are complete: whatever was sent by then is written, or never will be. Who reads on
-    /// behind what he has read goes no further, or misses what is still under way.
+    /// Instant up to which, at `now`, feeds are complete: every append that was sent by then is written, or never will
+    /// be. A reader that goes on behind its last row reads no further than this, or misses appends that are still under
+    /// way.
     fn settled(&self, now: Timestamp) -> Timestamp;
 }
 
-/// Asks for a page of a list of documents.
+/// Request for a page of a list of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRequest {
-    /// Which list.
+    /// Name of the list.
     pub list: String,
     /// The `order` behind which the page starts; `None` at the beginning.
     pub after: Option<String>,
     /// The most that a page holds; from 1.
     pub limit: usize,
-    /// Whether the last of the list come first.
+    /// True if the last of the list come first.
     pub newest_first: bool,
     /// The present instant.
     pub now: Timestamp,

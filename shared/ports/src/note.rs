@@ -3,17 +3,17 @@ use jiff::Timestamp;
 
 use crate::StoreError;
 
-/// Short texts under names: how far the lanes of a sweep came, and what one process leaves for another.
+/// Short texts under names: the progress of the lanes of a sweep, and messages that one process leaves for another.
 #[async_trait]
 pub trait Notes: Send + Sync {
-    /// What is noted under `name`.
+    /// The text under `name`.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn note(&self, name: &str) -> Result<Option<String>, StoreError>;
 
-    /// Notes `text` under `name` instead of what was noted there, or nothing. It is kept until `until` at least, or for
-    /// good.
+    /// Notes `text` under `name` instead of the text that was there, or nothing. It is kept until `until` at least, or
+    /// for good.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer; the text may have been noted then.

@@ -8,21 +8,21 @@ use sha2::{Digest, Sha256};
 
 use crate::{EventWait, Map, PausedInvocation, SignalId, StoreError};
 
-/// How many bytes of a digest name a shape.
+/// Number of bytes of a digest that name a shape.
 const SHAPE_BYTES: usize = 20;
-/// How many bytes of a digest name an edition.
+/// Number of bytes of a digest that name an edition.
 const EDITION_BYTES: usize = 6;
-/// What the names of rules begin with.
+/// Prefix of the names of rules.
 const PREFIX: &str = "dormouse-";
 
-/// What the ids of signals begin with that only events bring.
+/// Prefix of the ids of signals that only events bring.
 const OF_EVENTS: &str = "event:";
 
-/// The entries of the rules on the bus: which shape of event has which rule, and since when it is needed by none.
+/// The entries of the rules on the bus: the rule of each shape of event, and the instant since which no wait needs it.
 #[async_trait]
 pub trait RuleEntries: Send + Sync {
-    /// Notes that the rule of `shape` is about to be relied on, and answers which one that is: that of the entry, or, where
-    /// there is none, a new one of the edition `fresh`. The entry is idle no more.
+    /// Notes that the rule of `shape` is about to be relied on, and returns that rule's entry: the stored one, or,
+    /// where there is none, a new one of the edition `fresh`. The entry is idle no more.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer; the entry may or may not have been touched then.
@@ -39,7 +39,7 @@ pub trait RuleEntries: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn rule_entries(&self) -> Result<Vec<RuleEntry>, StoreError>;
 
-    /// Changes an entry as it was read. What does not apply any more changes nothing.
+    /// Changes an entry as it was read. A change that does not apply any more changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -53,21 +53,21 @@ pub enum RuleUpdate {
     Idle {
         /// The entry as it was read.
         entry: RuleEntry,
-        /// When.
+        /// Instant of the sweep.
         since: Timestamp,
     },
     /// The bus has taken the rule of `entry`: noted, unless that has made room for another edition.
     Stands {
         /// The entry as it was read.
         entry: RuleEntry,
-        /// When.
+        /// Instant at which the bus took it.
         since: Timestamp,
     },
     /// No wait relies on the rule of this entry any more: the entry goes away, unless it was touched since it was read.
     Unneeded(RuleEntry),
 }
 
-/// What the waits for events have in common that one rule on the bus serves.
+/// The common part of the waits for events that one rule on the bus serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventShape {
     /// An EventBridge event pattern. Where a wait asks for its signal id itself, any value will do: the id is compared
@@ -96,8 +96,8 @@ impl EventWait {
 }
 
 impl EventWait {
-    /// Whether an event of `source`, `detail_type` and `detail` may be one that the pattern describes. What is not
-    /// given, and what an operator of the pattern says, is the bus's to judge.
+    /// True if an event of `source`, `detail_type` and `detail` may match the pattern. A property that is not given,
+    /// and an operator of the pattern, are the bus's to judge.
     pub fn may_match(&self, source: Option<&str>, detail_type: Option<&str>, detail: &Map) -> bool {
         self.pattern.iter().all(|(field, asked)| match field.as_str() {
             "source" => source.is_none_or(|source| is_asked_for(asked, Some(&source.into()))),
@@ -122,7 +122,7 @@ fn has_all(asked: &Map, given: &Map) -> bool {
     })
 }
 
-/// Whether one of the choices is the value, or one of its items, or an operator.
+/// True if one of the choices is the value, or one of its items, or an operator.
 fn is_asked_for(choices: &Value, given: Option<&Value>) -> bool {
     let choices = choices.as_array().map(Vec::as_slice).unwrap_or_default();
     choices.iter().any(|choice| {
@@ -157,8 +157,8 @@ impl EventShape {
         ShapeId(hex::encode(&hasher.finalize()[..SHAPE_BYTES]))
     }
 
-    /// What the signal function is sent for `event`, in the form that EventBridge sends: what the rule of this shape on AWS
-    /// makes of it. `None` where the event carries no id of a signal.
+    /// Transmission to the signal function for `event`, which has the form that EventBridge sends: the same as the rule
+    /// of this shape on AWS makes of it. `None` where the event carries no id of a signal.
     pub fn signal_of(&self, event: &Value) -> Option<Value> {
         let signal_id = self.correlated(event)?;
         let signal = json!({ "signal_id": signal_id, "payload": event["detail"], "event_id": event["id"],
@@ -203,8 +203,8 @@ impl ShapeId {
 }
 
 impl SignalId {
-    /// The signal of this name that only events of `shape` bring. What anybody sends under the plain name is another one,
-    /// as is what an event of another shape carries.
+    /// The signal of this name that only events of `shape` bring. A signal that a client sends under the plain name is
+    /// another one, as is one that an event of another shape carries.
     #[must_use]
     pub fn of_event(&self, shape: &ShapeId) -> Self {
         Self::from(format!("{OF_EVENTS}{shape}:{self}"))
@@ -255,17 +255,17 @@ impl RuleIncarnation {
 /// The name of a rule on the bus: 62 of the 64 characters that it may have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleName {
-    /// Which events it takes.
+    /// Shape of the events that it takes.
     pub shape: ShapeId,
-    /// Which of the rules of that shape it is; `None` for those that were made before rules had editions.
+    /// Edition among the rules of that shape; `None` for those that were made before rules had editions.
     pub edition: Option<RuleIncarnation>,
 }
 
 impl RuleName {
-    /// What all names begin with.
+    /// Prefix of all names.
     pub const PREFIX: &'static str = PREFIX;
 
-    /// Reads a name. Rules of other names are somebody else's.
+    /// Reads a name. Rules of other names belong to other applications.
     pub fn parse(name: &str) -> Option<Self> {
         let digits = name.strip_prefix(PREFIX)?;
         match digits.split_once('-') {
@@ -287,9 +287,9 @@ impl fmt::Display for RuleName {
 /// A rule as the bus lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedRule {
-    /// Which one.
+    /// Name of the rule.
     pub name: RuleName,
-    /// Whether it carries events. Somebody may have disabled it.
+    /// True if it carries events. An operator may have disabled it.
     pub is_enabled: bool,
 }
 
@@ -299,36 +299,37 @@ impl ListedRule {
         Self { name, is_enabled: true }
     }
 
-    /// Whether this is the rule `name`, and carries events.
+    /// True if this is the rule `name`, and carries events.
     pub fn carries_for(&self, name: &RuleName) -> bool {
         self.is_enabled && self.name == *name
     }
 }
 
-/// A rule that carries events to whoever waits for them.
+/// A rule that carries events to the invocations that wait for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRule {
     /// Its name.
     pub name: RuleName,
-    /// Which events it takes, and where it finds the signal id in them.
+    /// Shape of the events it takes, with the path to the signal id in them.
     pub shape: EventShape,
 }
 
-/// What the store knows of the rule of a shape. Whoever relies on the rule has touched the entry first; a rule that no
-/// entry names is relied on by nobody.
+/// The store's knowledge of the rule of a shape. A caller that relies on the rule has touched the entry first; no wait
+/// relies on a rule that no entry names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleEntry {
-    /// Which events the rule takes.
+    /// Shape of the events that the rule takes.
     pub shape: ShapeId,
-    /// Which of the rules of that shape it is.
+    /// Edition among the rules of that shape.
     pub edition: RuleIncarnation,
-    /// How often the entry was touched.
+    /// Number of times that the entry was touched.
     pub touches: u64,
-    /// Since when there is this edition.
+    /// Instant at which this edition was made.
     pub made_at: Timestamp,
-    /// Since when the rule is known to stand on the bus, as this version makes it: nobody has to ask the bus for it.
+    /// Instant since which the rule is known to stand on the bus, as this version makes it: no caller has to ask the
+    /// bus for it.
     pub stands_since: Option<Timestamp>,
-    /// When it was found that nobody needs the rule, if nobody has touched the entry since.
+    /// Instant at which no wait was found to need the rule, if the entry was not touched since.
     pub idle_since: Option<Timestamp>,
 }
 
@@ -339,7 +340,7 @@ impl RuleEntry {
     }
 }
 
-/// Which rule a pause needs.
+/// Rule that a pause needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleNeed {
     /// It was not noted: the row is of a version that noted none.
@@ -351,7 +352,7 @@ pub enum RuleNeed {
 }
 
 impl RuleNeed {
-    /// What `paused` needs.
+    /// The need of `paused`.
     pub fn of(paused: &PausedInvocation) -> Self {
         paused.event_shape().map_or(Self::Nothing, |shape| Self::Shape(shape.id()))
     }

@@ -12,8 +12,8 @@ pub trait Signals: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn load_signal(&self, id: &SignalId, now: Timestamp) -> Result<Option<SignalRecord>, StoreError>;
 
-    /// Parks a signal that nobody waits for: only while there is no record of it, or an expired one. Of a signal that
-    /// was delivered a late duplicate must not lie in wait for whoever uses its id next.
+    /// Parks a signal that no invocation waits for: only while there is no record of it, or an expired one. A late
+    /// duplicate of a delivered signal must not lie in wait for the next invocation that uses its id.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer or the payload is too large.
@@ -25,7 +25,7 @@ pub trait Signals: Send + Sync {
 pub struct SignalRecord {
     /// The correlation token.
     pub signal_id: SignalId,
-    /// What is the matter with it.
+    /// State of the signal.
     pub state: SignalState,
 }
 
@@ -34,18 +34,18 @@ pub struct SignalRecord {
 pub enum SignalState {
     /// An invocation sleeps on it.
     Waiting {
-        /// Who sleeps.
+        /// Invocation that is suspended.
         invocation_id: InvocationId,
-        /// In which of its pauses.
+        /// Generation of its pause.
         generation: u64,
     },
-    /// It arrived before anybody waited.
+    /// It arrived before any invocation waited.
     Buffered(BufferedSignal),
-    /// Its wait is over; a duplicate is told which invocation it moved.
+    /// Its wait is over; a duplicate is answered with the invocation that it moved.
     Delivered {
-        /// Whom it woke.
+        /// Invocation that it woke.
         invocation_id: InvocationId,
-        /// Out of which pause.
+        /// Generation of the pause that it ended.
         generation: u64,
     },
 }
@@ -53,11 +53,11 @@ pub enum SignalState {
 /// A signal that waits for its wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BufferedSignal {
-    /// What it carries.
+    /// Its payload.
     pub payload: Map,
-    /// When it arrived.
+    /// Instant at which it arrived.
     pub received_at: Timestamp,
-    /// When it stops counting; a reader ignores it from then on.
+    /// Instant at which it stops counting; a reader ignores it from then on.
     pub expires_at: Timestamp,
 }
 
@@ -66,20 +66,20 @@ pub struct BufferedSignal {
 pub struct EarlySignal {
     /// Its correlation token; one that the pause waits for.
     pub signal_id: SignalId,
-    /// What it carries.
+    /// Its payload.
     pub payload: Map,
 }
 
-/// What became of a signal that nobody waited for yet.
+/// Outcome of parking a signal that no invocation waited for yet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BufferOutcome {
     /// It is parked now, or was parked before with the same payload.
     Buffered {
-        /// Until when it counts.
+        /// Instant until which it counts.
         expires_at: Timestamp,
     },
     /// Another payload is parked under this id already; the first stands and this one was not stored.
     Occupied,
-    /// Somebody waits for it by now, or its wait is over already: look at the record again.
+    /// An invocation waits for it by now, or its wait is over already: look at the record again.
     Changed,
 }

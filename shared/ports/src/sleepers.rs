@@ -5,11 +5,12 @@ use jiff::Timestamp;
 
 use crate::{InvocationId, Page, PausedInvocation, RuleNeed, Sessions, SignalId, SignalState, Signals, StoreError};
 
-/// The index of what sleeps, and of what else a sweep looks at: dead claims, what was put aside, and parked signals.
+/// The index of suspended invocations, and of the rest that a sweep looks at: dead claims, invocations that were put
+/// aside, and parked signals.
 #[async_trait]
 pub trait Sleepers: Send + Sync {
-    /// The rows of what sleeps, in the order in which they fall due within each shard; rows that never fall due come
-    /// last. Only rows due at or before `due_by` when it is given.
+    /// The rows of suspended invocations, in the order in which they fall due within each shard; rows that never fall
+    /// due come last. Only rows due at or before `due_by` when it is given.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
@@ -19,7 +20,7 @@ pub trait Sleepers: Send + Sync {
         cursor: Option<&str>,
     ) -> Result<Page<PendingRow>, StoreError>;
 
-    /// The row of `paused` in the index of what sleeps, if it is there.
+    /// The row of `paused` in the index of suspended invocations, if it is there.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -33,8 +34,8 @@ pub trait Sleepers: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError>;
 
-    /// The invocations that were [put aside](crate::InvocationWrite::PutAside) and not tried again since, the oldest first; at
-    /// most a page of each shard. One that was put aside a moment ago may be missing.
+    /// The invocations that were [put aside](crate::InvocationWrite::PutAside) and not tried again since, the oldest
+    /// first; at most a page of each shard. One that was put aside a moment ago may be missing.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -47,28 +48,28 @@ pub trait Sleepers: Send + Sync {
     /// [`StoreError`] when the store did not answer or the cursor is not one of its own.
     async fn list_parked(&self, cursor: Option<&str>) -> Result<Page<ParkedRow>, StoreError>;
 
-    /// Makes the index true to what it indexes. What does not apply any more changes nothing.
+    /// Makes the index true to its records. A repair that does not apply any more changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     async fn repair(&self, repair: &IndexRepair) -> Result<(), StoreError>;
 }
 
-/// A sleeping invocation in the index of what sleeps.
+/// A sleeping invocation in the index of suspended invocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingRow {
-    /// Who sleeps.
+    /// Invocation that is suspended.
     pub invocation_id: InvocationId,
-    /// In which of its pauses.
+    /// Generation of its pause.
     pub generation: u64,
-    /// When it falls due, if ever.
+    /// Instant at which it falls due, if ever.
     pub due_at: Option<Timestamp>,
-    /// Since when it sleeps; unknown for rows of the first versions.
+    /// Instant at which it went to sleep; unknown for rows of the first versions.
     pub since: Option<Timestamp>,
-    /// Whether a sweep has seen to it that its wake-up is registered, or there is nothing to register: it has none, or
-    /// those who serve the store wake by the index itself.
+    /// True if a sweep has seen to it that its wake-up is registered, or there is nothing to register: it has none, or
+    /// the processes that serve the store wake by the index itself.
     pub registered: bool,
-    /// Which rule on the bus it needs.
+    /// Rule on the bus that it needs.
     pub rule: RuleNeed,
 }
 
@@ -86,19 +87,19 @@ impl PendingRow {
     }
 }
 
-/// A signal in the index of what was parked.
+/// A signal in the index of parked signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParkedRow {
-    /// Which one.
+    /// Its id.
     pub signal_id: SignalId,
-    /// When it arrived.
+    /// Instant at which it arrived.
     pub received_at: Timestamp,
 }
 
-/// A small change that keeps the index true to what it indexes.
+/// A small change that keeps the index true to its records.
 #[derive(Clone, Debug, PartialEq)]
 pub enum IndexRepair {
-    /// The wake-up of this row's pause is registered, and needs the rule that the row says.
+    /// The wake-up of this row's pause is registered, and needs the rule that the row names.
     Registered(PendingRow),
     /// The pause of this row is over: the row goes away.
     Ended(PendingRow),
@@ -110,13 +111,13 @@ pub enum IndexRepair {
     Unparked(ParkedRow),
 }
 
-/// What a doctor reads around a pause.
+/// Reads of a doctor around a pause.
 #[async_trait]
 pub trait Diagnostics: Sessions + Signals + Sleepers + Send + Sync {
-    /// What there is besides each of the `paused` at `now`, in their order, with few requests; at most 100 of them.
+    /// The records beside each of the `paused` at `now`, in their order, with few requests; at most 100 of them.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not answer, or something of it cannot be read.
+    /// [`StoreError`] when the store did not answer, or a part of it cannot be read.
     async fn surroundings(
         &self,
         paused: &[&PausedInvocation],
@@ -138,13 +139,13 @@ pub trait Diagnostics: Sessions + Signals + Sleepers + Send + Sync {
     }
 }
 
-/// What there is besides a pause: whatever leads to it, and who may be in its way.
+/// The records beside a pause: everything that leads to it, and the lease that may be in its way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surroundings {
-    /// Its row in the index of what sleeps.
+    /// Its row in the index of suspended invocations.
     pub row: Option<PendingRow>,
     /// The signals that it awaits, and what is known of each.
     pub signals: Vec<(SignalId, Option<SignalState>)>,
-    /// Until when its session is leased, or was.
+    /// Instant until which its session is leased, or was.
     pub leased_until: Option<Timestamp>,
 }

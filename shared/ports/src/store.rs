@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use crate::{Commits, Diagnostics, Garbage, Invocations, Notes, RuleEntries, Sessions, Signals, Sleepers};
 
-/// A whole store of durable state: what one adapter implements, for what composes a process. Every call is atomic, and
-/// every read strongly consistent.
+/// A whole store of durable state: one adapter implements it, for the code that composes a process. Every call is
+/// atomic, and every read strongly consistent.
 pub trait StateStore:
     Sessions + Invocations + Signals + Commits + RuleEntries + Notes + Sleepers + Diagnostics + Garbage
 {
@@ -17,13 +17,13 @@ impl<S> StateStore for S where
 {
 }
 
-/// What a turn needs of a store, each concern for itself: what stands before one of them replaces that one and leaves the
-/// others as they are.
+/// The ports of a store that a turn needs, each concern for itself: a wrapper of one of them replaces that one and
+/// leaves the others as they are.
 #[derive(Clone)]
 pub struct TurnStore {
     /// Sessions and their leases.
     pub sessions: Arc<dyn Sessions>,
-    /// What is read of invocations.
+    /// Reads of invocations.
     pub invocations: Arc<dyn Invocations>,
     /// Signals.
     pub signals: Arc<dyn Signals>,
@@ -31,18 +31,18 @@ pub struct TurnStore {
     pub commits: Arc<dyn Commits>,
     /// The entries of rules on the bus.
     pub rules: Arc<dyn RuleEntries>,
-    /// What is left for another process.
+    /// Texts that are left for another process.
     pub notes: Arc<dyn Notes>,
 }
 
-/// What sweeps and doctors need of a store beside what a turn does.
+/// The ports of a store that sweeps and doctors need beside those of a turn.
 #[derive(Clone)]
 pub struct MaintenanceStore {
-    /// The index of what sleeps.
+    /// The index of suspended invocations.
     pub sleepers: Arc<dyn Sleepers>,
-    /// What is read around pauses.
+    /// Reads around pauses.
     pub diagnostics: Arc<dyn Diagnostics>,
-    /// The removal of what nothing refers to.
+    /// The removal of records that nothing refers to.
     pub garbage: Arc<dyn Garbage>,
 }
 
@@ -92,13 +92,13 @@ impl From<Arc<dyn StateStore>> for MaintenanceStore {
 /// One page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What the page holds; may be empty although more follows.
+    /// The items of the page; may be empty although more follows.
     pub items: Vec<T>,
-    /// Where the next page starts; `None` at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
-/// Why a store did not do what was asked.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It did not answer in time, or is throttling; a later attempt may succeed.
@@ -107,13 +107,13 @@ pub enum StoreError {
     /// The caller may not do this; a later attempt will not succeed.
     #[error("the state store refused the request: {0}")]
     Denied(String),
-    /// What is stored cannot be read.
+    /// A stored record cannot be read.
     #[error("a stored record cannot be read: {0}")]
     Corrupt(String),
     /// The data exceed a limit.
     #[error("{what} has {size} bytes; the limit is {limit}")]
     TooLarge {
-        /// What is too large.
+        /// Description of the data.
         what: &'static str,
         /// Its size in bytes.
         size: usize,
@@ -123,15 +123,15 @@ pub enum StoreError {
     /// The data are nested too deeply to be read again, or have too many values.
     #[error("{what}: {excess}")]
     TooComplex {
-        /// What is.
+        /// Description of the data.
         what: &'static str,
-        /// In which way.
+        /// The exceeded limit.
         excess: dormouse_json::Excess,
     },
-    /// Somebody else holds the session's lease.
+    /// Another turn holds the session's lease.
     #[error("another turn of the session is running until {until}")]
     LeaseHeld {
-        /// When it ends by itself.
+        /// Instant at which it ends by itself.
         until: Timestamp,
     },
     /// The request itself makes no sense, for example a foreign cursor.

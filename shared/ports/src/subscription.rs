@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EventRule, FanIn, InvocationId, ListedRule, Map, PausedInvocation, RuleName, SignalDescriptor};
 
-/// When and by what a pause wakes by itself, resolved to absolute terms at the moment of the pause.
+/// Instant and cause of a pause's own wake-up, resolved to absolute terms at the moment of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WakePlan {
-    /// The instant at which something happens without a signal.
+    /// The action that is taken at an instant without a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Due>,
-    /// What happens after `due`, in the order of time, when `due` only announces something. The last one wakes or ends
+    /// The actions after `due`, in the order of time, when `due` only announces something. The last one wakes or ends
     /// the pause. Only `due` is registered outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<Due>,
@@ -23,7 +23,7 @@ pub struct WakePlan {
 }
 
 impl WakePlan {
-    /// The position of what falls due next in the ladder of deadlines; 0 also when nothing does.
+    /// The position of the next due action in the ladder of deadlines; 0 also when there is none.
     pub fn rung(&self) -> u32 {
         self.due.as_ref().map_or(0, |due| due.rung)
     }
@@ -35,12 +35,12 @@ impl WakePlan {
     }
 }
 
-/// Something that happens at an instant.
+/// An action at an instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Due {
-    /// When; to the second, in UTC.
+    /// Its instant; to the second, in UTC.
     pub at: Timestamp,
-    /// What.
+    /// The action.
     pub action: DueAction,
     /// Its position in the ladder of deadlines, from 0.
     #[serde(default, skip_serializing_if = "is_first")]
@@ -48,7 +48,7 @@ pub struct Due {
 }
 
 impl Due {
-    /// The only thing, or the first one, that happens by itself.
+    /// The only action, or the first one, that is taken without a signal.
     pub fn first(at: Timestamp, action: DueAction) -> Self {
         Self { at, action, rung: 0 }
     }
@@ -59,7 +59,7 @@ fn is_first(rung: &u32) -> bool {
     *rung == 0
 }
 
-/// What happens when a pause falls due.
+/// Action that is taken when a pause falls due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DueAction {
@@ -67,30 +67,30 @@ pub enum DueAction {
     Resume(Map),
     /// The invocation ends with an error of category `suspension_timed_out`.
     Fail,
-    /// It is told on the bus, and the invocation sleeps on.
+    /// It is published on the bus, and the invocation sleeps on.
     Announce(Announcement),
 }
 
-/// What is told on the bus when a deadline passes that does not end the pause.
+/// Message on the bus when a deadline passes that does not end the pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Announcement {
-    /// What whoever listens is asked to do.
+    /// The step that the listener is asked to take.
     #[serde(rename = "do")]
     pub step: Escalation,
-    /// Whom it concerns: a name that means something to the listener.
+    /// The person or role that it concerns: a name that means something to the listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
-/// What a deadline asks for that does not end the pause.
+/// Step that a deadline asks for that does not end the pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Escalation {
-    /// Tell whoever was asked once more.
+    /// Remind the person who was asked.
     Remind,
-    /// Ask somebody else.
+    /// Ask another person.
     Reassign,
-    /// Tell somebody above.
+    /// Notify a superior.
     Escalate,
 }
 
@@ -124,21 +124,21 @@ impl EventWait {
     }
 }
 
-/// What a pause asks of the outside.
+/// The wake-ups and the events that a pause asks of the outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscription {
-    /// Who sleeps.
+    /// Invocation that is suspended.
     pub invocation_id: InvocationId,
-    /// In which of its pauses.
+    /// Generation of its pause.
     pub generation: u64,
-    /// What it waits for.
+    /// Signal that it waits for.
     pub descriptor: SignalDescriptor,
     /// The resolved wake-up.
     pub wake: WakePlan,
 }
 
 impl From<&PausedInvocation> for Subscription {
-    /// What wakes that pause.
+    /// The subscription of that pause.
     fn from(paused: &PausedInvocation) -> Self {
         Self {
             invocation_id: paused.invocation_id.clone(),
@@ -149,7 +149,7 @@ impl From<&PausedInvocation> for Subscription {
     }
 }
 
-/// Why a subscription could not be made or undone.
+/// Error of making or undoing a subscription.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriptionError {
     /// A later attempt may succeed.
@@ -163,7 +163,7 @@ pub enum SubscriptionError {
     Rejected(String),
 }
 
-/// What a subscription found.
+/// Outcome of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// Everything was registered already.
@@ -173,7 +173,7 @@ pub enum Registration {
 }
 
 impl Registration {
-    /// What two parts of one subscription come to.
+    /// The outcome of two parts of one subscription together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self == Self::Known { other } else { self }
@@ -183,15 +183,15 @@ impl Registration {
 /// Alarms at the instants at which pauses fall due (harness §6).
 #[async_trait]
 pub trait Timers: Send + Sync {
-    /// Makes sure that `subscription` wakes its invocation at its time, if it has one, and says whether it would have
-    /// without. Repeating the call is harmless. Awaited events are routed by [rules](EventRules::put_rule).
+    /// Makes sure that `subscription` wakes its invocation at its time, if it has one, and reports whether it would
+    /// have without. Repeating the call is harmless. Awaited events are routed by [rules](EventRules::put_rule).
     ///
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not take it.
     async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError>;
 
-    /// Takes back what [`schedule`](Self::schedule) registered, because something else woke the invocation.
-    /// A wake-up that fires all the same finds nothing to do.
+    /// Takes back the alarm that [`schedule`](Self::schedule) registered, because another cause woke the invocation. A
+    /// wake-up that fires all the same finds nothing to do.
     ///
     /// # Errors
     /// [`SubscriptionError`] when the runtime did not answer; the caller may ignore it.
@@ -221,18 +221,19 @@ pub trait EventRules: Send + Sync {
     async fn remove_rule(&self, name: &RuleName) -> Result<(), SubscriptionError>;
 }
 
-/// Everything by which the outside wakes paused invocations, for what composes a process.
+/// All ports by which the outside wakes paused invocations, for the code that composes a process.
 pub trait SignalSubscriptions: Timers + EventRules {}
 
 impl<S: Timers + EventRules + ?Sized> SignalSubscriptions for S {}
 
-/// Sees to it, before a pause is written, that what it waits for would reach it.
+/// Ensures, before a pause is written, that the signal it waits for would reach it.
 #[async_trait]
 pub trait PausePreparation: fmt::Debug + Send + Sync {
-    /// Makes what must stand before `paused` is written: the rule for its events. Repeating the call is harmless.
+    /// Makes the part that must stand before `paused` is written: the rule for its events. Repeating the call is
+    /// harmless.
     ///
     /// # Errors
-    /// [`SubscriptionError`] when that was not to be had; the pause is not written then.
+    /// [`SubscriptionError`] when it could not be made; the pause is not written then.
     async fn prepare(&self, paused: &PausedInvocation) -> Result<(), SubscriptionError>;
 }
 
@@ -241,7 +242,7 @@ pub trait WakePlanner: Send + Sync {
     /// The plan of `descriptor` at `now`.
     ///
     /// # Errors
-    /// A sentence that says which key of the metadata is wrong and what it should be.
+    /// A sentence that names the wrong key of the metadata and its expected form.
     fn plan(&self, descriptor: &SignalDescriptor, now: Timestamp) -> Result<WakePlan, String>;
 
     /// The signals that `descriptor` asks for, when these are several.

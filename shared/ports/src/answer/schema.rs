@@ -6,10 +6,10 @@ use serde_json::{Map, Number, Value};
 const ANNOTATIONS: [&str; 9] =
     ["$schema", "title", "description", "default", "examples", "deprecated", "format", "enumNames", "$comment"];
 
-/// A JSON Schema with these keywords: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties` (a boolean),
-/// `items`, `minItems`, `maxItems`, `minLength`, `maxLength` (in characters), `minimum` and `maximum`. Annotations such as
-/// `title`, `description`, `default` and `format` are read over. Every other keyword is refused when the schema is read:
-/// a restriction that is not checked would be none.
+/// A JSON Schema with these keywords: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties` (a
+/// boolean), `items`, `minItems`, `maxItems`, `minLength`, `maxLength` (in characters), `minimum` and `maximum`.
+/// Annotations such as `title`, `description`, `default` and `format` are read over. Every other keyword is refused
+/// when the schema is read: a restriction that is not checked would be none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueSchema {
     types: Vec<Type>,
@@ -45,7 +45,7 @@ impl ValueSchema {
     /// Reads the schema of an object whose fields are the only ones; `path` names it in errors.
     ///
     /// # Errors
-    /// A sentence that names the keyword and says what it should be.
+    /// A sentence that names the keyword and its expected form.
     pub(super) fn of_answer(path: &str, schema: &Value) -> Result<Self, String> {
         let read = Self::read(path, schema)?;
         if read.types.iter().any(|one| *one != Type::Object) {
@@ -137,7 +137,8 @@ impl ValueSchema {
         }
     }
 
-    /// The fields of an answer, in a sentence: "accepted are `decision` (\"yes\" or \"no\"; required), `note` (a string)".
+    /// The fields of an answer, in a sentence: "accepted are `decision` (\"yes\" or \"no\"; required), `note` (a
+    /// string)".
     pub(super) fn in_words(&self) -> String {
         let fields: Vec<_> = self
             .properties
@@ -200,7 +201,7 @@ impl Type {
     }
 }
 
-/// Whether `number` has no fraction: for JSON Schema `1.0` is an integer.
+/// True if `number` has no fraction: for JSON Schema `1.0` is an integer.
 fn is_whole(number: &Number) -> bool {
     number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
@@ -265,7 +266,7 @@ fn either(mut words: Vec<String>) -> String {
     }
 }
 
-/// `value` as an error shows it: what is long is cut off.
+/// `value` as an error shows it: a long one is cut off.
 fn shown(value: &Value) -> String {
     const MOST: usize = 60;
     let text = value.to_string();
