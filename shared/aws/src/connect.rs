@@ -1,4 +1,4 @@
-//! How AWS is reached: one HTTP client for all services, and service clients that are made when they are first used.
+//! Access to AWS: one HTTP client for all services, and service clients that are made when they are first used.
 
 mod trust;
 
@@ -13,14 +13,14 @@ use aws_smithy_types::timeout::TimeoutConfig;
 
 use crate::parameters::Parameters;
 
-/// Where AWS is and as whom it is called. The secret is not shown when it is printed.
+/// Region, credentials and addresses of AWS. The secret is not shown when it is printed.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// The region of all services.
     pub region: String,
-    /// As whom. A sandbox does not outlive the credentials that it is born with.
+    /// Credentials of all calls. A sandbox does not outlive the credentials that it is born with.
     pub credentials: Credentials,
-    /// Where the services are, if not where the region has them.
+    /// Addresses of the services, if they are not where the region has them.
     pub endpoints: Endpoints,
 }
 
@@ -59,10 +59,10 @@ pub struct Clients {
     pub parameters: Parameters,
 }
 
-/// How long one attempt may take before it counts as lost.
+/// Time that one attempt may take before it counts as lost.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// How long it may take until secrets are there: Lambda gives a function ten seconds to begin.
+/// Time that it may take until secrets are there: Lambda gives a function ten seconds to begin.
 const TO_BEGIN: Duration = Duration::from_secs(8);
 
 macro_rules! client {
@@ -83,8 +83,8 @@ impl Access {
     /// The clients for it.
     ///
     /// They trust the roots of Amazon, which are compiled in: reading the system's folder of certificates would take
-    /// longer than everything else that happens before the first answer. Where somebody else may answer, at another
-    /// `https` endpoint or in the partition of China, they trust what the system trusts.
+    /// longer than everything else that happens before the first answer. Where another server may answer, at another
+    /// `https` endpoint or in the partition of China, they trust the roots that the system trusts.
     pub fn clients(self) -> Clients {
         let http = trust::client(trust::Roots::of(&self.region, self.endpoints.given()));
         let attempt = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT);
@@ -121,7 +121,7 @@ pub struct Lazy<T>(Arc<LazyLock<T, Make<T>>>);
 type Make<T> = Box<dyn FnOnce() -> T + Send>;
 
 impl<T> Lazy<T> {
-    /// What `make` will make, once.
+    /// The value that `make` will make, once.
     pub fn new(make: impl FnOnce() -> T + Send + 'static) -> Self {
         Self(Arc::new(LazyLock::new(Box::new(make))))
     }

@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //! - State is stored as the bytes of its JSON, never as a DynamoDB map: number types and key order survive.
-//! - Whatever must change together changes in one `TransactWriteItems`; a change of a single item is a plain
+//! - Records that must change together change in one `TransactWriteItems`; a change of a single item is a plain
 //!   conditional update at half the price.
 //! - A state up to [`StoreConfig::inline_limit`] (encoded) lives inside its item: one round trip loads it. A larger
 //!   one is written before the transaction as content-addressed chunks that nothing points at until it commits.
-//! - Of a list that only grows a save writes what is new, as pieces beside the state (`segments`).
+//! - Of a list that only grows a save writes the new items, as pieces beside the state (`segments`).
 //! - Every read is strongly consistent. TTL only clears the ground: readers decide themselves what has expired.
 
 mod batch;
@@ -69,30 +69,32 @@ pub struct StoreConfig {
     /// JSON inside, so that such a state costs no round trip of its own; beyond it units would outgrow the time saved.
     /// Write units are least at about 768, where an item with its state stays under 1 KB.
     pub inline_limit: usize,
-    /// Encoded bytes up to which a state stays whole; of a larger one, and of every one that grows out of it, the
-    /// lists that only grow are kept in pieces, of which a save writes only what is new.
+    /// Encoded bytes up to which a state stays whole; of a larger one, and of every one that grows out of it, the lists
+    /// that only grow are kept in pieces, of which a save writes only the new ones.
     ///
     /// Loading such a state takes one more request. It pays from where session and pause, which carry the state twice
     /// at double price, would be written as second kilobytes.
     pub whole_limit: usize,
     /// Encoded bytes above which a state or payload is refused as [`StoreError::TooLarge`].
     pub state_limit: usize,
-    /// How many items a page of a listing reads.
+    /// Number of items that a page of a listing reads.
     pub page_size: i32,
-    /// How long the result of a finished invocation is kept for those who ask again.
+    /// Duration for which the result of a finished invocation is kept for clients that ask again.
     pub finished_kept: Duration,
-    /// How long a delivered signal is remembered, to tell duplicates which invocation it moved.
+    /// Duration for which a delivered signal is remembered, to answer duplicates with the invocation that it moved.
     pub delivered_kept: Duration,
-    /// How long the checkpoint of an invocation is kept after its last save.
+    /// Duration for which the checkpoint of an invocation is kept after its last save.
     pub checkpoint_kept: Duration,
-    /// Whether those who serve the store wake by the index of what sleeps itself: there is nothing else to register then.
+    /// True if the processes that serve the store wake by the index of suspended invocations itself: there is nothing
+    /// else to register then.
     pub wakes_by_index: bool,
-    /// How requests are repeated.
+    /// Policy for the repetition of requests.
     pub retry: RetryPolicy,
-    /// How long one attempt may take before it counts as lost.
+    /// Time that one attempt may take before it counts as lost.
     pub attempt_timeout: Duration,
-    /// How long after it was sent a commit may still take effect: the time of an attempt, what the table takes to drop
-    /// a request that nobody waits for any more, and by how much clocks differ. Feeds are told of that much later.
+    /// Time after its sending within which a commit may still take effect: the time of an attempt, the time that the
+    /// table takes to drop a request that no client waits for any more, and the difference of clocks. Feeds are
+    /// complete up to this long before the present.
     pub under_way: Duration,
 }
 
@@ -115,13 +117,14 @@ impl Default for StoreConfig {
     }
 }
 
-/// The [`StateStore`](dormouse_ports::StateStore) on DynamoDB, and the [`Records`] of its journals. Cloning is cheap and shares the connections.
+/// The [`StateStore`](dormouse_ports::StateStore) on DynamoDB, and the [`Records`] of its journals. Cloning is cheap
+/// and shares the connections.
 #[derive(Clone)]
 pub struct DynamoDbStateStore {
     client: Client,
     table: String,
     config: StoreConfig,
-    /// Says when a commit is sent.
+    /// Gives the instant at which a commit is sent.
     clock: Arc<dyn Clock>,
 }
 

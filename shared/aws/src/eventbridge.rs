@@ -1,4 +1,4 @@
-//! EventBridge: announcing facts, and the rules that carry foreign events to those who wait for them.
+//! EventBridge: announcing facts, and the rules that carry foreign events to the invocations that wait for them.
 
 mod bus;
 mod rules;
@@ -7,7 +7,7 @@ pub use bus::EventBridgeBus;
 pub use rules::RuleConfig;
 pub(crate) use rules::Rules;
 
-/// How errors call the bus `bus_name`.
+/// Name of the bus `bus_name` in errors.
 fn resource(bus_name: &str) -> String {
     format!("event bus {bus_name}")
 }

@@ -1,7 +1,7 @@
 //! The ports on AWS: DynamoDB, EventBridge, EventBridge Scheduler; secrets from Parameter Store.
 //!
 //! Imports `dormouse-ports` and the AWS SDKs. Must not know engine, harness, Lambda or HTTP routes, and reads no
-//! environment: clients, names and secrets are given by whoever composes the process.
+//! environment: clients, names and secrets are given by the code that composes the process.
 //!
 //! # Invariants
 //! - No type of a vendor crosses a port: every SDK error becomes one of the port's own variants.

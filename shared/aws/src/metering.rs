@@ -1,4 +1,4 @@
-//! Counting what DynamoDB is asked and what it charges.
+//! Counting the requests to DynamoDB and the units that it charges.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +17,10 @@ use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-/// What one kind of request cost so far.
+/// Usage of one kind of request so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// How many were sent, repeated ones included.
+    /// Number of requests that were sent, repeated ones included.
     pub requests: u64,
     /// Capacity units that the answers reported: write units for changes, read units for the rest. Refused requests
     /// report none, although they are charged.
@@ -121,7 +121,7 @@ macro_rules! metered {
             $(if let Some(input) = input.downcast_mut::<$many::$many_input>() { input.return_consumed_capacity = total; return; })+
         }
 
-        /// What the answer reports.
+        /// The consumption that the answer reports.
         fn consumed(output: &Output) -> Vec<ConsumedCapacity> {
             $(if let Some(output) = output.downcast_ref::<$one::$one_output>() { return output.consumed_capacity.clone().into_iter().collect(); })+
             $(if let Some(output) = output.downcast_ref::<$many::$many_output>() { return output.consumed_capacity.clone().unwrap_or_default(); })+

@@ -1,4 +1,5 @@
-//! Names of things in the account: derived from what they stand for, so that making them twice makes them once.
+//! Names of resources in the account: derived from the records that they represent, so that making them twice makes
+//! them once.
 
 use sha2::{Digest, Sha256};
 

@@ -1,4 +1,4 @@
-//! Parameter Store of AWS Systems Manager, where secrets are kept.
+//! Parameter Store of AWS Systems Manager, the store of secrets.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use crate::connect::Lazy;
 use crate::refusal::{Kind, refusal};
 
-/// What a parameter holds. It is not shown when it is printed.
+/// Content of a parameter. It is not shown when it is printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
@@ -20,7 +20,7 @@ impl SecretText {
         Self(text.into())
     }
 
-    /// What it is, for whoever signs or compares with it.
+    /// The secret itself, for code that signs or compares with it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -32,7 +32,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// Why parameters cannot be had. Names them, and never what they hold.
+/// Error of reading parameters. Contains their names, and never their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterError {
     /// There are none of these names.
@@ -43,7 +43,7 @@ pub enum ParameterError {
     Denied(String),
     /// Parameter Store is busy or away. A later attempt may succeed.
     Unavailable(String),
-    /// Parameter Store will never answer what was asked.
+    /// Parameter Store will never answer the request.
     Refused(String),
 }
 
@@ -54,13 +54,13 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Reads them with `client`, which is made when something is read.
+    /// Reads them with `client`, which is made at the first read.
     pub fn new(client: impl Into<Lazy<aws_sdk_ssm::Client>>) -> Self {
         Self { client: client.into() }
     }
 
-    /// What the encrypted parameters `names` hold, in that order, without the white space around it: one request, repeated
-    /// while Parameter Store is busy. It takes ten names at most.
+    /// The content of the encrypted parameters `names`, in that order, without the white space around it: one request,
+    /// repeated while Parameter Store is busy. It takes ten names at most.
     ///
     /// # Errors
     /// When one of them cannot be had.
@@ -90,7 +90,7 @@ where
 {
     let (action, names) = ("ssm:GetParameters", names.join(", "));
     if let SdkError::ResponseError(_) = error {
-        // What was wrong with it might quote what it held.
+        // The message of the error might quote the secret.
         return ParameterError::Unavailable(format!("{action} on {names}: an answer that cannot be read"));
     }
     match refusal(action, &names, error) {

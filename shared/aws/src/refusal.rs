@@ -1,4 +1,4 @@
-//! What the error code of a service means, whichever service it is.
+//! Meaning of the error codes of the services, for all of them alike.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -8,14 +8,14 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use dormouse_ports::SubscriptionError;
 
-/// Whether trying again helps, and who has to do something.
+/// Effect of trying again, and the party that has to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nobody: a later attempt may succeed. It may also be that this one did.
+    /// No party: a later attempt may succeed. It may also be that this one did.
     Passing,
-    /// Whoever deploys: the role may not do it, or what it is done to does not exist.
+    /// The operator who deploys: the role may not do it, or the resource of the action does not exist.
     Denied,
-    /// Whoever asked: the service will never do it as asked.
+    /// The caller: the service will never do it as asked.
     Refused,
 }
 
@@ -54,7 +54,7 @@ const DENIED: &[&str] = &[
     "UnrecognizedClientException",
 ];
 
-/// What `code` means; what is in neither list, by the status of the response.
+/// The kind of `code`; one that is in neither list is judged by the status of the response.
 pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
     if PASSING.contains(&code) {
         Kind::Passing
@@ -69,8 +69,8 @@ pub(crate) fn kind_of(code: &str, status: u16) -> Kind {
     }
 }
 
-/// What an answer means that names no code: it was cut on its way, or comes from something between. Nobody knows what was
-/// done.
+/// The kind of an answer that names no code: it was cut on its way, or comes from a server in between. It is unknown if
+/// the action was done.
 fn kind_without_code(status: u16) -> Kind {
     match status {
         401 | 403 => Kind::Denied,
@@ -78,7 +78,7 @@ fn kind_without_code(status: u16) -> Kind {
     }
 }
 
-/// What `error` means for `action` on `resource`, and a sentence that names both.
+/// The kind of `error` for `action` on `resource`, and a sentence that names both.
 pub(crate) fn refusal<E>(action: &str, resource: &str, error: &SdkError<E, HttpResponse>) -> (Kind, String)
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -102,7 +102,7 @@ where
     (kind, format!("{action} on {resource}: {}", reasons(error)))
 }
 
-/// The same for whoever registers wake-ups.
+/// The same as an error of registering wake-ups.
 pub(crate) fn subscription_error((kind, sentence): (Kind, String)) -> SubscriptionError {
     match kind {
         Kind::Passing => SubscriptionError::Unavailable(sentence),
@@ -111,7 +111,7 @@ pub(crate) fn subscription_error((kind, sentence): (Kind, String)) -> Subscripti
     }
 }
 
-/// The error and what caused it, in one line.
+/// The error and its causes, in one line.
 fn reasons(error: &dyn Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::naming::derived;
 use crate::refusal::{refusal, subscription_error};
 
-/// Where entries live, what they call and as whom.
+/// The group of the entries, their target, its role and its dead letters.
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
     /// The group of all entries.
@@ -27,7 +27,7 @@ pub struct SchedulerConfig {
     pub dead_letter_arn: Option<String>,
 }
 
-/// How far ahead an entry must lie: the service refuses instants that have passed.
+/// Distance to the future that an entry must have: the service refuses instants that have passed.
 const AHEAD: SignedDuration = SignedDuration::from_secs(5);
 
 /// A deadline of pause `generation` of `invocation`.
@@ -39,7 +39,7 @@ pub(crate) struct Deadline<'a> {
 }
 
 impl Deadline<'_> {
-    /// The entry's name says whose it is: making it again finds it there. Deadlines that follow the first one have
+    /// The entry's name identifies the pause: making it again finds it there. Deadlines that follow the first one have
     /// names of their own, because an entry that has fired may be there for a moment still.
     fn schedule_name(self) -> String {
         let (invocation, generation) = (self.invocation.as_str(), self.generation.to_string());

@@ -10,8 +10,8 @@ use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
 use crate::scheduler::{self, Deadline, SchedulerConfig};
 
-/// The [`Timers`] and [`EventRules`] on AWS: a due time becomes an entry of the scheduler, which is named by what it stands
-/// for, so that subscribing again changes nothing; a rule becomes one of EventBridge.
+/// The [`Timers`] and [`EventRules`] on AWS: a due time becomes an entry of the scheduler, which is named by its pause
+/// and deadline, so that subscribing again changes nothing; a rule becomes one of EventBridge.
 pub struct AwsSubscriptions {
     scheduler: Lazy<aws_sdk_scheduler::Client>,
     schedules: SchedulerConfig,

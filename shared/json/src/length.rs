@@ -2,7 +2,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// How many bytes of JSON `value` is, without making them.
+/// Number of bytes of `value` as JSON, without making them.
 ///
 /// # Errors
 /// When it cannot be JSON.

@@ -1,16 +1,17 @@
-//! JSON from outside, looked through before anything is made of it.
+//! JSON from outside, scanned before anything is made of it.
 //!
-//! A text of a few bytes can be nested so deeply that nobody reads it again, and one of a megabyte can become hundreds of
-//! megabytes of values. So every text that comes from outside is scanned first, byte by byte and without memory of its
-//! own, and refused where it is beyond a [`Bounds`]; what is a tree already is measured the same way.
+//! A text of a few bytes can be nested so deeply that no reader can read it again, and one of a megabyte can become
+//! hundreds of megabytes of values. So every text that comes from outside is scanned first, byte by byte and without
+//! memory of its own, and refused where it is beyond a [`Bounds`]; a value that is a tree already is measured the same
+//! way.
 //!
 //! | bounds | for |
 //! |---|---|
-//! | [`ENTRY`] | what comes in: bodies, events, payloads of wake-ups, arguments of commands |
-//! | [`STATE`] | a state, as nodes leave it: what came in, within lists and messages, gathered over many turns |
-//! | [`STORED`] | what is written: a state within its record |
+//! | [`ENTRY`] | input: bodies, events, payloads of wake-ups, arguments of commands |
+//! | [`STATE`] | a state, as nodes leave it: input, within lists and messages, gathered over many turns |
+//! | [`STORED`] | output to a store: a state within its record |
 //!
-//! Each leaves room for what the next wraps around it, and the last for the deepest that can be read: what cannot be
+//! Each leaves room for the wrapping of the next, and the last for the deepest that can be read: a value that cannot be
 //! decoded is not encoded.
 
 mod length;
@@ -26,7 +27,7 @@ pub use scan::scan;
 /// An object of JSON.
 pub type Map = serde_json::Map<String, serde_json::Value>;
 
-/// How deep JSON may be nested, and how many values it may have.
+/// Limits on the depth of JSON, and on its number of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The most arrays and objects within one another.
@@ -35,14 +36,15 @@ pub struct Bounds {
     pub values: usize,
 }
 
-/// What comes in.
+/// Bounds of input.
 pub const ENTRY: Bounds = Bounds { depth: 64, values: 50_000 };
-/// The state of a graph.
+/// Bounds of the state of a graph.
 pub const STATE: Bounds = Bounds { depth: 80, values: 500_000 };
-/// What is written. Readers give up behind 127 levels; what is read is wrapped again before it is sent.
+/// Bounds of stored values. Readers give up behind 127 levels; a value that was read is wrapped again before it is
+/// sent.
 pub const STORED: Bounds = Bounds { depth: 100, values: usize::MAX };
 
-/// Why JSON is not taken.
+/// Reason for which JSON is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
     /// It is nested too deeply.
@@ -53,7 +55,7 @@ pub enum Excess {
     Values(usize),
 }
 
-/// Why a text is not read.
+/// Error of reading a text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It is beyond the bounds.
@@ -67,7 +69,7 @@ pub enum ReadError {
 /// Reads `text`, unless it is beyond `bounds`: then nothing of it is made.
 ///
 /// # Errors
-/// [`ReadError`] says what is wrong.
+/// [`ReadError`] for the violation.
 pub fn read<T: DeserializeOwned>(text: &[u8], bounds: Bounds) -> Result<T, ReadError> {
     scan(text, bounds)?;
     Ok(serde_json::from_slice(text)?)

@@ -1,7 +1,7 @@
 use crate::{Bounds, Excess};
 
-/// Looks through `text` without making anything of it, and stops at the first byte that is beyond `bounds`. Whether it is
-/// JSON at all is for whoever reads it: of what is, no value and no level is missed.
+/// Scans `text` without making anything of it, and stops at the first byte that is beyond `bounds`. Its reader decides
+/// if it is JSON at all: in valid JSON, no value and no level is missed.
 ///
 /// # Errors
 /// The [`Excess`].

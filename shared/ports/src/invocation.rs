@@ -65,7 +65,7 @@ pub trait Invocations: Send + Sync {
 /// An invocation, if it ever slept; or the error for which its stored record cannot be read.
 pub type LoadedInvocation = Result<Option<InvocationRecord>, StoreError>;
 
-/// Everything known of an invocation without loading its state.
+/// Summary of an invocation, read without loading its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvocationSummary {
     /// Its latest pause.
@@ -369,7 +369,7 @@ impl PausedInvocation {
         self.awaited().cloned().chain(of_events)
     }
 
-    /// True if execution goes on behind the suspending node, false if it runs the node again.
+    /// `true` if execution goes on behind the suspending node, `false` if it runs the node again.
     pub fn node_completed(&self) -> bool {
         let Some((node, containing)) = self.namespace.split_last() else { return false };
         self.completed_positions

@@ -1,7 +1,7 @@
 //! The machine that the process runs on, as ports: its clock, random ids, tasks of its Tokio runtime.
 //!
-//! Every composition root takes them from here. Imports `dormouse-ports` alone: it knows no store, no vendor and nothing
-//! of what is served.
+//! Every composition root takes them from here. Imports `dormouse-ports` alone: it knows no store, no vendor and no
+//! service.
 
 #![warn(missing_docs)]
 
@@ -49,7 +49,7 @@ impl IdSource for RandomIds {
     }
 }
 
-/// Bytes that nobody can guess, for a secret that only this process has.
+/// Bytes that cannot be guessed, for a secret that only this process has.
 pub fn random_secret() -> [u8; 32] {
     rand::random()
 }

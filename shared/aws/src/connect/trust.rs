@@ -5,10 +5,10 @@ use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
 use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 
-/// In PEM; the file says where they are from.
+/// In PEM; the file names their origin.
 const AMAZON: &str = include_str!("../../roots/amazon.pem");
 
-/// Whose certificates are believed.
+/// The roots whose certificates are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
     /// Amazon's, compiled in.
@@ -18,14 +18,14 @@ pub(super) enum Roots {
 }
 
 impl Roots {
-    /// Who may answer in `region` or at `endpoints`.
+    /// The roots for the servers that may answer in `region` or at `endpoints`.
     pub(super) fn of<'a>(region: &str, mut endpoints: impl Iterator<Item = &'a str>) -> Self {
         let elsewhere = region.starts_with("cn-") || endpoints.any(|endpoint| endpoint.starts_with("https://"));
         if elsewhere { Self::System } else { Self::Amazon }
     }
 }
 
-/// A client for `https`, and for `http` where an endpoint says so.
+/// A client for `https`, and for `http` where an endpoint has that scheme.
 pub(super) fn client(roots: Roots) -> SharedHttpClient {
     let trusted = match roots {
         Roots::Amazon => TrustStore::empty().with_pem_certificate(AMAZON),
@@ -43,8 +43,8 @@ pub(super) fn client(roots: Roots) -> SharedHttpClient {
     SharedHttpClient::new(OnDemand(client))
 }
 
-/// Reads the roots when a request is sent for the first time. By itself the SDK's client reads them also for each service
-/// that is configured, and throws away what it has made of them.
+/// Reads the roots when a request is sent for the first time. By itself the SDK's client reads them also for each
+/// service that is configured, and discards the result.
 #[derive(Debug)]
 struct OnDemand(SharedHttpClient);
 

@@ -24,8 +24,8 @@ pub(super) struct Range {
 }
 
 impl DynamoDbStateStore {
-    /// The items at `keys`, as far as there are any; only these `attributes` when they are given, which must include the
-    /// key.
+    /// The items at `keys`, as far as there are any; only these `attributes` when they are given, which must include
+    /// the key.
     pub(super) async fn get_items(
         &self,
         keys: &[Key],
@@ -48,7 +48,7 @@ impl DynamoDbStateStore {
         Ok(found)
     }
 
-    /// What is read of `keys`, and which of them have to be asked for again; at least one is read.
+    /// The items that were read of `keys`, and the keys that have to be asked for again; at least one is read.
     async fn batch_once(&self, keys: &[Item], attributes: Option<&str>) -> Result<(Vec<Item>, Vec<Item>), Fault> {
         let wanted = KeysAndAttributes::builder().set_keys(Some(keys.to_vec())).consistent_read(true);
         let wanted = wanted.set_projection_expression(attributes.map(str::to_owned)).build();

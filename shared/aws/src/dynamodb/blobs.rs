@@ -1,10 +1,10 @@
-//! Bytes that are too large for the item that refers to them, addressed by their content and by whom they are for.
+//! Bytes that are too large for the item that refers to them, addressed by their content and by their owners.
 //!
 //! A blob is written before the transaction that points at it and never changes, so that writing it twice is harmless.
 //! Chunks carry no `ttl`: an invocation may sleep on one for years. They name the items that may refer to them instead:
-//! those that the change which wrote them changes, and no others, because the address tells apart for whom equal bytes
-//! are. A session and the pause that is written with it share theirs. What none of its owners refers to is removed
-//! (`collect`).
+//! those that the change which wrote them changes, and no others, because the address distinguishes equal bytes of
+//! different owners. A session and the pause that is written with it share theirs. A blob that none of its owners
+//! refers to is removed (`collect`).
 
 use std::collections::BTreeMap;
 
@@ -24,28 +24,28 @@ use super::write::Write;
 
 /// Below the 400 KB of an item, with room for its keys.
 pub(super) const CHUNK_BYTES: usize = 350 * 1024;
-/// How many chunks travel at a time.
+/// Number of chunks that travel at a time.
 const CONCURRENT: usize = 8;
 
-/// Where a blob is and how to know that it is whole.
+/// Place of a blob, and the proof that it is whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlobRef {
     /// Digest of the bytes, in hexadecimal.
     pub(super) sha256: String,
-    /// How many bytes.
+    /// Number of bytes.
     pub(super) size: usize,
-    /// Tells apart for whom equal bytes are; empty in what the first versions wrote.
+    /// Distinguishes equal bytes of different owners; empty in the blobs of the first versions.
     pub(super) place: String,
 }
 
-/// The bytes of a blob, and which items may refer to them.
+/// The bytes of a blob, and the items that may refer to them.
 #[derive(Clone, Debug)]
 pub(super) struct Blob {
     pub(super) bytes: Vec<u8>,
     pub(super) origin: Origin,
 }
 
-/// For whom something is written, and when.
+/// Owners and instant of a write.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     /// The items that may refer to it. The first one gives the blobs their place.
@@ -59,7 +59,7 @@ impl Origin {
         Self { owners: vec![owner], now: self.now }
     }
 
-    /// Where the blobs of the first owner are.
+    /// Place of the blobs of the first owner.
     pub(super) fn place(&self) -> String {
         let owner = self.owners.first().map(|key| format!("{}|{}", key.pk, key.sk)).unwrap_or_default();
         hex::encode(&Sha256::digest(owner)[..8])
@@ -92,7 +92,7 @@ impl BlobRef {
         Key::blob(&self.sha256, &self.place, chunk)
     }
 
-    /// What stands in the partition keys of its chunks.
+    /// The text in the partition keys of its chunks.
     pub(super) fn address(&self) -> String {
         format!("{}{}", self.sha256, self.place)
     }

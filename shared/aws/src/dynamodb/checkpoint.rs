@@ -2,7 +2,7 @@
 //!
 //! Every save replaces the whole item. A large record lives in a blob of its own, written before the item that refers
 //! to it. No two records have the same bytes, for each has its own instant: a blob is removed once its record was
-//! replaced, and what a crash leaves behind in between is all that a sweep has to collect.
+//! replaced, and a sweep has to collect only the blobs that a crash leaves behind in between.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;

@@ -1,9 +1,9 @@
-//! The index of claims: who is being resumed, by when the claim ends.
+//! The index of claims: the invocations that are being resumed, by the end of the claim.
 //!
 //! The index is sparse. A claim puts its item in and the write that ends it takes it out again, so that it holds only
-//! what is being resumed and what a dead worker left; finding the dead costs the same however many sleep. Each claim
-//! costs two write units more, one for the way in and one for the way out, and no request. What was put aside is in lanes
-//! of its own.
+//! the invocations that are being resumed and those that a dead worker left; finding the dead costs the same however
+//! many sleep. Each claim costs two write units more, one for the way in and one for the way out, and no request.
+//! Invocations that were put aside are in lanes of their own.
 
 use dormouse_ports::{InvocationId, StoreError, limits};
 use futures::future::try_join_all;
@@ -16,8 +16,8 @@ use super::keys::{self, CLAIM_UNTIL, CLAIMS_INDEX, PENDING_SHARDS, PK};
 
 impl DynamoDbStateStore {
     /// The claims that are out of time, among the first of each shard: those that are over come first, those that last
-    /// too long behind what is being resumed. The index follows the table within moments: what it has not heard of yet
-    /// is found by the next sweep.
+    /// too long behind the invocations that are being resumed. The index follows the table within moments: a claim that
+    /// it does not have yet is found by the next sweep.
     pub(super) async fn query_dead_claims(&self, now: Timestamp) -> Result<Vec<InvocationId>, StoreError> {
         let shards =
             (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::claim_lane(shard))));
@@ -30,7 +30,7 @@ impl DynamoDbStateStore {
         Ok(dead)
     }
 
-    /// What was put aside, among the first of each shard, the oldest first.
+    /// The invocations that were put aside, among the first of each shard, the oldest first.
     pub(super) async fn query_aside(&self) -> Result<Vec<InvocationId>, StoreError> {
         let shards =
             (0..PENDING_SHARDS).map(|shard| self.config.retry.run(move || self.query_lane(keys::aside_lane(shard))));

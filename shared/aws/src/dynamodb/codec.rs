@@ -13,7 +13,7 @@ const LEVEL: i32 = 3;
 /// The bytes of `value`; the same value gives the same bytes.
 ///
 /// # Errors
-/// [`StoreError::TooComplex`] for what [`decode`] might not read again.
+/// [`StoreError::TooComplex`] for a value that [`decode`] might not read again.
 pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
     let json = serde_json::to_vec(value).map_err(|error| StoreError::Invalid(format!("cannot be stored: {error}")))?;
     dormouse_json::scan(&json, dormouse_json::STORED)

@@ -1,6 +1,6 @@
-//! Removing what nothing refers to any more.
+//! Removing items that nothing refers to any more.
 //!
-//! A sweep looks at [`STRETCH`] items of the table, in no order, and goes on behind them the next time. What it finds:
+//! A sweep looks at [`STRETCH`] items of the table, in no order, and goes on behind them the next time. It finds:
 //!
 //! - a chunk of a blob (`blobs`) that none of its owners refers to;
 //! - a piece of a list (`segments`) of an invocation that is gone;
@@ -9,21 +9,22 @@
 //!   when its session was noted a day before the round before this one began, and no such invocation was seen since;
 //! - a signal that waits for an invocation that ended, or is gone.
 //!
-//! What cannot be read stays, and what it may refer to: a newer version, or somebody who looks, will make sense of it.
+//! An item that cannot be read stays, with all that it may refer to: a newer version, or an operator, will make sense
+//! of it.
 //!
 //! # Invariants
-//! - Nothing younger than [`YOUNG`] is removed: whoever wrote it may be about to refer to it. A writer puts what it
+//! - Nothing younger than [`YOUNG`] is removed: its writer may be about to refer to it. A writer puts each item that it
 //!   will refer to once more, which makes it young again, and a removal demands that its item is as old as it was
 //!   found.
 //! - An invocation refers to pieces that it did not write only from its first pause on, and had loaded the session
 //!   before: a day after a session was deleted no new ones come. Those that there are stand in the table during all of
 //!   a round, and are seen in it.
-//! - What the first versions wrote names neither owners nor its age, and stays.
+//! - Items of the first versions name neither owners nor their age, and stay.
 //!
-//! # What it costs
-//! Nothing while a turn is running: age and owners are written with what they are about. A stretch is one request of at
-//! most 1 MB, eventually consistent: up to 128 read units, and one for each owner of what is apart. A round takes a
-//! million sleepers, with three items each, eight days at a sweep a minute.
+//! # Cost
+//! Nothing while a turn is running: age and owners are written with the items that they are about. A stretch is one
+//! request of at most 1 MB, eventually consistent: up to 128 read units, and one for each owner of an item that is kept
+//! apart. A round takes a million sleepers, with three items each, eight days at a sweep a minute.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -40,24 +41,24 @@ use super::scan::key_of;
 use super::signal::WAITING;
 use super::write::{Write, key_item};
 
-/// How many items a sweep looks at.
+/// Number of items that a sweep looks at.
 const STRETCH: i32 = 250;
 /// Far longer than any turn takes.
 const YOUNG: SignedDuration = SignedDuration::from_hours(24);
 /// Characters of the digest with which the address of a blob begins.
 const DIGEST: usize = 64;
-/// How many owners are asked at a time.
+/// Number of owners that are asked at a time.
 const CONCURRENT: usize = 8;
-/// How long is remembered what was noted of a deleted session, if it is not noted again.
+/// Duration for which a note of a deleted session is kept, if it is not noted again.
 const NOTED: SignedDuration = SignedDuration::from_hours(90 * 24);
 const FILTER: &str = "attribute_exists(owners) OR begins_with(sk, :piece) \
     OR (sk = :paused AND attribute_exists(list_refs)) OR (attribute_exists(invocation_id) AND phase = :waiting)";
 
-/// When the round before this one began, and this one; behind which item it goes on. A round that has not begun has no
-/// beginning.
+/// Beginning of the round before this one, and of this one; the item behind which it goes on. A round that has not
+/// begun has no beginning.
 type Place = (Option<Timestamp>, Option<Timestamp>, Option<(String, String)>);
 
-/// An item that may be of no use, and who could tell.
+/// An item that may be of no use, with the keys of the records that decide it.
 enum Found {
     /// A chunk of the blob of that address.
     Chunk { key: Key, written_at: Timestamp, address: String, owners: Vec<Key> },
@@ -65,7 +66,7 @@ enum Found {
     Piece { key: Key, written_at: Timestamp, owner: Key },
     /// An invocation that refers to the pieces of a session.
     Root { session: SessionId, head: Key },
-    /// An invocation that refers to the pieces of nobody knows which session.
+    /// An invocation that refers to the pieces of an unknown session.
     Riddle,
     /// A signal that leads to that pause.
     Wait { key: Key, invocation_id: InvocationId, generation: u64 },
@@ -112,7 +113,7 @@ impl DynamoDbStateStore {
         Ok(GcReport { removed, next: Some(serde_json::json!(next).to_string()), done: last.is_none() })
     }
 
-    /// Notes what was found of deleted sessions. Gives those of them to whose pieces nothing refers any more.
+    /// Notes the findings about deleted sessions. Returns those of them to whose pieces nothing refers any more.
     async fn deleted_sessions(
         &self,
         found: &[Found],
@@ -145,7 +146,7 @@ impl DynamoDbStateStore {
         Ok(over)
     }
 
-    /// When `key` was noted last.
+    /// Instant at which `key` was noted last.
     async fn noted(&self, key: Key) -> Result<Option<Timestamp>, StoreError> {
         self.get_item(key).await?.map(|item| time(&item, WRITTEN_AT)).transpose()
     }
@@ -177,7 +178,7 @@ impl DynamoDbStateStore {
         found_apart(item, key, old)
     }
 
-    /// The owners of what was found, as far as they exist.
+    /// The owners of the found items, as far as they exist.
     async fn owners(&self, found: &[Found]) -> Result<HashMap<Key, Item>, StoreError> {
         let keys: BTreeSet<&Key> = found.iter().flat_map(Found::owners).collect();
         let load = async |key: &Key| Ok(self.get_item(key.clone()).await?.map(|item| (key.clone(), item)));
@@ -185,7 +186,7 @@ impl DynamoDbStateStore {
         Ok(loaded.into_iter().flatten().collect())
     }
 
-    /// The signals among what was found for which nobody waits.
+    /// The signals among the found items for which no invocation waits.
     async fn waits(&self, found: &[Found]) -> Result<BTreeSet<Key>, StoreError> {
         let waits: Vec<_> = found.iter().filter_map(Found::waiter).collect();
         let mut over = BTreeSet::new();
@@ -219,7 +220,7 @@ impl Found {
     }
 }
 
-/// What `item` is; nothing when it was written after `old`, or does not say when.
+/// The finding about `item`; none when it was written after `old`, or has no instant.
 fn found_apart(item: &Item, key: Key, old: Timestamp) -> Result<Option<Found>, StoreError> {
     let Some(written_at) = optional_time(item, WRITTEN_AT)?.filter(|at| *at <= old) else { return Ok(None) };
     if let Some(address) = keys::blob_of(&key.pk) {
@@ -233,7 +234,7 @@ fn found_apart(item: &Item, key: Key, old: Timestamp) -> Result<Option<Found>, S
     Ok(owner.map(|owner| Found::Piece { key, written_at, owner }))
 }
 
-/// Whether an attribute of `owner` refers to the blob of that address, or may do so in a way that cannot be read.
+/// True if an attribute of `owner` refers to the blob of that address, or may do so in a way that cannot be read.
 fn refers_to(owner: &Item, address: &str) -> bool {
     let digest = address.get(..DIGEST).unwrap_or(address);
     let refers = |text: &String| match BlobRef::parse(text) {

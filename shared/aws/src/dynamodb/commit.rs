@@ -1,13 +1,15 @@
-//! Writing a commit: all of it or nothing, and knowing which.
+//! Writing a commit: all of it or nothing, and certainty about which.
 //!
 //! A lost answer is found again in two ways. A transaction carries the commit's id as its request token, so that the
-//! same request within ten minutes gets the same answer. And every session, invocation, document and stream keeps the id of the
-//! commit that wrote it last: a condition that fails on an item with our own id fails on our own success. Only a plain
-//! update whose answer was lost, and whose item was changed again before the repetition, is reported as a conflict.
+//! same request within ten minutes gets the same answer. And every session, invocation, document and stream keeps the
+//! id of the commit that wrote it last: a condition that fails on an item with our own id fails on our own success.
+//! Only a plain update whose answer was lost, and whose item was changed again before the repetition, is reported as a
+//! conflict.
 //!
-//! What is appended to streams is told in feeds with the instant at which it was sent: no attempt takes effect long after
-//! it says to have been sent, so that readers know how far a feed is complete. Each attempt is another request then, and
-//! the first way is closed; but the entries of an append, which nobody writes again, keep the id of their commit for ever.
+//! Appends to streams are reported in feeds with the instant at which they were sent: no attempt takes effect long
+//! after its recorded instant, so that readers know how far a feed is complete. Each attempt is another request then,
+//! and the first way is closed; but the entries of an append, which no commit writes again, keep the id of their commit
+//! for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,18 +28,19 @@ use super::plan::{Part, Plan};
 use super::session;
 use super::write::{Write, Written};
 
-/// How often what appends to streams is sent once more because what stands before it was sent later, by another clock.
+/// Number of times that an append to streams is sent once more because the one before it was sent later, by another
+/// clock.
 const MOST_EARLY: usize = 8;
 
-/// How the items of a commit answered.
+/// Answer of the items of a commit.
 #[derive(Debug)]
 enum Verdict {
     Happened,
-    /// The index of the first item that refused, and what it looked like.
+    /// The index of the first item that refused, and the item as it was found.
     Refused(usize, Option<Item>),
 }
 
-/// Reasons that pass by themselves. They may stand beside a failed condition, which then says nothing: the conflicting
+/// Reasons that pass by themselves. They may stand beside a failed condition, which then means nothing: the conflicting
 /// transaction may be our own earlier attempt.
 const PASSING: &[&str] =
     &["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"];
@@ -61,7 +64,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Sends what appends to streams, each attempt with its own instant; notes in `in_doubt` as
+    /// Sends appends to streams, each attempt with its own instant; notes in `in_doubt` as
     /// [`write_plan`](Self::write_plan) does.
     async fn send(&self, commit: &Commit, plan: &Plan<'_>, in_doubt: &AtomicBool) -> Result<Verdict, StoreError> {
         let mut earliest = Timestamp::MIN;
@@ -140,7 +143,8 @@ impl DynamoDbStateStore {
         Err(fault("TransactWriteItems", &self.table, &error))
     }
 
-    /// After the last attempt failed: did one of them happen all the same? One that was not answered may happen yet.
+    /// After the last attempt failed: finds out if one of them happened all the same. One that was not answered may
+    /// happen yet.
     async fn settle(
         &self,
         commit: &Commit,
@@ -189,7 +193,7 @@ fn verdict(commit: &Commit, reasons: &[CancellationReason]) -> Result<Verdict, F
     Err(Fault::Lasting(StoreError::Invalid(format!("the transaction was canceled: {}", sentences.join("; ")))))
 }
 
-/// Whether the item `found` was last written by `commit`.
+/// True if the item `found` was last written by `commit`.
 fn is_ours(commit: &Commit, found: Option<&Item>) -> bool {
     found.and_then(|item| optional_text(item, COMMIT_ID)) == Some(commit.id.as_str())
 }

@@ -1,4 +1,4 @@
-//! What goes into the attributes of an item, and the blobs that must be there before it.
+//! The attributes of an item, and the blobs that must be there before it.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use super::item::Item;
 use super::keys::{Key, LIST_REFS, PAUSE, PAUSE_STATE};
 use super::segments::references;
 
-/// A state that nothing says of which lists grow.
+/// A state without knowledge of its growing lists.
 const UNKNOWN: &GrowingLists = &GrowingLists { fields: Vec::new(), stored: Vec::new() };
 
-/// Collects what must be there before the items of one change while these are built. Equal contents are one blob, or
-/// one piece of a list.
+/// Collects the blobs and pieces that must be there before the items of one change while these are built. Equal
+/// contents are one blob, or one piece of a list.
 #[derive(Debug)]
 pub(super) struct Encoder<'g> {
     inline_limit: usize,
     state_limit: usize,
     pub(super) whole_limit: usize,
     pub(super) growing: &'g GrowingLists,
-    /// The items that the change changes: what is kept apart from them is theirs.
+    /// The items that the change changes: they own the blobs that are kept apart from them.
     pub(super) origin: Origin,
     /// Lists that this change stores.
     pub(super) grown: Vec<StoredList>,

@@ -1,4 +1,4 @@
-//! What an error of the SDK means here.
+//! The meaning of the SDK's errors for the store.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -6,10 +6,10 @@ use dormouse_ports::StoreError;
 
 use crate::refusal::{Kind, refusal};
 
-/// Why an attempt gave no answer.
+/// Reason for which an attempt gave no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Another attempt may succeed. Nobody knows whether this one did.
+    /// Another attempt may succeed. It is unknown if this one did.
     Passing(StoreError),
     /// Another attempt may succeed. This one did nothing.
     Busy(StoreError),
@@ -17,7 +17,7 @@ pub(super) enum Fault {
     Lasting(StoreError),
 }
 
-/// What `error` means for `action` on `table`.
+/// The fault that `error` means for `action` on `table`.
 pub(super) fn fault<E>(action: &str, table: &str, error: &SdkError<E, HttpResponse>) -> Fault
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -31,7 +31,7 @@ where
     }
 }
 
-/// What the service says before it does anything.
+/// Codes of the service for requests that it has not begun.
 const BUSY: &[&str] = &[
     "LimitExceededException",
     "ProvisionedThroughputExceededException",

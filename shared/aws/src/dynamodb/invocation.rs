@@ -1,4 +1,4 @@
-//! Paused invocations and what became of them: one item each.
+//! Paused invocations and their ends: one item each.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
@@ -25,12 +25,12 @@ const ERRORED: &str = "errored";
 const CANCELED: &str = "canceled";
 
 const ABSENT: &str = "attribute_not_exists(pk)";
-/// That a claim is over, or is the one that is passed over.
+/// The condition that a claim is over, or is the one that is passed over.
 const OUT_OF_TIME: &str = "(claim_until <= :now OR claim_until = :past)";
 
 /// The owner of a stored claim that no worker has: the payload is accepted, and the first that takes it over goes on.
 const UNCLAIMED_OWNER: &str = "";
-/// When such a claim ends: it is over by every clock.
+/// End of such a claim: it is over by every clock.
 const UNCLAIMED_UNTIL: Timestamp = Timestamp::UNIX_EPOCH;
 
 impl DynamoDbStateStore {
@@ -65,7 +65,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Claims and loads in one update; what the item looked like tells why it was refused.
+    /// Claims and loads in one update; the returned item tells the reason of a refusal.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let origin = Origin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
         let mut encoder = Encoder::new(&self.config, origin);
@@ -137,7 +137,7 @@ impl DynamoDbStateStore {
     }
 }
 
-/// What the phase of an item says, without its bodies.
+/// The phase of an item, without its bodies.
 pub(super) fn standing(
     phase: &str,
     is_aside: bool,
@@ -194,7 +194,7 @@ fn known_answers(answered: Option<usize>) -> (&'static str, Option<(&'static str
     }
 }
 
-/// Writes a pause over what the invocation was before.
+/// Writes a pause over the earlier status of the invocation.
 pub(super) fn suspend_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
@@ -220,7 +220,8 @@ pub(super) fn suspend_write(
     })
 }
 
-/// Writes an invocation that has not begun, claimed by nobody. It is due at once and needs no place in the index of claims.
+/// Writes an invocation that has not begun, with an unclaimed claim. It is due at once and needs no place in the index
+/// of claims.
 pub(super) fn accept_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
@@ -232,7 +233,7 @@ pub(super) fn accept_write(
     Ok(Write::put(&Key::invocation(&paused.invocation_id), item).when(ABSENT))
 }
 
-/// Lays a payload down for whoever takes the claim over, on a pause that has so many answers.
+/// Lays a payload down for the worker that takes the claim over, on a pause that has so many answers.
 pub(super) fn deliver_write(
     encoder: &mut Encoder<'_>,
     (id, generation, answered): (&InvocationId, u64, Option<usize>),
@@ -276,7 +277,7 @@ fn set_holder(
     Ok(())
 }
 
-/// How an invocation ended.
+/// End of an invocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     Completed(&'a Map),
@@ -289,7 +290,7 @@ pub(super) enum End<'a> {
 }
 
 impl End<'_> {
-    /// The phase, and the attributes that say what it ended with.
+    /// The phase, and the attributes of the end.
     fn attributes(self, encoder: &mut Encoder<'_>, home: &str) -> Result<(&'static str, Item), StoreError> {
         Ok(match self {
             Self::Completed(state) | Self::Concluded(state) => {
@@ -338,8 +339,8 @@ pub(super) fn claim_check(id: &InvocationId, generation: u64, owner: &Owner) -> 
     claimed(Write::check(&Key::invocation(id)), owner, generation)
 }
 
-/// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: what changed
-/// lies beside it.
+/// Moves the pause on to its next deadline. The pause itself, which may be large, is not written again: the changed
+/// attributes lie beside it.
 pub(super) fn advance_write(
     encoder: &mut Encoder<'_>,
     paused: &PausedInvocation,
@@ -374,7 +375,7 @@ pub(super) fn answer_write(
     Ok(update.with(":commit", commit_id))
 }
 
-/// Only while nobody has claimed the pause, and its next deadline is still that of `paused`.
+/// Only while no worker has claimed the pause, and its next deadline is still that of `paused`.
 fn asleep(write: Write, paused: &PausedInvocation) -> Write {
     unmoved(write.when("phase = :suspended"), paused)
 }
@@ -392,7 +393,7 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
     }
 }
 
-/// Gives a claim back; of what has not begun, to nobody.
+/// Gives a claim back; that of an invocation that has not begun becomes unclaimed.
 pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
     let key = Key::invocation(id);
     let update = if generation == 0 {
@@ -409,13 +410,13 @@ pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, c
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 
-/// Leaves a claim to whoever takes it over.
+/// Leaves a claim to the worker that takes it over.
 pub(super) fn keep_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
     let update = Write::update(&Key::invocation(id), "SET commit_id = :commit ADD attempts :back");
     claimed(update.with(":commit", commit_id).with(":back", one_back()), owner, generation)
 }
 
-/// What the attempt of a worker that lives adds to those that count.
+/// Addition to the count of attempts for a worker that lives.
 fn one_back() -> AttributeValue {
     AttributeValue::N("-1".to_owned())
 }
@@ -439,7 +440,8 @@ pub(super) fn put_aside_write(
     Ok(claimed(update, owner, paused.generation))
 }
 
-/// Leaves what was put aside to whoever takes its claim over. What has not begun is due, and needs no place in the index.
+/// Leaves an invocation that was put aside to the worker that takes its claim over. One that has not begun is due, and
+/// needs no place in the index.
 pub(super) fn retry_write(paused: &PausedInvocation, commit_id: AttributeValue) -> Write {
     let id = &paused.invocation_id;
     let lane = "SET phase = :resuming, claim_owner = :nobody, claim_until = :over, commit_id = :commit";

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::StoreError;
 use jiff::Timestamp;
 
-/// An item as the SDK gives it. Only ever looked up by name: its order never reaches anybody.
+/// An item as the SDK gives it. Only ever looked up by name: its order never reaches a caller.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
 pub(super) fn text_value(text: impl Into<String>) -> AttributeValue {
@@ -45,7 +45,7 @@ pub(super) fn optional_number(item: &Item, name: &str) -> Result<Option<u64>, St
     parsed.map(Some).ok_or_else(|| unreadable(name))
 }
 
-/// How many there are; none where nobody has counted, or only back.
+/// The count in the attribute `name`; 0 where none was stored, or a negative one.
 pub(super) fn count(item: &Item, name: &str) -> Result<u32, StoreError> {
     let Some(value) = item.get(name) else { return Ok(0) };
     let parsed: Option<i64> = value.as_n().ok().and_then(|digits| digits.parse().ok());

@@ -61,7 +61,7 @@ pub(super) fn document_write(
     })
 }
 
-/// What else the write of a document changes: its places in lists.
+/// The other changes of the write of a document: its places in lists.
 pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write> {
     write.places().iter().map(|place| {
         let key = Key::place(place);
@@ -99,13 +99,13 @@ impl<'a> Sending<'a> {
         &self.append.stream
     }
 
-    /// The item that holds the entries: nobody writes it again, so that it says for ever whose they are.
+    /// The item that holds the entries: no commit writes it again, so that it names its own for ever.
     pub(super) fn witness(&self) -> Key {
         Key::batch(&self.append.stream, last_of(self.append))
     }
 
-    /// Moves the head of the stream, on the conditions that it is where the append begins, and that what is before it was
-    /// sent before `at`.
+    /// Moves the head of the stream, on the conditions that it is where the append begins, and that the append before
+    /// it was sent before `at`.
     pub(super) fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
         let change = "SET last_position = :last, commit_id = :commit, fed_at = :at";
         let update = Write::update(&Key::stream_head(&self.append.stream), change)
@@ -120,7 +120,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// When it may be sent at the earliest, if `found` is the head that refused it for nothing but that it came too early.
+    /// Earliest instant at which it may be sent, if `found` is the head that refused it for nothing but that it came
+    /// too early.
     pub(super) fn too_early(&self, found: Option<&Item>) -> Option<Timestamp> {
         let head = found?;
         let stands = number(head, LAST_POSITION).is_ok_and(|last| last + 1 == self.append.first);
@@ -128,7 +129,7 @@ impl<'a> Sending<'a> {
         before.checked_add(SignedDuration::from_nanos(1)).ok()
     }
 
-    /// The entries, as one item, and the rows of the feeds that tell of them.
+    /// The entries, as one item, and the rows of the feeds that report them.
     pub(super) fn rows(&self, at: Timestamp) -> impl Iterator<Item = Write> {
         let append = self.append;
         let row =
@@ -165,7 +166,7 @@ impl DynamoDbStateStore {
     pub(super) async fn list_documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
         let (mut items, mut after) = (Vec::new(), request.after.clone());
         loop {
-            // One more row than is wanted tells whether another page follows.
+            // One more row than is wanted shows if another page follows.
             let wanted = request.limit.saturating_sub(items.len()).max(1);
             let after_key = after.as_deref().map(keys::row_order);
             let range =
@@ -253,7 +254,7 @@ impl DynamoDbStateStore {
         let (first, last) = (number(batch, FIRST_POSITION)?, keys::last_of(text(batch, SK)?).unwrap_or_default());
         let at = match optional_time(batch, FED_AT)? {
             Some(at) => Some(at),
-            // Those of the first versions stand in the feed at the time that their entries say.
+            // Those of the first versions stand in the feed at the time of their entries.
             None => self.body::<Vec<Map>>(batch, ENTRIES).await?.first().and_then(created_at),
         };
         Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count: (last + 1).saturating_sub(first) }))
@@ -280,8 +281,8 @@ impl DynamoDbStateStore {
     }
 }
 
-/// What stands for the entries of `batch`, the first of which has position `first`: positions have no gaps, whatever
-/// becomes of what stood there.
+/// Placeholders for the entries of `batch`, the first of which has position `first`: positions have no gaps, even where
+/// the entries are gone.
 fn unreadable(batch: &Item, first: u64) -> Result<Vec<Map>, StoreError> {
     let last =
         keys::last_of(text(batch, SK)?).ok_or_else(|| StoreError::Corrupt("a batch without a place".to_owned()))?;
@@ -293,7 +294,7 @@ fn created_at(entry: &Map) -> Option<Timestamp> {
     entry.get("created_at")?.as_str()?.parse().ok()
 }
 
-/// Whether the document of `item` has not expired.
+/// True if the document of `item` has not expired.
 fn is_there(item: &Item, now: Timestamp) -> bool {
     optional_time(item, EXPIRES_AT).is_ok_and(|at| at.is_none_or(|at| at > now))
 }

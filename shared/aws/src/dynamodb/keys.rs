@@ -76,7 +76,7 @@ pub(super) const WRITTEN_AT: &str = "written_at";
 /// The index of claims: only items that are being resumed have its keys, [`CLAIM_LANE`] and [`CLAIM_UNTIL`].
 pub(super) const CLAIMS_INDEX: &str = "claims";
 
-/// Over how many partitions the index of what sleeps is spread: each takes 1,000 write units a second.
+/// Number of partitions over which the index of suspended invocations is spread: each takes 1,000 write units a second.
 pub(super) const PENDING_SHARDS: u8 = 16;
 
 const SESSION: &str = "SESSION#";
@@ -118,18 +118,18 @@ impl Key {
         Self { pk: format!("{BLOB}{sha256}{place}"), sk: format!("{chunk:05}") }
     }
 
-    /// The row of `paused` in the index of what sleeps; rows that never fall due sort last.
+    /// The row of `paused` in the index of suspended invocations; rows that never fall due sort last.
     pub(super) fn pending(paused: &PausedInvocation) -> Self {
         Self::pending_at(&paused.invocation_id, paused.wake.due.as_ref().map(|due| due.at))
     }
 
-    /// The row of the invocation `id` that falls due at `due_at`, in the index of what sleeps.
+    /// The row of the invocation `id` that falls due at `due_at`, in the index of suspended invocations.
     pub(super) fn pending_at(id: &InvocationId, due_at: Option<Timestamp>) -> Self {
         let due = due_at.map_or_else(|| "never".to_owned(), instant);
         Self { pk: pending_shard(shard_of(id.as_str())), sk: format!("{due}#{id}") }
     }
 
-    /// The row of a signal in the index of what was parked.
+    /// The row of a signal in the index of parked signals.
     pub(super) fn parked(id: &SignalId, received_at: Timestamp) -> Self {
         Self { pk: parked_shard(shard_of(id.as_str())), sk: format!("{}#{id}", instant(received_at)) }
     }
@@ -148,7 +148,7 @@ impl Key {
         Self { pk: feed_partition(feed), sk: row_order(&row.order()) }
     }
 
-    /// The item that knows how long a stream is. Sorts before its batches.
+    /// The item that holds the length of a stream. Sorts before its batches.
     pub(super) fn stream_head(stream: &str) -> Self {
         Self { pk: stream_partition(stream), sk: "#".to_owned() }
     }
@@ -158,17 +158,17 @@ impl Key {
         Self { pk: stream_partition(stream), sk: batch_order(last) }
     }
 
-    /// Says since when a session with pieces has no head.
+    /// Holds the instant since which a session with pieces has no head.
     pub(super) fn headless(session: &SessionId) -> Self {
         Self { pk: "PENDING#headless".to_owned(), sk: session.to_string() }
     }
 
-    /// Says when an invocation was seen last that refers to the pieces of a session without a head.
+    /// Holds the instant at which an invocation was seen last that refers to the pieces of a session without a head.
     pub(super) fn root(session: &SessionId) -> Self {
         Self { pk: "PENDING#root".to_owned(), sk: session.to_string() }
     }
 
-    /// Says when an invocation was seen last that refers to pieces of a session and cannot be read.
+    /// Holds the instant at which an invocation was seen last that refers to pieces of a session and cannot be read.
     pub(super) fn riddle() -> Self {
         Self { pk: "PENDING#riddle".to_owned(), sk: "ROOT".to_owned() }
     }
@@ -178,13 +178,13 @@ impl Key {
         Self { pk: RULES.to_owned(), sk: shape.to_string() }
     }
 
-    /// Where the sweep called `lane` keeps its position.
+    /// The position of the sweep called `lane`.
     pub(super) fn position(lane: &str) -> Self {
         Self { pk: "PENDING#position".to_owned(), sk: lane.to_owned() }
     }
 }
 
-/// Whether a piece of a list was written by the save that appended it, or holds many of those. Sorts in this order.
+/// Level of a piece of a list: written by the save that appended it, or holding many of those. Sorts in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Tail,
@@ -223,7 +223,8 @@ impl PieceKey {
         Some(Self { field: parts.next()?.to_owned(), level, from, to, digest })
     }
 
-    /// Between which keys the pieces of a list of `count` items are, of which the first `merged` ones are in blocks.
+    /// The keys between which the pieces of a list of `count` items are, of which the first `merged` ones are in
+    /// blocks.
     pub(super) fn bounds(field: &str, count: usize, merged: usize) -> (String, String) {
         let (tails, blocks) = (pieces_prefix(field, Level::Tail), pieces_prefix(field, Level::Block));
         let low = if merged == count { blocks.clone() } else { format!("{tails}{:010}", merged + 1) };
@@ -279,7 +280,7 @@ pub(super) fn session_id(pk: &str) -> Option<SessionId> {
     pk.strip_prefix(SESSION).map(SessionId::from)
 }
 
-/// What the partition keys of all sessions begin with.
+/// Prefix of the partition keys of all sessions.
 pub(super) fn session_prefix() -> &'static str {
     SESSION
 }
@@ -294,17 +295,17 @@ pub(super) fn invocation_id(pk: &str) -> Option<InvocationId> {
     pk.strip_prefix(INVOCATION).map(InvocationId::from)
 }
 
-/// What the partition keys of all invocations begin with.
+/// Prefix of the partition keys of all invocations.
 pub(super) fn invocation_prefix() -> &'static str {
     INVOCATION
 }
 
-/// The partition key of a shard of the index of what sleeps.
+/// The partition key of a shard of the index of suspended invocations.
 pub(super) fn pending_shard(shard: u8) -> String {
     format!("PENDING#{shard:02}")
 }
 
-/// The partition key of a shard of the index of what was parked.
+/// The partition key of a shard of the index of parked signals.
 pub(super) fn parked_shard(shard: u8) -> String {
     format!("PENDING#parked#{shard:02}")
 }
@@ -319,12 +320,13 @@ pub(super) fn claim_lane_of(id: &InvocationId) -> String {
     claim_lane(shard_of(id.as_str()))
 }
 
-/// The partition key, in the index of claims, of a shard of what was put aside; sorted by when that was.
+/// The partition key, in the index of claims, of a shard of invocations that were put aside; sorted by the instant of
+/// that.
 pub(super) fn aside_lane(shard: u8) -> String {
     format!("ASIDE#{shard:02}")
 }
 
-/// The partition key of what was put aside of `id`.
+/// The partition key of `id` among the invocations that were put aside.
 pub(super) fn aside_lane_of(id: &InvocationId) -> String {
     aside_lane(shard_of(id.as_str()))
 }

@@ -4,7 +4,7 @@ use dormouse_ports::StoreError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Half of a SHA-256: enough for nobody to find two lists that share one.
+/// Half of a SHA-256: enough that no two lists can be found that share one.
 const BYTES: usize = 16;
 
 /// For each number of first items of a list, a digest of those items and how long they are.
@@ -30,7 +30,7 @@ impl Marks {
         Ok(Self(marks))
     }
 
-    /// How many items the list has.
+    /// Number of items of the list.
     pub(super) fn count(&self) -> usize {
         self.0.len() - 1
     }
@@ -40,7 +40,7 @@ impl Marks {
         self.0.get(count).map(|(digest, _)| hex::encode(digest))
     }
 
-    /// How many bytes of JSON the items `from..to` are.
+    /// Number of bytes of JSON of the items `from..to`.
     pub(super) fn bytes(&self, from: usize, to: usize) -> usize {
         self.0[to].1 - self.0[from].1
     }

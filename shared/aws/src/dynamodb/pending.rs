@@ -1,4 +1,4 @@
-//! The indexes of what sleeps and of what was parked, spread over shards; within a shard in the order of time.
+//! The indexes of suspended invocations and of parked signals, spread over shards; within a shard in the order of time.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use base64::Engine;
@@ -17,7 +17,7 @@ use super::keys::{
 };
 use super::write::{Write, key_item};
 
-/// Where a listing goes on: in which shard, behind which row.
+/// Position of a listing: the shard, and the row behind which it goes on.
 type Position = (u8, Option<String>);
 
 impl DynamoDbStateStore {
@@ -134,7 +134,7 @@ fn pending_row(item: &Item) -> Result<PendingRow, StoreError> {
     })
 }
 
-/// What is noted of the rule that a pause needs.
+/// The stored form of the rule that a pause needs.
 pub(super) fn rule_value(need: &RuleNeed) -> Option<AttributeValue> {
     match need {
         RuleNeed::Unknown => None,
@@ -147,7 +147,7 @@ fn parked_row(item: &Item) -> Result<ParkedRow, StoreError> {
     Ok(ParkedRow { signal_id: text(item, SIGNAL_ID).map(SignalId::from)?, received_at: time(item, RECEIVED_AT)? })
 }
 
-/// Adds the row of `paused`; `is_registered` whatever its wake-up needs.
+/// Adds the row of `paused`; with `is_registered` it counts as registered in any case.
 pub(super) fn row_write(paused: &PausedInvocation, is_registered: bool) -> Write {
     let mut item = Item::from([
         (SINCE.to_owned(), time_value(paused.suspended_at)),

@@ -14,12 +14,12 @@ use super::keys::{CHUNK, Key};
 use super::write::Write;
 use super::{journal, pending, session, signal};
 
-/// How many items a transaction changes at most.
+/// The most items that a transaction changes.
 const MOST_CHANGES: usize = 100;
-/// How many bytes a transaction has at most.
+/// The most bytes that a transaction has.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// What an item of a plan is about: decides what its refusal means.
+/// Subject of an item of a plan: decides the meaning of its refusal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part<'a> {
     Session(&'a SessionWrite),
@@ -35,7 +35,7 @@ pub(super) enum Part<'a> {
 pub(super) struct Plan<'a> {
     pub(super) encoder: Encoder<'a>,
     pub(super) parts: Vec<(Part<'a>, Write)>,
-    /// What it appends to streams: sent behind the parts, with the instant at which it is.
+    /// The appends to streams: sent behind the parts, with the instant of their sending.
     pub(super) sendings: Vec<Sending<'a>>,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
@@ -57,20 +57,21 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Everything that changes, where it is sent at `at`.
+    /// All changes, where it is sent at `at`.
     pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(Part<'a>, Write)> {
         let heads = self.sendings.iter().map(|one| (Part::Stream(one.stream()), one.head(at, id_of(commit))));
         let rows = self.sendings.iter().flat_map(|one| one.rows(at)).map(unconditional);
         self.parts.iter().cloned().chain(heads).chain(rows).collect()
     }
 
-    /// When it may be sent at the earliest, if `part` refused it, being `found`, for nothing but that it came too early.
+    /// Earliest instant at which it may be sent, if `part` refused it, being `found`, for nothing but that it came too
+    /// early.
     pub(super) fn too_early(&self, part: Option<Part<'_>>, found: Option<&Item>) -> Option<Timestamp> {
         let Some(Part::Stream(stream)) = part else { return None };
         self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found)
     }
 
-    /// What the change `index` of those [sent](Self::sent_at) is about.
+    /// The subject of the change `index` of those [sent](Self::sent_at).
     pub(super) fn part(&self, index: usize) -> Option<Part<'a>> {
         let heads = self.sendings.iter().map(|one| Part::Stream(one.stream()));
         self.parts.iter().map(|(part, _)| *part).chain(heads).nth(index)
@@ -205,7 +206,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Whether one transaction can hold it, which DynamoDB would say less clearly.
+    /// Checks that one transaction can hold it, which DynamoDB would report less clearly.
     fn check_size(&self, commit: &Commit) -> Result<(), StoreError> {
         let parts = self.sent_at(commit, commit.now);
         if parts.len() > MOST_CHANGES {

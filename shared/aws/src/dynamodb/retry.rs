@@ -5,10 +5,10 @@ use rand::Rng;
 
 use super::fault::Fault;
 
-/// How often and how patiently a request is repeated: full jitter under an exponentially growing ceiling.
+/// Number and pauses of the repetitions of a request: full jitter under an exponentially growing ceiling.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
-    /// How often a request is sent at most. The default gives a busy table some 2 seconds; a turn whose time is over
+    /// The most times that a request is sent. The default gives a busy table some 2 seconds; a turn whose time is over
     /// drops the request earlier.
     pub attempts: u32,
     /// The ceiling of the first pause; each next one is twice as high. With zero there are no pauses, and no runtime

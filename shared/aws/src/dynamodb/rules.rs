@@ -1,4 +1,4 @@
-//! What the store knows of the rules on the bus: an item for each shape of event that somebody relies on.
+//! The entries of the rules on the bus: an item for each shape of event that a wait relies on.
 
 use dormouse_ports::{RuleEntry, RuleIncarnation, RuleUpdate, ShapeId, StoreError};
 use jiff::Timestamp;
@@ -66,7 +66,7 @@ pub(super) fn update_write(update: &RuleUpdate) -> Write {
     }
 }
 
-/// Notes that nobody needs the rule.
+/// Notes that no wait needs the rule.
 fn idle_write(read: &RuleEntry, since: Timestamp) -> Write {
     let write = Write::update(&Key::rule(&read.shape), format!("SET {IDLE_SINCE} = :since"));
     untouched(write, read).with(":since", time_value(since))

@@ -10,7 +10,7 @@ use super::item::{Item, text};
 use super::keys::{Key, PK, SK};
 use super::write::key_item;
 
-/// Which items are listed, and which of their attributes.
+/// Selection of the items to list, and of their attributes.
 pub(super) struct Listing {
     pub(super) condition: String,
     pub(super) values: Item,

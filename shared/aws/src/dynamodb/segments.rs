@@ -1,20 +1,20 @@
 //! Lists that only grow, kept as immutable pieces apart from the states that they belong to.
 //!
 //! An item whose state has such lists refers to each by its length and a digest of its content ([`StoredList`]). The
-//! pieces are in the partition of the session, or of the invocation where there is no session; each names the digest
-//! of what comes before it, so that a reference leads back from piece to piece to the first item. Whoever appended
-//! writes one more piece and refers to the longer list. The older references, of a pause or of a head that somebody
-//! else wrote meanwhile, stay good; two turns that append to the same list make a fork that neither of them notices.
+//! pieces are in the partition of the session, or of the invocation where there is no session; each names the digest of
+//! the items before it, so that a reference leads back from piece to piece to the first item. The turn that appended
+//! writes one more piece and refers to the longer list. The older references, of a pause or of a head that another turn
+//! wrote meanwhile, stay good; two turns that append to the same list make a fork that neither of them notices.
 //!
 //! A save writes a *tail*. When the tails together reach [`MERGE_BYTES`], the next save writes their items once more,
 //! as *blocks*. Keys sort so that one query finds all blocks and, before them, the tails that came after them.
 //!
 //! # Invariants
-//! - A key contains the digest of all content up to the end of its piece, and where the piece begins: what is written
-//!   twice is the same, and nothing is ever changed. A piece from which no reference is reached by going back, left by
-//!   a crash or replaced by a block, stays for as long as its session or invocation (`collect`).
+//! - A key contains the digest of all content up to the end of its piece, and where the piece begins: a piece that is
+//!   written twice is the same, and nothing is ever changed. A piece from which no reference is reached by going back,
+//!   left by a crash or replaced by a block, stays for as long as its session or invocation (`collect`).
 //! - Pieces are written before, or together with, the first item that refers to them.
-//! - That a list begins with what is stored is never believed: digests are compared before only a tail is written,
+//! - It is never assumed that a list begins with the stored one: digests are compared before only a tail is written,
 //!   and again after loading.
 
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ const SMALLEST: usize = 512;
 const LONGEST_NAME: usize = 512;
 
 impl Encoder<'_> {
-    /// `state` without the growing lists that are stored apart, in the partition `home`, and what refers to those.
+    /// `state` without the growing lists that are stored apart, in the partition `home`, and the references to those.
     pub(super) fn cut<'m>(
         &mut self,
         home: &str,
@@ -89,7 +89,7 @@ impl Encoder<'_> {
         fitting.max_by_key(|list| list.count).cloned()
     }
 
-    /// Writes what `items` have behind `base`.
+    /// Writes the part of `items` behind `base`.
     fn grow(&mut self, base: StoredList, items: &[Value], marks: &Marks) -> Result<StoredList, StoreError> {
         let count = items.len();
         if base.count == count {
@@ -136,7 +136,7 @@ fn digest(marks: &Marks, count: usize) -> Result<String, StoreError> {
     marks.digest(count).ok_or_else(|| StoreError::Invalid(format!("a list of {count} items ends before that")))
 }
 
-/// Where the blocks behind the first `from` items begin and end.
+/// Beginning and end of each block behind the first `from` items.
 fn blocks(marks: &Marks, mut from: usize) -> Vec<(usize, usize)> {
     let mut blocks = Vec::new();
     for to in from + 1..=marks.count() {

@@ -60,7 +60,7 @@ impl DynamoDbStateStore {
     /// Removes the whole head: a turn that still runs finds its lease lost. The pieces of its lists are left to the
     /// sweep (`collect`): a sleeping invocation may refer to them.
     pub(super) async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
-        // What is known of an earlier time without a head does not count for this one.
+        // A note of an earlier time without a head does not count for this one.
         self.write_alone(&Write::delete(&Key::headless(id))).await?;
         self.write_alone(&Write::delete(&Key::session(id))).await.map(|_| ())
     }
@@ -177,7 +177,7 @@ fn expecting(change: Write, expectation: SessionExpectation) -> Write {
     }
 }
 
-/// Why the head `found` refused `write`.
+/// The error for which the head `found` refused `write`.
 pub(super) fn refusal(write: &SessionWrite, found: Option<&Item>) -> CommitError {
     let Some(lease) = &write.lease else { return CommitError::SessionConflict };
     let same_owner = found.and_then(|item| optional_text(item, LEASE_OWNER)) == Some(lease.owner.as_str());

@@ -18,7 +18,7 @@ pub(super) const WAITING: &str = "waiting";
 const BUFFERED: &str = "buffered";
 const DELIVERED: &str = "delivered";
 
-/// Nothing was heard of it yet that counts.
+/// The condition that no record of it counts yet.
 const UNHEARD: &str = "attribute_not_exists(pk) OR (phase = :buffered AND expires_at <= :now)";
 
 impl DynamoDbStateStore {
@@ -29,7 +29,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// What `item` says of the signal `id`; nothing, when that is forgotten by `now`.
+    /// The record of the signal `id` in `item`; none, when it is forgotten by `now`.
     pub(super) async fn signal_record(
         &self,
         id: &SignalId,
@@ -83,7 +83,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Why the signal `found` refused a wait.
+    /// The error for which the signal `found` refused a wait.
     pub(super) async fn wait_refusal(&self, found: Option<&Item>) -> CommitError {
         let Some(item) = found else {
             return CommitError::Store(StoreError::Unavailable("the signal changed meanwhile".to_owned()));
@@ -122,8 +122,8 @@ fn park_write(encoder: &mut Encoder<'_>, id: &SignalId, signal: &BufferedSignal)
     Ok(park.with(":buffered", text_value(BUFFERED)).with(":now", time_value(signal.received_at)))
 }
 
-/// Begins the wait of `paused` for the signal `id`. A buffered signal gives way where it is one of `early`, and the pause
-/// before where it waited for the same id.
+/// Begins the wait of `paused` for the signal `id`. A buffered signal gives way where it is one of `early`, and the
+/// pause before where it waited for the same id.
 pub(super) fn wait_write(
     paused: &PausedInvocation,
     id: &SignalId,
@@ -154,14 +154,15 @@ pub(super) fn wait_write(
     values.into_iter().fold(write, |write, (name, value)| write.with(name, value))
 }
 
-/// The wait of `paused` for the signal `id` once more, where nothing that counts is in its place.
+/// The wait of `paused` for the signal `id` once more, where no record that counts is in its place.
 pub(super) fn rewait_write(paused: &PausedInvocation, id: &SignalId) -> Write {
     Write::put(&Key::signal(id), bond(paused, WAITING))
         .when("attribute_not_exists(pk) OR phase = :delivered")
         .with(":delivered", text_value(DELIVERED))
 }
 
-/// Ends the wait of `paused` for the signal `id`. Nobody else may change an awaited signal, so that it needs no condition.
+/// Ends the wait of `paused` for the signal `id`. No other invocation may change an awaited signal, so that it needs no
+/// condition.
 pub(super) fn deliver_write(paused: &PausedInvocation, id: &SignalId, forget_at: Timestamp) -> Write {
     let mut item = bond(paused, DELIVERED);
     item.insert(TTL.to_owned(), ttl_value(forget_at));

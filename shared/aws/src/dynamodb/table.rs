@@ -50,7 +50,7 @@ pub fn table_resource() -> Value {
     })
 }
 
-/// Makes sure that the table `name` exists, takes writes and forgets what has expired. For local work and tests; in an
+/// Makes sure that the table `name` exists, takes writes and forgets expired items. For local work and tests; in an
 /// account the template makes the table.
 ///
 /// # Errors

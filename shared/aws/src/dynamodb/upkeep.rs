@@ -1,4 +1,4 @@
-//! What sweeps and repairs ask of the table: a glance at many invocations, and small changes of the indexes.
+//! Requests of sweeps and repairs to the table: a glance at many invocations, and small changes of the indexes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{BufferedSignal, IndexRepair, InvocationId, InvocationSummary, PendingRow, SignalId, StoreError};
@@ -82,7 +82,7 @@ fn registered(row: &PendingRow) -> Write {
 
 fn glance_of(item: &Item) -> Result<InvocationSummary, StoreError> {
     let until = || time(item, CLAIM_UNTIL);
-    // Of what has ended only what was put aside is in a lane.
+    // Of ended invocations only those that were put aside are in a lane.
     let standing = invocation::standing(text(item, PHASE)?, item.contains_key(CLAIM_LANE), until)?;
     Ok(InvocationSummary { generation: number(item, GENERATION)?, standing })
 }

@@ -14,7 +14,7 @@ use super::fault::{Fault, fault};
 use super::item::{Item, text_value};
 use super::keys::{Key, PK, SK};
 
-/// What a change does to its item.
+/// The effect of a change on its item.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
     Put(Item),
@@ -43,9 +43,9 @@ pub(super) struct Write {
 /// The answer to a conditional change.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// It happened; what the item looks like after an update, or looked like before a put, where that was asked for.
+    /// It happened; the item after an update, or before a put, where that was asked for.
     Done(Item),
-    /// Its condition did not hold; what the item looks like, if it exists.
+    /// Its condition did not hold; the item as it is, if it exists.
     Refused(Option<Item>),
 }
 
@@ -66,18 +66,18 @@ impl Write {
         Self::of(Change::Delete { key: key_item(key) })
     }
 
-    /// Changes nothing: only demands something of the item at `key`.
+    /// Changes nothing: only demands a condition of the item at `key`.
     pub(super) fn check(key: &Key) -> Self {
         Self::of(Change::Check { key: key_item(key) })
     }
 
-    /// Whether it must go inside of a transaction: a condition alone is no write, and a removal leaves nothing by which
+    /// True if it must go inside of a transaction: a condition alone is no write, and a removal leaves nothing by which
     /// its success could be recognised.
     pub(super) fn needs_transaction(&self) -> bool {
         matches!(self.change, Change::Check { .. } | Change::Delete { .. })
     }
 
-    /// About how many bytes it sends.
+    /// Approximate number of bytes that it sends.
     pub(super) fn size(&self) -> usize {
         let change = match &self.change {
             Change::Put(item) => bytes_of(item),

@@ -26,7 +26,7 @@ impl EventBridgeBus {
         Self { client: client.into(), bus_name: bus_name.into() }
     }
 
-    /// The rules on it that carry events to those who wait for them.
+    /// The rules on it that carry events to the invocations that wait for them.
     ///
     /// # Errors
     /// When EventBridge does not answer, or refuses `events:ListRules`.
@@ -34,7 +34,7 @@ impl EventBridgeBus {
         list_rules(&self.client, &self.bus_name).await
     }
 
-    /// One request; says of each of `entries`, in their order, what became of it.
+    /// Sends one request; returns the outcome of each of `entries`, in their order.
     async fn put(&self, entries: Vec<PutEventsRequestEntry>) -> Vec<Result<(), BusError>> {
         let count = entries.len();
         if count == 0 {
@@ -97,7 +97,7 @@ fn entry(bus_name: &str, event: Event) -> Result<PutEventsRequestEntry, BusError
     Ok(entry.detail_type(event.detail_type).detail(detail).build())
 }
 
-/// What EventBridge counts of an entry, in bytes.
+/// The size of an entry as EventBridge counts it, in bytes.
 fn size(entry: &PutEventsRequestEntry) -> usize {
     [entry.source(), entry.detail_type(), entry.detail()].into_iter().flatten().map(str::len).sum()
 }

@@ -13,7 +13,7 @@ use super::resource;
 use crate::connect::Lazy;
 use crate::refusal::{kind_of, refusal, subscription_error};
 
-/// Where rules live and what they call.
+/// The bus of the rules, their target and its dead letters.
 #[derive(Clone, Debug)]
 pub struct RuleConfig {
     /// The bus (a name or an ARN) on which foreign events arrive.
@@ -24,8 +24,8 @@ pub struct RuleConfig {
     pub dead_letter_arn: Option<String>,
 }
 
-/// What the signal function is sent: the awaited id, the event's detail as payload, the event's own id, and what tells
-/// events from each other: who sent it, of what kind, and which shape it has.
+/// Transmission to the signal function: the awaited id, the event's detail as payload, the event's own id, and its
+/// distinguishing properties: source, detail-type and shape.
 fn template(shape: &EventShape) -> String {
     let shape = shape.id();
     format!(
@@ -36,14 +36,14 @@ fn template(shape: &EventShape) -> String {
 /// The only target of a rule of ours.
 const TARGET: &str = "signal";
 
-/// What AWS answers where there is nothing to remove.
+/// Code of AWS where there is nothing to remove.
 const GONE: &str = "ResourceNotFoundException";
 
-/// Said when the bus takes no more rules.
+/// Reported when the bus takes no more rules.
 const FULL: &str = "the event bus has as many rules as it may have: let waits share a pattern, or raise the account's \
     quota of rules per bus";
 
-/// Puts, lists and removes rules. When to do which is the harness's to know.
+/// Puts, lists and removes rules. The harness decides about the time of each.
 #[derive(Debug)]
 pub(crate) struct Rules {
     client: Lazy<Client>,
@@ -62,7 +62,7 @@ impl Rules {
         self.put_targets(targets(&self.config, &name, &rule.shape)?).await
     }
 
-    /// The rules that there are.
+    /// The rules that the bus has.
     pub(crate) async fn list(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         list_rules(&self.client, &self.config.bus_name).await
     }
@@ -106,7 +106,7 @@ impl Rules {
         let Some((action, code, message)) = failed else { return Ok(()) };
         let (code, message) = (code.unwrap_or("unknown error"), message.unwrap_or("no message"));
         let sentence = format!("{action} on {}: {code}: {message}", self.resource());
-        // Without a status of its own, what is not known to last may pass.
+        // Without a status of its own, an error that is not known to last may pass.
         Err(subscription_error((kind_of(code, 500), sentence)))
     }
 
