@@ -79,7 +79,7 @@ mod tests {
         assert!(beyond.to_string().contains("more than 50000 values"), "{beyond}");
     }
 
-    /// What a stranger makes this process hold is bounded by what is taken, not by what was sent.
+    /// The memory that a stranger can make this process hold is bounded by the values taken, not by the bytes sent.
     #[test]
     fn a_body_of_zeros_takes_no_memory_and_one_at_the_limit_little() {
         let zeros = |bytes: usize| format!("[{}0]", "0,".repeat(bytes / 2)).into_bytes();
@@ -145,7 +145,7 @@ mod tests {
             }
         }
 
-        /// Whatever the bytes are: it ends, and says the same as it would without what follows an excess.
+        /// For all bytes it ends, and returns the same as it would without those behind an excess.
         #[test]
         fn nothing_upsets_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = scan(&bytes, bounds(3, 5));

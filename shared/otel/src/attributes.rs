@@ -8,11 +8,11 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use crate::place::{Entered, Place};
 
-/// What `openarmature.implementation.name` says (§5.1).
+/// Value of `openarmature.implementation.name` (§5.1).
 pub const IMPLEMENTATION: &str = "openarmature-rust";
 
-/// Which version of the specification is implemented (§5.1). Its text names no version of its own, only the proposals
-/// that it contains; the newest, 0115, is version 0.109.0 according to the reference implementation's manifest.
+/// Version of the implemented specification (§5.1). Its text names no version of its own, only the proposals that it
+/// contains; the newest, 0115, is version 0.109.0 according to the reference implementation's manifest.
 pub const SPEC_VERSION: &str = "0.109.0";
 
 const BRANCH_NAME: &str = "openarmature.node.branch_name";
@@ -20,7 +20,7 @@ pub(crate) const SIGNAL_ID: &str = "openarmature.suspension.signal_id";
 pub(crate) const OUTCOME: &str = "openarmature.outcome";
 pub(crate) const ERROR_CATEGORY: &str = "openarmature.error.category";
 
-/// What every span of an invocation carries (§5.6).
+/// Attributes of every span of an invocation (§5.6).
 pub(crate) fn cross_cutting(identity: &Identity) -> Vec<KeyValue> {
     let mut all = vec![KeyValue::new("openarmature.correlation_id", identity.correlation_id.clone())];
     if let Some(session_id) = &identity.session_id {
@@ -43,7 +43,7 @@ pub(crate) fn invocation_id(invocation_id: &InvocationId) -> KeyValue {
     KeyValue::new("openarmature.invocation_id", invocation_id.as_str().to_owned())
 }
 
-/// What the invocation span carries besides (§5.1).
+/// Further attributes of the invocation span (§5.1).
 pub(crate) fn invocation(identity: &Identity, entry_node: &str) -> Vec<KeyValue> {
     vec![
         invocation_id(&identity.invocation_id),
@@ -54,7 +54,7 @@ pub(crate) fn invocation(identity: &Identity, entry_node: &str) -> Vec<KeyValue>
     ]
 }
 
-/// What a node span carries besides (§5.2), and where it is in fan-outs and branches (§5.4, §5.7).
+/// Further attributes of a node span (§5.2), and its position in fan-outs and branches (§5.4, §5.7).
 pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
     let mut all = vec![
         KeyValue::new("openarmature.node.name", event.node_name.to_string()),
@@ -67,7 +67,7 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
     all
 }
 
-/// What the span of a subgraph, a fan-out instance or a branch carries besides (§5.3, §5.4, §5.7).
+/// Further attributes of the span of a subgraph, a fan-out instance or a branch (§5.3, §5.4, §5.7).
 pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
     let subgraph = entered.entry.graph.as_deref().map_or("", |graph| &*graph.name);
     let node = entered.node.to_string();
@@ -86,7 +86,7 @@ pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
     }
 }
 
-/// What the span of a fan-out node or a parallel-branches node carries besides (§5.4, §5.7).
+/// Further attributes of the span of a fan-out node or a parallel-branches node (§5.4, §5.7).
 pub(crate) fn dispatcher(event: &NodeEvent) -> Vec<KeyValue> {
     let mut all = Vec::new();
     if let Some(config) = &event.fan_out_config {
@@ -102,8 +102,8 @@ pub(crate) fn dispatcher(event: &NodeEvent) -> Vec<KeyValue> {
     all
 }
 
-/// The category that a failed node is filed under (§5.2): what its body raised, where it said so; of a branch that is
-/// a plain call and of everything else the category of graph-engine §4.
+/// The category that a failed node is filed under (§5.2): that which its body raised, where it named one; of a branch
+/// that is a plain call and of every other place the category of graph-engine §4.
 pub(crate) fn category<'e>(place: &Place, error: &'e ObservedError) -> &'e Category {
     match place {
         Place::Node { .. } if error.category == Category::NodeException => &error.derived_category,
@@ -119,7 +119,7 @@ fn count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What the span of a suspending node carries besides (§5.8).
+/// Further attributes of the span of a suspending node (§5.8).
 pub(crate) fn suspension(descriptor: &SignalDescriptor) -> Vec<KeyValue> {
     let signal_id = descriptor.signal_id.as_str().to_owned();
     let metadata = descriptor.metadata.iter().flat_map(|map| flattened("openarmature.suspension.metadata", map));
@@ -131,8 +131,8 @@ fn names(names: &[Arc<str>]) -> Value {
     Value::Array(Array::String(names.iter().map(|name| StringValue::from(name.to_string())).collect()))
 }
 
-/// Each entry of `map` as an attribute of its own. What is no scalar and no array of one type becomes its JSON; null
-/// is left out.
+/// Each entry of `map` as an attribute of its own. A value that is no scalar and no array of one type becomes its JSON;
+/// null is left out.
 fn flattened(prefix: &str, map: &Map) -> Vec<KeyValue> {
     let attribute = |(key, value)| Some(KeyValue::new(format!("{prefix}.{key}"), self::value(value)?));
     map.iter().filter_map(attribute).collect()

@@ -1,16 +1,16 @@
-//! The OpenTelemetry side of observability: spans, log records and how they leave the process.
+//! The OpenTelemetry side of observability: spans, log records and their export from the process.
 //!
-//! It turns what the engine tells its observers into spans (observability §4 to §6) and gives every log record of an
-//! invocation its ids (§7). It imports `dormouse-engine`, `dormouse-harness` and `dormouse-ports`; nothing below the
-//! composition roots imports it. It must not know AWS or HTTP routes, and it reads no configuration but the variables of
-//! OpenTelemetry, where it is asked to.
+//! It turns the events that the engine reports to its observers into spans (observability §4 to §6) and gives every log
+//! record of an invocation its ids (§7). It imports `dormouse-engine`, `dormouse-harness` and `dormouse-ports`; nothing
+//! below the composition roots imports it. It must not know AWS or HTTP routes, and it reads no configuration but the
+//! variables of OpenTelemetry, where it is asked to.
 //!
 //! # Invariants
 //! - The providers are private: the global ones are neither set nor read (§6).
 //! - The id of a node's span follows from the invocation's root span and the node's position, so that a log record
-//!   names its span although observers hear of it later.
-//! - Nothing is exported in the background: what is finished waits in an outbox until [`Telemetry::flush`]. A process
-//!   that is frozen between requests therefore loses nothing that it was given time for.
+//!   names its span although observers receive its events later.
+//! - Nothing is exported in the background: finished spans and records wait in an outbox until [`Telemetry::flush`]. A
+//!   process that is frozen between requests therefore loses nothing that it was given time for.
 
 #![warn(missing_docs)]
 

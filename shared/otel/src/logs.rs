@@ -1,4 +1,4 @@
-//! Log records and whose they are (observability §7).
+//! Log records and the invocations that they belong to (observability §7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord};
 use crate::place::Place;
 use crate::{Detached, attributes, trace};
 
-/// Gives each record of an invocation its ids and its place in the trace. It must stand before whoever keeps records.
+/// Gives each record of an invocation its ids and its place in the trace. It must stand before the processor that keeps
+/// records.
 #[derive(Debug)]
 pub(crate) struct Correlation {
     pub(crate) detached: Arc<Detached>,
@@ -42,7 +43,8 @@ impl LogProcessor for Correlation {
 }
 
 impl Correlation {
-    /// The span of the node that runs here; between nodes the invocation span; outside of invocations what surrounds.
+    /// The span of the node that runs here; between nodes the invocation span; outside of invocations the surrounding
+    /// one.
     fn active_span(&self, identity: Option<&Identity>) -> Option<SpanContext> {
         let Some(identity) = identity else {
             return dormouse_engine::surrounding_trace().and_then(|context| trace::parse(&context));

@@ -9,15 +9,15 @@ use opentelemetry_sdk::trace::SdkTracer;
 use crate::trace;
 use crate::tree::{Detached, Tree};
 
-/// Turns what the engine tells into spans. Attach it to outermost graphs, or to a call: attached to an inner graph it
-/// hears of no beginning and makes no spans. Cheap to clone.
+/// Turns the engine's events into spans. Attach it to outermost graphs, or to a call: attached to an inner graph it
+/// receives no beginning and makes no spans. Cheap to clone.
 #[derive(Clone)]
 pub struct SpanObserver(Arc<Shared>);
 
 struct Shared {
     tracer: SdkTracer,
     detached: Arc<Detached>,
-    /// The calls that run, by the place of their root span: of what identifies a call, nothing else is its own and
+    /// The calls that run, by the place of their root span: of all that identifies a call, nothing else is its own and
     /// stays the same.
     running: Mutex<BTreeMap<String, Tree>>,
 }
@@ -65,7 +65,7 @@ impl Observer for SpanObserver {
 
     async fn invocation_started(&self, start: &InvocationStart) -> Result<(), NodeError> {
         let mut running = self.running();
-        // Nobody else knows a call whose delivery was cut off.
+        // A call whose delivery was cut off has no other holder of its identity.
         running.retain(|_, tree| Arc::strong_count(&tree.identity) > 1);
         running.insert(key(&start.identity).to_owned(), Tree::begin(&self.0.tracer, &self.0.detached, start));
         Ok(())

@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 
 use crate::{ExportError, LogRecord};
 
-/// Where spans and log records go.
+/// Exporters of spans and log records.
 pub(crate) struct Collector {
     spans: SpanExporter,
     logs: LogExporter,

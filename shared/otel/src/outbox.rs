@@ -1,4 +1,4 @@
-//! What is finished and has not left the process yet.
+//! Finished spans and log records that have not left the process yet.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord};
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 
-/// How much waits at most; what comes later is dropped until there is room again.
+/// The most items that wait; later ones are dropped until there is room again.
 const ROOM: usize = 16 * 1024;
 
-/// Whose log records are about sending: sent, they would make new ones for ever.
+/// Sources of log records about sending: sent, they would make new ones for ever.
 const OF_SENDING: &[&str] = &["hyper", "opentelemetry", "reqwest"];
 
 /// Spans or log records did not reach the collector; they are gone.
@@ -27,7 +27,7 @@ impl fmt::Display for ExportError {
 
 impl std::error::Error for ExportError {}
 
-/// Keeps what is finished until it is taken. Cheap to clone.
+/// Keeps finished items until they are taken. Cheap to clone.
 pub(crate) struct Outbox<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Default for Outbox<T> {
@@ -60,7 +60,7 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Everything that waits; it waits no more.
+    /// All items that wait; they wait no more.
     pub(crate) fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.items())
     }

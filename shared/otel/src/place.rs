@@ -1,17 +1,17 @@
-//! Where a span is in the tree of one call (observability §4.1, §4.3).
+//! Position of a span in the tree of one call (observability §4.1, §4.3).
 
 use std::sync::Arc;
 
 use dormouse_engine::{Entry, NodeEvent, Origin};
 
-/// A node on the way from the outermost graph inwards, and what was entered at it: an instance, a branch, or neither
-/// in a plain subgraph.
+/// A node on the way from the outermost graph inwards, and the part that was entered at it: an instance, a branch, or
+/// neither in a plain subgraph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entered {
     pub(crate) node: Arc<str>,
     pub(crate) fan_out_index: Option<u32>,
     pub(crate) branch: Option<Arc<str>>,
-    /// Into which graph, and when.
+    /// The graph that was entered, and the instant.
     pub(crate) entry: Entry,
 }
 
@@ -21,23 +21,23 @@ impl Entered {
     }
 }
 
-/// What a span stands for. Of two open spans of a call no two have the same place.
+/// Subject of a span. Of two open spans of a call no two have the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// An attempt at a node.
     Node { around: Vec<Entered>, name: Arc<str>, attempt_index: u32 },
-    /// What was entered last: a subgraph, a fan-out instance or a branch. Never empty.
+    /// The part that was entered last: a subgraph, a fan-out instance or a branch. Never empty.
     Inside(Vec<Entered>),
 }
 
 impl Place {
-    /// The place of the node that `event` tells of.
+    /// The place of the node of `event`.
     pub(crate) fn of_node(event: &NodeEvent) -> Self {
         let around = way(&event.namespace, &event.fan_out_index_chain, &event.branch_name_chain, &event.entry_chain);
         Self::Node { around, name: event.node_name.clone(), attempt_index: event.attempt_index }
     }
 
-    /// The place of the work that `origin` tells of: a node, or the part of one that was entered.
+    /// The place of the work of `origin`: a node, or the part of one that was entered.
     pub(crate) fn of_origin(origin: &Origin) -> Self {
         let around =
             way(&origin.namespace, &origin.fan_out_index_chain, &origin.branch_name_chain, &origin.entry_chain);
@@ -47,7 +47,7 @@ impl Place {
         }
     }
 
-    /// Everything that was entered up to here.
+    /// All parts that were entered up to here.
     pub(crate) fn way(&self) -> &[Entered] {
         match self {
             Self::Node { around, .. } => around,
@@ -55,7 +55,8 @@ impl Place {
         }
     }
 
-    /// Whether work at `at` is done here or further in: the node itself, or what was entered on the way to it.
+    /// True if work at `at` is done here or further in: at the node itself, or in a part that was entered on the way to
+    /// it.
     pub(crate) fn is_on_the_way_to(&self, at: &Self) -> bool {
         match self {
             Self::Node { .. } => self == at,
@@ -63,12 +64,12 @@ impl Place {
         }
     }
 
-    /// Whether a fan-out instance or a branch was entered on the way.
+    /// True if a fan-out instance or a branch was entered on the way.
     pub(crate) fn is_in_a_part(&self) -> bool {
         !self.way().iter().all(Entered::is_plain)
     }
 
-    /// What was entered on the way.
+    /// The parts that were entered on the way.
     pub(crate) fn around(&self) -> &[Entered] {
         match self {
             Self::Node { around, .. } => around,
@@ -76,7 +77,7 @@ impl Place {
         }
     }
 
-    /// Whether `other` is somewhere inside.
+    /// True if `other` is somewhere inside.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Inside(path), Self::Node { around, .. }) => around.starts_with(path),
@@ -86,13 +87,13 @@ impl Place {
         }
     }
 
-    /// Whether the way `path` leads through this node.
+    /// True if the way `path` leads through this node.
     fn is_entered_by(&self, path: &[Entered]) -> bool {
         let Self::Node { around, name, .. } = self else { return false };
         path.starts_with(around) && path.get(around.len()).is_some_and(|entered| entered.node == *name)
     }
 
-    /// Whether this is a plain subgraph that is over when execution comes to `next`: both are in one serial flow, and
+    /// True if this is a plain subgraph that is over when execution comes to `next`: both are in one serial flow, and
     /// `next` is outside.
     pub(crate) fn is_left_at(&self, next: &Self) -> bool {
         let Self::Inside(path) = self else { return false };
@@ -100,7 +101,7 @@ impl Place {
         plain && next.around().starts_with(self.around()) && !next.around().starts_with(path) && self != next
     }
 
-    /// Whether a span here is the parent of one at `child`.
+    /// True if a span here is the parent of one at `child`.
     pub(crate) fn is_parent_of(&self, child: &Self) -> bool {
         match (self, child) {
             (Self::Inside(path), Self::Node { around, .. }) => path == around,
@@ -115,7 +116,7 @@ impl Place {
     }
 }
 
-/// What the chains of an event tell of the way to it; as far as they go.
+/// The way to an event, from its chains; as far as they go.
 fn way(
     nodes: &[Arc<str>],
     fan_out_indices: &[Option<u32>],

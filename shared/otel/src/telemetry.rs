@@ -19,7 +19,7 @@ use crate::{Detached, ExportError, SpanObserver, TurnSpans};
 /// A layer for `tracing-subscriber` that makes a log record of every event.
 pub type LogBridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
-/// A log record and who made it.
+/// A log record and the scope that made it.
 pub type LogRecord = (SdkLogRecord, InstrumentationScope);
 
 /// Spans and log records of this process, on providers of their own (observability §6). Cheap to clone.
@@ -35,7 +35,7 @@ struct Parts {
     collector: Option<Arc<crate::otlp::Collector>>,
 }
 
-/// What waits to be sent.
+/// Spans and log records that wait to be sent.
 #[derive(Clone, Debug, Default)]
 struct Outboxes {
     spans: Outbox<SpanData>,
@@ -63,14 +63,14 @@ impl Telemetry {
     /// `http://127.0.0.1:4318`. The `OTEL_EXPORTER_OTLP_HEADERS` of the process are added to each request.
     ///
     /// # Errors
-    /// When the address is none, or is not plain `http`: the collector runs beside the process.
+    /// The address is invalid, or is not plain `http`: the collector runs beside the process.
     #[cfg(feature = "otlp")]
     pub fn otlp(endpoint: &str, service_name: &str) -> Result<Self, ExportError> {
         let collector = Arc::new(crate::otlp::Collector::new(endpoint, service_name)?);
         Ok(Self::new(Outboxes::default(), Detached::default(), Some(collector)))
     }
 
-    /// What sends spans and log records to the collector that the environment names; `None` when it names none.
+    /// Telemetry that is sent to the collector that the environment names; `None` when it names none.
     ///
     /// | variable | meaning |
     /// |---|---|
@@ -79,7 +79,7 @@ impl Telemetry {
     /// | `OTEL_SERVICE_NAME` | the name of this service; without it the name of the function, or `dormouse` |
     ///
     /// # Errors
-    /// When the address cannot be used.
+    /// The address cannot be used.
     #[cfg(feature = "otlp")]
     pub fn from_env() -> Result<Option<Self>, ExportError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
@@ -88,8 +88,8 @@ impl Telemetry {
         Self::otlp(endpoint.trim(), service.as_deref().unwrap_or("dormouse")).map(Some)
     }
 
-    /// As this, but what `detached` names gets traces of its own. Observer and log bridge must be taken from the same
-    /// one; what waits is shared with this one.
+    /// The same telemetry, but the parts that `detached` names get traces of their own. Observer and log bridge must be
+    /// taken from the same one; the outboxes are shared with this one.
     #[must_use]
     pub fn detaching(&self, detached: Detached) -> Self {
         Self::new(
@@ -109,7 +109,7 @@ impl Telemetry {
         let provider = SdkTracerProvider::builder()
             .with_span_processor(outboxes.spans.clone())
             .with_id_generator(ChosenIds::default())
-            // Whether a trace is wanted is decided where it begins; what begins here is wanted.
+            // The sampling of a trace is decided where it begins; one that begins here is sampled.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
             .build();
         let logger = SdkLoggerProvider::builder()
@@ -152,17 +152,17 @@ impl Telemetry {
         self.0.outboxes.logs.snapshot()
     }
 
-    /// Forgets what waits.
+    /// Forgets the waiting spans and log records.
     pub fn clear(&self) {
         self.0.outboxes.spans.take();
         self.0.outboxes.logs.take();
     }
 
-    /// Sends what waits. Without a collector it keeps waiting. The caller bounds the time; what is on its way when the
-    /// future is dropped is gone.
+    /// Sends the waiting spans and log records. Without a collector they keep waiting. The caller bounds the time;
+    /// those that are on their way when the future is dropped are gone.
     ///
     /// # Errors
-    /// When the collector did not take it.
+    /// The collector did not take them.
     pub async fn flush(&self) -> Result<(), ExportError> {
         #[cfg(feature = "otlp")]
         if let Some(collector) = &self.0.collector {

@@ -47,7 +47,8 @@ pub(crate) fn of_node(root: &SpanContext, namespace: &[Arc<str>], step: u64, att
     at(root.trace_id(), SpanId::from(hasher.finish().max(1)), root.trace_flags())
 }
 
-/// The root of the trace that what was entered last on the way `way` has for itself, in the invocation of `root`.
+/// The root of the trace that the part which was entered last on the way `way` has for itself, in the invocation of
+/// `root`.
 pub(crate) fn of_part(root: &SpanContext, way: &[Entered]) -> SpanContext {
     let part = |number: u8| {
         let mut hasher = DefaultHasher::new();

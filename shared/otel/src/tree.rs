@@ -1,4 +1,4 @@
-//! The open spans of one call of `invoke()`, and what opens and closes them (observability §4.1 to §4.3, §6).
+//! The open spans of one call of `invoke()`, and the events that open and close them (observability §4.1 to §4.3, §6).
 
 mod detached;
 
@@ -21,17 +21,17 @@ pub use detached::Detached;
 
 /// The spans of one call. Dropped, it ends those that are open.
 pub(crate) struct Tree {
-    /// Whose call it is.
+    /// Identity of the call.
     pub(crate) identity: Arc<Identity>,
     tracer: SdkTracer,
     root: Span,
     at: SpanContext,
-    /// What spans carry that open now.
+    /// Attributes of the spans that open now.
     everywhere: Vec<KeyValue>,
-    /// Who saw the event before, when that is not the identity with which the call began.
+    /// Identity that saw the event before, when that is not the one with which the call began.
     view: Option<Arc<Identity>>,
     detached: Arc<Detached>,
-    /// In the order in which they were opened: what contains comes before what is contained.
+    /// In the order in which they were opened: a container comes before its contents.
     open: Vec<Open>,
     /// The ids of node spans so far.
     used: BTreeSet<[u8; 8]>,
@@ -40,12 +40,12 @@ pub(crate) struct Tree {
 struct Open {
     place: Place,
     span: Span,
-    /// Where it is in a trace of its own: the root of that trace and, of a subgraph, the span that is linked to it. They
-    /// end as `span` ends.
+    /// Place in a trace of its own: the root of that trace and, of a subgraph, the span that is linked to it. They end
+    /// as `span` ends.
     around: Vec<Span>,
-    /// When something inside ended last, and how.
+    /// Instant at which a span inside ended last, and its error.
     last: Option<(SystemTime, Option<ObservedError>)>,
-    /// Whether it is the span of a node that has parts, which all see it.
+    /// True if it is the span of a node that has parts, which all see it.
     shared: bool,
     /// The branches of a parallel-branches node, in order, and those of them that are a plain call.
     branches: Option<Arc<dormouse_engine::ParallelBranchesConfig>>,
@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// What comes now is seen as by `identity`: metadata differ between lines of execution (§3.4).
+    /// Sets the identity by which the next events are seen: metadata differ between lines of execution (§3.4).
     pub(crate) fn seen_by(&mut self, identity: &Arc<Identity>) {
         if !Arc::ptr_eq(self.view.as_ref().unwrap_or(&self.identity), identity) {
             self.everywhere = attributes::cross_cutting(identity);
@@ -104,8 +104,8 @@ impl Tree {
         }
     }
 
-    /// Adds metadata to the open spans on the way to the work that added it: not to what runs beside that, nor to a
-    /// span that both share (§3.4).
+    /// Adds metadata to the open spans on the way to the work that added it: not to spans that run beside that, nor to
+    /// a span that both share (§3.4).
     pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
         let (added, at) = (attributes::user(&event.entries), Place::of_origin(&event.origin));
         let on_the_way = |open: &&mut Open| !open.shared && open.place.is_on_the_way_to(&at);
@@ -140,7 +140,7 @@ impl Tree {
         self.root.end_with_timestamp(at);
     }
 
-    /// The place that `event` tells of: a node, or a branch that is a plain call.
+    /// The place of `event`: a node, or a branch that is a plain call.
     fn place_of(&self, event: &NodeEvent) -> Place {
         let node = Place::of_node(event);
         let branch = Place::Inside(node.around().to_vec());
@@ -158,7 +158,7 @@ impl Tree {
         }
     }
 
-    /// Opens the span of what was entered last on the way `path`, unless it is open.
+    /// Opens the span of the part that was entered last on the way `path`, unless it is open.
     fn enter(&mut self, path: &[Entered], at: SystemTime) {
         let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
         if self.open.iter().any(|open| open.place == place) {
@@ -214,7 +214,7 @@ impl Tree {
         ChosenIds::choose(ids, || self.tracer.build_with_context(builder, &inside(parent)))
     }
 
-    /// Ends the span of an attempt as its event says (§4.2), after everything inside of it.
+    /// Ends the span of an attempt with the outcome of its event (§4.2), after all spans inside of it.
     fn finish(&mut self, place: &Place, event: &NodeEvent, at: SystemTime) {
         let Some(index) = self.open.iter().rposition(|open| open.place == *place) else { return };
         self.close_contents(index, at);
@@ -235,8 +235,8 @@ impl Tree {
         }
     }
 
-    /// Closes what is inside of the span at `index`: branches in the order in which they are declared, everything else
-    /// in the opposite order of opening.
+    /// Closes the spans inside of the span at `index`: branches in the order in which they are declared, all others in
+    /// the opposite order of opening.
     fn close_contents(&mut self, index: usize, at: SystemTime) {
         let outer = self.open[index].place.clone();
         let branches = self.open[index].branches.clone();
@@ -260,7 +260,7 @@ impl Tree {
         self.close(index, at);
     }
 
-    /// Ends a span that no event ends: of what was entered, or of a node that was dropped while it ran.
+    /// Ends a span that no event ends: of a part that was entered, or of a node that was dropped while it ran.
     fn close(&mut self, index: usize, at: SystemTime) {
         let mut open = self.open.remove(index);
         let is_branch = |path: &[Entered]| path.last().is_some_and(|entered| entered.branch.is_some());
@@ -283,8 +283,8 @@ impl Tree {
     }
 }
 
-/// Marks `span` as failed (§4.2): what happened is described by the category of graph-engine §4, `category` is the one
-/// that it is filed under.
+/// Marks `span` as failed (§4.2): the error is described by the category of graph-engine §4, `category` is the one that
+/// it is filed under.
 fn fail(span: &mut Span, category: &str, error: &ObservedError, at: SystemTime) {
     span.set_status(Status::error(error.category.as_str().to_owned()));
     span.set_attribute(KeyValue::new(attributes::ERROR_CATEGORY, category.to_owned()));

@@ -159,7 +159,7 @@ categories! {
     ResumeInProgress = "resume_in_progress",
     /// The turn did not end within its budget.
     TurnDeadlineExceeded = "turn_deadline_exceeded",
-    /// What was to be written may have been written or not.
+    /// It is unknown if the change was written.
     OutcomeUnknown = "outcome_unknown",
     /// The pause fell due and was declared to fail then.
     SuspensionTimedOut = "suspension_timed_out",

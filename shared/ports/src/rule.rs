@@ -230,8 +230,8 @@ fn is_hex(text: &str, bytes: usize) -> bool {
     text.len() == 2 * bytes && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Tells a rule from the earlier and later ones of its shape. It never comes again, so that what is removed under the
-/// name of one edition is never another's, however late.
+/// Distinguishes a rule from the earlier and later ones of its shape. It never comes again, so that a removal under the
+/// name of one edition never removes another's rule, however late.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleIncarnation(String);
 

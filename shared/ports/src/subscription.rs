@@ -13,7 +13,7 @@ pub struct WakePlan {
     /// The action that is taken at an instant without a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Due>,
-    /// The actions after `due`, in the order of time, when `due` only announces something. The last one wakes or ends
+    /// The actions after `due`, in the order of time, when `due` only announces a step. The last one wakes or ends
     /// the pause. Only `due` is registered outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later: Vec<Due>,
@@ -168,7 +168,7 @@ pub enum SubscriptionError {
 pub enum Registration {
     /// Everything was registered already.
     Known,
-    /// Something was not, and is now.
+    /// A part of it was not, and is now.
     Made,
 }
 

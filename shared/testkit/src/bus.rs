@@ -5,7 +5,7 @@ use dormouse_ports::{BusError, Event, EventBus};
 
 use crate::lock;
 
-/// A bus that keeps what was published, in order.
+/// A bus that keeps the published events, in order.
 #[derive(Debug, Default)]
 pub struct MemoryBus {
     events: Mutex<Vec<Event>>,
@@ -13,7 +13,7 @@ pub struct MemoryBus {
 }
 
 impl MemoryBus {
-    /// What was published so far.
+    /// The events that were published so far.
     pub fn events(&self) -> Vec<Event> {
         lock(&self.events).clone()
     }

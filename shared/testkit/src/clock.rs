@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::lock;
 
-/// Time that moves only when a test says so.
+/// Time that moves only when a test moves it.
 #[derive(Debug)]
 pub struct ManualClock {
     face: Mutex<Face>,
@@ -35,7 +35,7 @@ impl ManualClock {
         }
     }
 
-    /// How many sleepers wait for time to move.
+    /// Number of sleepers that wait for time to move.
     pub fn sleepers(&self) -> usize {
         lock(&self.face).sleepers.len()
     }
@@ -81,7 +81,7 @@ impl Clock for ManualClock {
         if duration.is_zero() {
             return;
         }
-        // The clock went away: nobody can move time any more, so there is nothing to wait for.
+        // The clock went away: no test can move time any more, so there is nothing to wait for.
         let _ = self.register(duration).await;
     }
 }

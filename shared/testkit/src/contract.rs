@@ -1,7 +1,8 @@
-//! What every [`StateStore`] and every [`Checkpointer`] promises, as one check per behaviour.
+//! The promises of every [`StateStore`] and every [`Checkpointer`], as one check per behaviour.
 //!
-//! Run each entry of [`ALL`], [`JOURNALS`], [`RECORDINGS`] and [`CHECKPOINTS`] on a store of its own: the checks name their records alike and listings show all of them.
-//! Give the store small pages, or the checks of paging prove nothing.
+//! Run each entry of [`ALL`], [`JOURNALS`], [`RECORDINGS`] and [`CHECKPOINTS`] on a store of its own: the checks name
+//! their records alike and listings show all of them. Give the store small pages, or the checks of paging prove
+//! nothing.
 
 mod accept;
 mod attempts;
@@ -33,7 +34,7 @@ pub use recording::{TellsOfTasks, ToldOfTask};
 /// One check; panics when the store breaks the promise.
 pub type Check = fn(Arc<dyn StateStore>) -> BoxFuture<'static, ()>;
 
-/// A store that also reads what its journals wrote.
+/// A store that also reads the records of its journals.
 pub trait Journaled: StateStore + Records {}
 
 impl<S: StateStore + Records> Journaled for S {}
@@ -73,7 +74,7 @@ pub type RecordingCheck = fn(Arc<dyn TellsOfTasks>) -> BoxFuture<'static, ()>;
 
 macro_rules! recording_checks {
     ($($name:ident),+ $(,)?) => {
-        /// Every check of stores that tell of tasks, with its name.
+        /// Every check of stores that publish tasks, with its name.
         pub const RECORDINGS: &[(&str, RecordingCheck)] = &[
             $((concat!("recording::", stringify!($name)), |scene| Box::pin(recording::$name(scene))),)+
         ];

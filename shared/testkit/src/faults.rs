@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use crate::lock;
 
-/// What happens to one call of a [`FaultyStore`].
+/// Effect on one call of a [`FaultyStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The process dies before the call takes effect: the call never ends.
@@ -60,12 +60,12 @@ impl FaultyStore {
         Self { inner, plan: Mutex::new(Plan { calls: 0, at: Some((call, fault)) }) }
     }
 
-    /// How many calls came so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> usize {
         lock(&self.plan).calls
     }
 
-    /// Whether the chosen call has come.
+    /// True if the chosen call has come.
     pub fn has_struck(&self) -> bool {
         let plan = lock(&self.plan);
         plan.at.is_some_and(|(at, _)| plan.calls > at)

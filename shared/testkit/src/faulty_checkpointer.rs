@@ -27,12 +27,12 @@ impl FaultyCheckpointer {
         Self { inner, saves: AtomicUsize::new(0), at: Some((save, fault)) }
     }
 
-    /// How many saves came so far.
+    /// Number of saves so far.
     pub fn saves(&self) -> usize {
         self.saves.load(Ordering::Relaxed)
     }
 
-    /// Whether the chosen save has come.
+    /// True if the chosen save has come.
     pub fn has_struck(&self) -> bool {
         self.at.is_some_and(|(at, _)| self.saves() > at)
     }

@@ -1,10 +1,10 @@
-//! Ports for tests: everything in memory, time by hand, and the contract that every state store keeps.
+//! Ports for tests: all of them in memory, time by hand, and the contract that every state store keeps.
 //!
 //! Imports `dormouse-ports` only, so that any crate of the workspace can be tested with it.
 //!
 //! # Invariants
-//! - [`MemoryStore`] means what the durable store means: both pass [`contract::ALL`]; so does [`MemoryCheckpointer`],
-//!   by [`contract::CHECKPOINTS`].
+//! - [`MemoryStore`] behaves as the durable store does: both pass [`contract::ALL`]; so does [`MemoryCheckpointer`], by
+//!   [`contract::CHECKPOINTS`].
 //! - Nothing here reads the machine's clock or its random source: a test that passes once passes always.
 
 #![warn(missing_docs)]

@@ -11,7 +11,7 @@ use crate::lock;
 
 const CURSOR: &str = "checkpoint:";
 
-/// A [`Checkpointer`] that forgets everything when it is dropped, and remembers how it was called.
+/// A [`Checkpointer`] that forgets everything when it is dropped, and remembers its calls.
 #[derive(Debug)]
 pub struct MemoryCheckpointer {
     records: Mutex<BTreeMap<InvocationId, CheckpointRecord>>,
@@ -47,7 +47,7 @@ impl MemoryCheckpointer {
         lock(&self.calls).clone()
     }
 
-    /// What was saved so far, in order.
+    /// The records that were saved so far, in order.
     pub fn saves(&self) -> Vec<(CheckpointRecord, SaveSource)> {
         let saved = |call: CheckpointCall| match call {
             CheckpointCall::Save(record, source) => Some((*record, source)),

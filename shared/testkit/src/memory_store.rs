@@ -24,7 +24,8 @@ use crate::lock;
 use session::SessionRow;
 use tables::Tables;
 
-/// A [`StateStore`](dormouse_ports::StateStore), and the [`Records`] of its journals, that forgets everything when it is dropped. One lock makes every call atomic.
+/// A [`StateStore`](dormouse_ports::StateStore), and the [`Records`] of its journals, that forgets everything when it
+/// is dropped. One lock makes every call atomic.
 #[derive(Debug)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
@@ -43,7 +44,7 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// Leaves the signal `id` in a state in which no commit leaves it: what a doctor has to find.
+    /// Leaves the signal `id` in a state in which no commit leaves it: a defect that a doctor has to find.
     pub fn plant_signal(&self, id: &SignalId, state: Option<SignalState>) {
         let mut tables = lock(&self.tables);
         match state {
@@ -237,7 +238,7 @@ impl Records for MemoryStore {
         Ok(lock(&self.tables).journal.append_of(stream, position))
     }
 
-    /// Everything: a commit is never under way.
+    /// The end of time: a commit is never under way.
     fn settled(&self, _now: Timestamp) -> Timestamp {
         Timestamp::MAX
     }

@@ -8,7 +8,7 @@ use dormouse_ports::{
 
 use crate::lock;
 
-/// What was asked of [`MemorySubscriptions`].
+/// A call of [`MemorySubscriptions`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubscriptionCall {
     /// A wake-up was registered.
@@ -20,7 +20,7 @@ pub enum SubscriptionCall {
 /// The kind of an error and its sentence.
 type Fault = (fn(String) -> SubscriptionError, String);
 
-/// Subscriptions that wake nobody and keep what was asked of them, in order.
+/// Subscriptions that wake no invocation and keep their calls, in order.
 #[derive(Debug, Default)]
 pub struct MemorySubscriptions {
     calls: Mutex<Vec<SubscriptionCall>>,
@@ -32,18 +32,18 @@ pub struct MemorySubscriptions {
 }
 
 impl MemorySubscriptions {
-    /// What was asked so far and taken; refused calls are not among them.
+    /// The accepted calls so far; refused calls are not among them.
     pub fn calls(&self) -> Vec<SubscriptionCall> {
         lock(&self.calls).clone()
     }
 
-    /// What was registered is lost outside; nobody was told.
+    /// Loses all registrations outside, without notice to any caller.
     pub fn forget(&self) {
         lock(&self.calls).clear();
         lock(&self.rules).clear();
     }
 
-    /// The rules that there are.
+    /// The rules on the bus.
     pub fn rules(&self) -> BTreeMap<RuleName, EventShape> {
         lock(&self.rules).clone()
     }
@@ -53,12 +53,12 @@ impl MemorySubscriptions {
         lock(&self.rules).insert(name, shape);
     }
 
-    /// Somebody disables all rules that there are.
+    /// Disables all rules on the bus, as an operator may.
     pub fn disable_rules(&self) {
         lock(&self.disabled).extend(lock(&self.rules).keys().cloned());
     }
 
-    /// How often a rule was put on the bus, also one that was there, and how often the rules were listed.
+    /// Number of times that a rule was put on the bus, also one that was there, and that the rules were listed.
     pub fn rule_calls(&self) -> (usize, usize) {
         (*lock(&self.rules_put), *lock(&self.rules_listed))
     }

@@ -65,7 +65,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    /// Claims and loads in one update; the returned item tells the reason of a refusal.
+    /// Claims and loads in one update; the returned item shows the reason of a refusal.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let origin = Origin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
         let mut encoder = Encoder::new(&self.config, origin);

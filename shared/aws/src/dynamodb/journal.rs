@@ -99,7 +99,7 @@ impl<'a> Sending<'a> {
         &self.append.stream
     }
 
-    /// The item that holds the entries: no commit writes it again, so that it names its own for ever.
+    /// The item that holds the entries: no commit writes it again, so that it carries the id of its own for ever.
     pub(super) fn witness(&self) -> Key {
         Key::batch(&self.append.stream, last_of(self.append))
     }

@@ -11,8 +11,8 @@ use super::{Open, Tree};
 use crate::place::{Entered, Place};
 use crate::{attributes, trace};
 
-/// What gets a trace of its own, which log records from inside name (observability §4.4, §7). The span from which it was
-/// entered is linked to it. What an edge function inside logs names the trace around.
+/// The parts that get a trace of their own, which log records from inside name (observability §4.4, §7). The span from
+/// which a part was entered is linked to it. Log records of an edge function inside name the trace around.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detached {
     /// Subgraphs, by the name under which they were compiled.
@@ -42,8 +42,8 @@ impl Detached {
 }
 
 impl Tree {
-    /// Opens a trace of its own for what was entered (§4.4). The span from which it was entered is linked to it: that of
-    /// the fan-out, or one that stands for the subgraph where it was dispatched.
+    /// Opens a trace of its own for a part that was entered (§4.4). The span from which it was entered is linked to it:
+    /// that of the fan-out, or one that stands for the subgraph where it was dispatched.
     pub(super) fn detach(
         &mut self,
         place: Place,

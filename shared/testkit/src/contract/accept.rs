@@ -1,4 +1,4 @@
-//! What is accepted now and done later.
+//! Invocations that are accepted now and done later.
 
 use dormouse_ports::{
     Cancellation, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord, InvocationStatus,

@@ -1,4 +1,4 @@
-//! What kills its workers: how often it was claimed without getting further, and how it is put aside.
+//! Invocations that kill their workers: the count of claims without progress, and the putting aside.
 
 use dormouse_ports::{
     Cancellation, Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationPhase, InvocationStatus,
@@ -14,7 +14,7 @@ fn takeover(owner: &str, now: i64) -> ClaimRequest {
     ClaimRequest { payload: None, ..claim_of("i1", owner, at(now)) }
 }
 
-/// How many attempts the claim counts that `request` is granted.
+/// The number of attempts that the claim granted to `request` counts.
 async fn attempts(store: &Store, request: &ClaimRequest) -> u32 {
     let status = granted(store.claim(request).await.expect("an answer")).status;
     let InvocationStatus::Resuming(claim) = status else { panic!("it is claimed, and not {status:?}") };

@@ -1,4 +1,4 @@
-//! What every [`Checkpointer`] promises.
+//! The promises of every [`Checkpointer`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Lists that only grow: whatever a store makes of the hint, what is saved is what is loaded.
+//! Lists that only grow: in whichever way a store uses the hint, it loads the state that was saved.
 
 use dormouse_ports::{
     Commit, GrowingLists, InvocationStatus, InvocationWrite, Map, PausedInvocation, SessionExpectation, SessionId,
@@ -34,7 +34,7 @@ async fn store_session(store: &Store, id: &str, state: &Map, stored: &[StoredLis
     store.commit(&knowing(stored, commit(id, Some(write), None))).await.expect("it is saved");
 }
 
-/// What is stored of the session, and what the store tells of its lists.
+/// The stored state of the session, and the lists that the store returned with it.
 async fn loaded(store: &Store) -> (Map, Vec<StoredList>) {
     let loaded = store.load_session(&SessionId::from("session-1"), None).await.expect("the store answers");
     (loaded.record.expect("it is there").state, loaded.stored)

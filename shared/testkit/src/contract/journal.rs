@@ -244,7 +244,7 @@ pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
     store.commit(&all).await.expect("it is written");
     assert!(read(&store, "t1").await.is_some() && store.last_position("s").await.expect("an answer") == 1);
 
-    // Whichever part refuses, nothing of the others is written.
+    // A refusal of any part prevents the writes of the others.
     let next = Journal::new(vec![write("t2", 0, 1)], vec![append("s", 2, 1)]);
     let stale_session = Commit { journal: next.clone(), ..commit("stale-session", Some(session()), None) };
     assert!(matches!(store.commit(&stale_session).await, Err(CommitError::SessionConflict)));
@@ -275,7 +275,7 @@ pub(super) async fn the_same_journal_again_succeeds_once(store: Store) {
     }
     assert_eq!(read(&store, "t1").await.map(|it| it.version), Some(1));
     assert_eq!(positions(&store, "s", 0, 10).await, [1, 2]);
-    // Its answer may come so late that others went on meanwhile.
+    // Its answer may come so late that other commits went on meanwhile.
     done(&store, "others", Journal::new(vec![write("t1", 1, 2)], vec![append("s", 3, 1)])).await;
     store.commit(&commits[0]).await.expect("it was written");
     assert_eq!(positions(&store, "s", 0, 10).await, [1, 2, 3]);

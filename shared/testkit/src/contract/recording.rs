@@ -1,4 +1,4 @@
-//! Stores that tell of tasks.
+//! Stores that publish tasks.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use serde_json::json;
 
 use super::scene::map;
 
-/// A store that tells of tasks, with tasks to try it on.
+/// A store that publishes tasks, with tasks to try it on.
 #[async_trait]
 pub trait TellsOfTasks: Send + Sync {
-    /// The store that tells.
+    /// The store that publishes.
     fn commits(&self) -> &dyn Commits;
 
-    /// Reads what that writes.
+    /// Reads the records of that store.
     fn records(&self) -> &dyn Records;
 
     /// The first pause of a new task, which takes any answer.
     async fn sleeping_task(&self) -> PausedInvocation;
 
-    /// Everything that was told in the session of `task`, in order.
+    /// All events that were published in the session of `task`, in order.
     async fn told(&self, task: &InvocationId) -> Vec<ToldOfTask>;
 }
 
 /// An event, as far as the contract knows of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldOfTask {
-    /// What happened.
+    /// Kind of the event.
     pub kind: String,
-    /// The id of what it happened to.
+    /// Id of its resource.
     pub resource: String,
-    /// Its number among the events of that.
+    /// Its number among the events of that resource.
     pub sequence: u64,
 }
 
@@ -67,7 +67,7 @@ fn failed(paused: &PausedInvocation, owner: Option<Owner>) -> InvocationWrite {
     InvocationWrite::Fail { paused: Box::new(paused.clone()), owner, failure }
 }
 
-/// What was told behind `before`: the kinds. The numbers of all events of the task have no gap.
+/// The kinds of the events that were published behind `before`. The numbers of all events of the task have no gap.
 async fn news(scene: &Scene, paused: &PausedInvocation, before: usize) -> Vec<String> {
     let told = scene.told(&paused.invocation_id).await;
     let of_task = told.iter().filter(|one| one.resource == paused.invocation_id.as_str());
@@ -89,7 +89,7 @@ pub(super) async fn a_commit_with_a_journal_of_its_own_still_tells_its_task(scen
         commit.journal.appends[0].first = index as u64 + 1;
         scene.commits().commit(&commit).await.expect("it is written");
         let told = recorded.iter().map(|name| format!("vendor.{name}"));
-        // A task that slept works before its nodes record something.
+        // A task that slept works before its nodes record an entry.
         let woken = (!recorded.is_empty()).then(|| "task.status_changed".to_owned());
         let wanted: Vec<_> = woken.into_iter().chain(told).chain(["task.failed".to_owned()]).collect();
         assert_eq!(news(&scene, &paused, before).await, wanted);
@@ -138,7 +138,7 @@ pub(super) async fn what_nodes_recorded_is_told_once_and_under_their_claim_only(
     scene.commits().commit(&saved("save", "worker", &["saved"])).await.expect("it is written");
     let end = own_journal(&paused, failed(&paused, Some(owner)), 0, &["last"]);
     scene.commits().commit(&end).await.expect("it is written");
-    // Whoever sends it again finds that it has ended.
+    // A caller that sends it again finds that it has ended.
     let again = scene.commits().commit(&end).await;
     assert!(again.is_err(), "{again:?}");
     assert_eq!(news(&scene, &paused, before).await, ["vendor.saved", "vendor.last", "task.failed"]);

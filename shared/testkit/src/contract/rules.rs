@@ -1,4 +1,4 @@
-//! The entries of rules, and which rule a row says that its pause needs.
+//! The entries of rules, and the rule that a row names for its pause.
 
 use dormouse_ports::{
     EventShape, EventWait, IndexRepair, PausedInvocation, PendingRow, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate,

@@ -25,7 +25,7 @@ pub(super) fn map(value: Value) -> Map {
     map
 }
 
-/// A state with everything that a store could lose.
+/// A state with all values that a store could lose.
 pub(super) fn delicate_state() -> Map {
     map(json!({
         "zulu": 1, "alpha": 1.0, "mike": 0.1, "sum": 0.30000000000000004, "tiny": 5e-324, "huge": 1e300,
@@ -161,7 +161,7 @@ pub(super) async fn invocation(store: &Store, id: &str) -> Option<InvocationReco
     store.load_invocation(&InvocationId::from(id)).await.expect("the store answers")
 }
 
-/// What is known of signal `id` at the first instant.
+/// The state of signal `id` at the first instant.
 pub(super) async fn signal(store: &Store, id: &str) -> Option<SignalState> {
     let record = store.load_signal(&id.into(), at(0)).await.expect("the store answers")?;
     assert_eq!(record.signal_id.as_str(), id);
@@ -194,7 +194,7 @@ pub(super) async fn write_session(store: &Store, id: &str, write: SessionWrite) 
     store.commit(&commit(id, Some(write), None)).await
 }
 
-/// Every row of what sleeps, page by page.
+/// Every row of suspended invocations, page by page.
 pub(super) async fn all_pending(store: &Store, due_by: Option<Timestamp>) -> Vec<PendingRow> {
     let mut rows = Vec::new();
     let mut cursor: Option<String> = None;

@@ -78,7 +78,8 @@ impl Tables {
         if self.invocations.contains_key(id) { Err(CommitError::InvocationConflict) } else { Ok(()) }
     }
 
-    /// The pause is current and its next deadline still the same, whoever has claimed it, or it was put aside.
+    /// The pause is current and its next deadline still the same, claimed by any worker or by none, or it was put
+    /// aside.
     fn check_not_over(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
         let same = |stored: &PausedInvocation| {
             stored.generation == paused.generation && stored.wake.rung() == paused.wake.rung()
@@ -94,7 +95,7 @@ impl Tables {
         }
     }
 
-    /// The pause is claimed by `owner`, or by nobody when there is none.
+    /// The pause is claimed by `owner`, or unclaimed when `owner` is `None`.
     fn check_pause(&self, id: &InvocationId, generation: u64, owner: Option<&Owner>) -> Result<(), CommitError> {
         let record = self.invocations.get(id).filter(|record| record.paused.generation == generation);
         let holds = match (record.map(|record| &record.status), owner) {
@@ -105,7 +106,7 @@ impl Tables {
         if holds { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
-    /// Nobody has claimed the pause, and its next deadline is still that of `paused`.
+    /// No worker has claimed the pause, and its next deadline is still that of `paused`.
     fn check_asleep(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
         self.check_pause(&paused.invocation_id, paused.generation, None)?;
         let record = self.invocations.get(&paused.invocation_id);
@@ -113,7 +114,7 @@ impl Tables {
         if same { Ok(()) } else { Err(CommitError::InvocationConflict) }
     }
 
-    /// Nobody has claimed the pause, and it has as many answers as `paused`.
+    /// No worker has claimed the pause, and it has as many answers as `paused`.
     fn check_answers(&self, paused: &PausedInvocation) -> Result<(), CommitError> {
         self.check_pause(&paused.invocation_id, paused.generation, None)?;
         self.check_answered(&paused.invocation_id, answered(paused))
@@ -195,7 +196,7 @@ impl Tables {
         }
     }
 
-    /// The worker of a claim lives: its attempt does not count. How many do is the answer.
+    /// Discounts the attempt of a worker that lives; returns the number of those that count.
     fn survived(&mut self, id: &InvocationId) -> u32 {
         let attempts = self.attempts.entry(id.clone()).or_default();
         *attempts = attempts.saturating_sub(1);
@@ -257,7 +258,7 @@ impl Tables {
         }
     }
 
-    /// Ends the wait of `paused`; what has not begun waits for no signal.
+    /// Ends the wait of `paused`; an invocation that has not begun waits for no signal.
     fn end_wait(&mut self, paused: &PausedInvocation) {
         self.pending.remove(&pending_key(&PendingRow::of(paused)));
         for id in paused.waits() {
@@ -280,12 +281,12 @@ impl Tables {
     }
 }
 
-/// How many answers a pause has that expects several.
+/// Number of answers of a pause that expects several.
 pub(super) fn answered(paused: &PausedInvocation) -> Option<usize> {
     paused.fan_in.as_ref().map(|fan_in| fan_in.answers.len())
 }
 
-/// What is kept of a pause after its end.
+/// The part of a pause that is kept after its end.
 fn stripped(paused: &PausedInvocation) -> PausedInvocation {
     PausedInvocation { state: Map::new(), parent_states: Vec::new(), completed_positions: Vec::new(), ..paused.clone() }
 }

@@ -9,7 +9,7 @@ use dormouse_ports::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-/// What journals wrote.
+/// The records of journals.
 #[derive(Debug, Default)]
 pub(super) struct JournalTables {
     documents: BTreeMap<DocumentKey, Document>,
@@ -20,12 +20,12 @@ pub(super) struct JournalTables {
     feeds: BTreeMap<(String, String), FeedRow>,
     /// The appends of each stream.
     appends: BTreeMap<String, Vec<FeedRow>>,
-    /// When the last append was sent: one after the other, as nothing is under way here.
+    /// Instant at which the last append was sent: one after the other, as nothing is under way here.
     sent: Option<Timestamp>,
 }
 
 impl JournalTables {
-    /// Whether `journal` may happen.
+    /// Checks that `journal` may happen.
     pub(super) fn check(&self, journal: &Journal, now: Timestamp) -> Result<(), JournalConflict> {
         for write in &journal.documents {
             if self.document(&write.key, now).map_or(0, |document| document.version) != write.expect {
@@ -40,7 +40,7 @@ impl JournalTables {
         Ok(())
     }
 
-    /// Does what [`check`](Self::check) allowed.
+    /// Performs the writes that [`check`](Self::check) allowed.
     pub(super) fn apply(&mut self, journal: &Journal, now: Timestamp) {
         journal.documents.iter().for_each(|write| self.write(write));
         journal.appends.iter().for_each(|append| self.append(append, now));

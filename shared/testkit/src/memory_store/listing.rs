@@ -24,7 +24,7 @@ pub(super) fn sessions(
     Ok(page(rows, SESSIONS, size))
 }
 
-/// A page of what sleeps, ordered by when it falls due.
+/// A page of suspended invocations, ordered by the instant at which they fall due.
 pub(super) fn pending(
     tables: &Tables,
     due_by: Option<Timestamp>,
@@ -41,7 +41,7 @@ pub(super) fn pending(
     Ok(page(rows, PENDING, size))
 }
 
-/// A page of what was parked, the oldest first.
+/// A page of parked signals, the oldest first.
 pub(super) fn parked(tables: &Tables, cursor: Option<&str>, size: usize) -> Result<Page<ParkedRow>, StoreError> {
     let rows = after(&tables.parked, PARKED, cursor)?.map(|(key, row)| (key.as_str(), row.clone()));
     Ok(page(rows, PARKED, size))

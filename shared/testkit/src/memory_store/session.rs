@@ -39,7 +39,7 @@ impl SessionRow {
     }
 }
 
-/// Whether `write` may happen to `row`.
+/// Checks that `write` may happen to `row`.
 pub(super) fn check(row: Option<&SessionRow>, write: &SessionWrite) -> Result<(), CommitError> {
     if let Some(lease) = &write.lease
         && !row.is_some_and(|row| row.is_held_by(lease))
@@ -53,7 +53,7 @@ pub(super) fn check(row: Option<&SessionRow>, write: &SessionWrite) -> Result<()
     }
 }
 
-/// Does what [`check`] allowed.
+/// Performs the write that [`check`] allowed.
 pub(super) fn apply(row: &mut SessionRow, write: &SessionWrite, now: Timestamp) {
     if let Some((state, schema_version)) = &write.save {
         row.record = Some(SessionRecord {

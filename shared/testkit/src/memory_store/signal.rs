@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use dormouse_ports::{BufferOutcome, BufferedSignal, CommitError, EarlySignal, SignalId, SignalState, SuspendFrom};
 use jiff::Timestamp;
 
-/// Whether `state` is a parked signal that does not count any more.
+/// True if `state` is a parked signal that does not count any more.
 pub(super) fn expired(state: &SignalState, now: Timestamp) -> bool {
     matches!(state, SignalState::Buffered(signal) if signal.expires_at <= now)
 }
 
-/// Parks `signal` unless something that counts is there.
+/// Parks `signal` unless a record that counts is there.
 pub(super) fn buffer(
     signals: &mut BTreeMap<SignalId, SignalState>,
     id: &SignalId,
@@ -27,7 +27,7 @@ pub(super) fn buffer(
     }
 }
 
-/// Whether a pause may begin to wait for the signal `id`, of which `state` is known.
+/// Checks that a pause may begin to wait for the signal `id`, of which `state` is known.
 pub(super) fn check_wait(
     state: Option<&SignalState>,
     id: &SignalId,

@@ -1,4 +1,4 @@
-//! What sweeps and repairs ask of the store in memory.
+//! Requests of sweeps and repairs to the store in memory.
 
 use dormouse_ports::{
     IndexRepair, InvocationId, InvocationPhase, InvocationRecord, InvocationStatus, InvocationSummary, ParkedRow,
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::tables::{Tables, pending_key};
 
-/// Orders the index of what was parked by when it arrived.
+/// Orders the index of parked signals by the instant at which they arrived.
 pub(super) fn parked_key(row: &ParkedRow) -> String {
     format!("{:021}#{}", row.received_at.as_nanosecond().max(0), row.signal_id)
 }
@@ -34,7 +34,7 @@ pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<
         .invocations
         .iter()
         .filter_map(|(id, record)| match &record.status {
-            // What has not begun is due.
+            // An accepted invocation that has not begun is due.
             InvocationStatus::Accepted { .. } if record.paused.generation == 0 => None,
             InvocationStatus::Accepted { .. } => Some((None, id)),
             InvocationStatus::Resuming(claim) if limits::out_of_time(claim.until, now) => Some((Some(claim.until), id)),
@@ -55,7 +55,7 @@ impl Tables {
         kept.filter(|row| row.generation == paused.generation).cloned()
     }
 
-    /// Removes the signals that wait for an invocation that is over, and tells how many there were.
+    /// Removes the signals that wait for an invocation that is over, and returns their number.
     pub(super) fn collect_waits(&mut self) -> usize {
         let mut signals = std::mem::take(&mut self.signals);
         let before = signals.len();
@@ -85,7 +85,7 @@ impl Tables {
         entry.clone()
     }
 
-    /// The entry of a rule, if it is that of `read` and nobody has touched it since.
+    /// The entry of a rule, if it is that of `read` and was not touched since.
     fn untouched(&mut self, read: &RuleEntry) -> Option<&mut RuleEntry> {
         let kept = self.rules.get_mut(&read.shape)?;
         (kept.edition == read.edition && kept.touches == read.touches).then_some(kept)
