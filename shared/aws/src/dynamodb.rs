@@ -7,7 +7,7 @@
 //! - A state up to [`StoreConfig::inline_limit`] (encoded) lives inside its item: one round trip loads it. A larger
 //!   one is written before the transaction as content-addressed chunks that nothing points at until it commits.
 //! - Of a list that only grows a save writes the new items, as pieces beside the state (`segments`).
-//! - Every read is strongly consistent. TTL only clears the ground: readers decide themselves what has expired.
+//! - Every read is strongly consistent. TTL only clears the ground: readers decide themselves about expiry.
 
 mod batch;
 mod blobs;

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //! - No type of a vendor crosses a port: every SDK error becomes one of the port's own variants.
-//! - What is retried here is safe to repeat: conditional, idempotent by key, or carrying a request token.
+//! - A request that is retried here is safe to repeat: conditional, idempotent by key, or carrying a request token.
 
 #![warn(missing_docs)]
 

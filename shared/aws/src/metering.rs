@@ -114,7 +114,7 @@ impl Intercept for Meter {
 
 macro_rules! metered {
     (one: [$($one:ident :: $one_input:ident / $one_output:ident),+], many: [$($many:ident :: $many_input:ident / $many_output:ident),+]) => {
-        /// Asks the request to report what it consumes.
+        /// Asks the request to report its consumption.
         fn ask(input: &mut Input) {
             let total = Some(ReturnConsumedCapacity::Total);
             $(if let Some(input) = input.downcast_mut::<$one::$one_input>() { input.return_consumed_capacity = total; return; })+

@@ -61,7 +61,7 @@ pub enum ReadError {
     /// It is beyond the bounds.
     #[error(transparent)]
     Excess(#[from] Excess),
-    /// It is no JSON, or not what was expected.
+    /// It is no JSON, or not of the expected form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }

@@ -179,7 +179,7 @@ categories! {
     IdempotencyKeyReused = "idempotency_key_reused",
     /// The request is larger than the limit.
     RequestTooLarge = "request_too_large",
-    /// There is no such thing, or the caller may not know of it.
+    /// The resource does not exist, or the caller may not know of it.
     NotFound = "not_found",
     /// The caller did not prove who they are.
     Unauthorized = "unauthorized",

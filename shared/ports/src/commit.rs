@@ -323,7 +323,7 @@ pub enum CommitError {
     SignalBuffered(BufferedSignal),
     /// Another invocation waits for the same signal id.
     SignalTaken(InvocationId),
-    /// A document or a stream is not what the journal assumes.
+    /// A document or a stream is not in the state that the journal assumes.
     Journal(JournalConflict),
     /// The store did not answer, and it could not be found out: all of it may have been written, or may be soon.
     Unknown(String),

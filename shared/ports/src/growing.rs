@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-/// The lists of a state that only grow at their end, for a store that keeps such lists in pieces and writes only what
-/// is new.
+/// The lists of a state that only grow at their end, for a store that keeps such lists in pieces and writes only the
+/// new items.
 ///
-/// A hint and nothing more: without it, or when it does not fit what is saved, a store writes the whole state.
+/// A hint and nothing more: without it, or when it does not fit the saved state, a store writes the whole state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrowingLists {
     /// The fields of the outermost state to which the graph appends and does nothing else.

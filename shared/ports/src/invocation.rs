@@ -141,7 +141,7 @@ pub struct NodePosition {
 pub struct PausedInvocation {
     /// Invocation that is suspended.
     pub invocation_id: InvocationId,
-    /// Joins the invocation with what caused it.
+    /// Joins the invocation with its cause.
     pub correlation_id: String,
     /// The session it belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,8 +187,8 @@ pub struct PausedInvocation {
     pub outer_attempts: Vec<u32>,
     /// Schema version of the outermost state.
     pub schema_version: String,
-    /// Version of the session record that holds what this pause holds: the one that was written together with it, or an
-    /// earlier one when that was merged with what another turn had saved.
+    /// Version of the session record that holds the session state of this pause: the one that was written together with
+    /// it, or an earlier one when that was merged with the save of another turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_version: Option<u64>,
     /// Caller-supplied metadata of the invocation (observability §3.4).
@@ -361,8 +361,8 @@ impl PausedInvocation {
         several.chain(single).filter(|_| self.generation > 0)
     }
 
-    /// The same signals as they are stored: each by its plain name, and once more as what events of the awaited shape
-    /// bring, where it waits for such.
+    /// The same signals as they are stored: each by its plain name, and once more by the name under which events of the
+    /// awaited shape bring it, where it waits for such.
     pub fn waits(&self) -> impl Iterator<Item = SignalId> {
         let shape = self.event_shape().map(|shape| shape.id());
         let of_events = shape.into_iter().flat_map(|shape| self.awaited().map(move |id| id.of_event(&shape)));

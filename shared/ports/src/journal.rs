@@ -228,7 +228,7 @@ impl FeedRow {
     }
 }
 
-/// Reads what [`Journal`]s wrote. Every read is strongly consistent.
+/// Reads the documents, streams and feeds that [`Journal`]s wrote. Every read is strongly consistent.
 #[async_trait]
 pub trait Records: Send + Sync {
     /// The document of this name, unless it has expired by `now`.

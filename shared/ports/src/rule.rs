@@ -196,7 +196,7 @@ impl ShapeId {
         &self.0
     }
 
-    /// Reads what [`as_str`](Self::as_str) gave.
+    /// Reads the text of [`as_str`](Self::as_str).
     pub fn parse(text: &str) -> Option<Self> {
         is_hex(text, SHAPE_BYTES).then(|| Self(text.to_owned()))
     }
@@ -246,7 +246,7 @@ impl RuleIncarnation {
         &self.0
     }
 
-    /// Reads what [`as_str`](Self::as_str) gave.
+    /// Reads the text of [`as_str`](Self::as_str).
     pub fn parse(text: &str) -> Option<Self> {
         is_hex(text, EDITION_BYTES).then(|| Self(text.to_owned()))
     }

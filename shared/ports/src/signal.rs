@@ -6,7 +6,7 @@ use crate::{InvocationId, Map, SignalId, StoreError};
 /// Signals by their ids, and those that arrived before any invocation waited for them.
 #[async_trait]
 pub trait Signals: Send + Sync {
-    /// Loads what is known of a signal; an expired buffered signal is not returned (`now` decides).
+    /// Loads the record of a signal; an expired buffered signal is not returned (`now` decides).
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.

@@ -144,7 +144,7 @@ pub trait Diagnostics: Sessions + Signals + Sleepers + Send + Sync {
 pub struct Surroundings {
     /// Its row in the index of suspended invocations.
     pub row: Option<PendingRow>,
-    /// The signals that it awaits, and what is known of each.
+    /// The signals that it awaits, with the state of each.
     pub signals: Vec<(SignalId, Option<SignalState>)>,
     /// Instant until which its session is leased, or was.
     pub leased_until: Option<Timestamp>,

@@ -45,7 +45,7 @@ fn corrupt(error: impl std::fmt::Display) -> StoreError {
     StoreError::Corrupt(error.to_string())
 }
 
-/// A digest that equal payloads share, in whatever order their keys came.
+/// A digest that equal payloads share, in any order of their keys.
 pub(super) fn payload_digest(payload: &Map) -> String {
     let mut hasher = Sha256::new();
     digest_map(&mut hasher, payload);
