@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// Sets the identity by which the next events are seen: metadata differ between lines of execution (§3.4).
+    /// Sees the next events as `identity` does: metadata differ between lines of execution (§3.4).
     pub(crate) fn seen_by(&mut self, identity: &Arc<Identity>) {
         if !Arc::ptr_eq(self.view.as_ref().unwrap_or(&self.identity), identity) {
             self.everywhere = attributes::cross_cutting(identity);
