@@ -61,7 +61,7 @@ fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// What the reference reports, or why it does not.
+/// Output of the reference, or the reason for which there is none.
 fn reference() -> Result<Vec<Value>, String> {
     let python = std::env::var("REFERENCE_PYTHON").map_err(|_| "REFERENCE_PYTHON names no interpreter".to_owned())?;
     let output = Command::new(&python).arg(SCRIPT).output().map_err(|error| format!("{python}: {error}"))?;

@@ -1,4 +1,4 @@
-//! What the engine itself costs: per node, per step, per instance, per suspension.
+//! Costs of the engine itself: per node, per step, per instance, per suspension.
 //!
 //! Run with `make bench`. The times are criterion's; behind them, allocations are counted, which no other program on
 //! the machine disturbs.

@@ -1,7 +1,7 @@
-//! What a typed node costs beside an untyped one that does the same, and what it costs over a state of 1 MB.
+//! Costs of a typed node beside an untyped one that does the same, and over a state of 1 MB.
 //!
-//! Run with `make bench`. All graphs take turns within one run, and each is counted by the fastest of its rounds, which is
-//! what other programs on the machine disturb least: read the columns beside each other, not against another day.
+//! Run with `make bench`. All graphs take turns within one run, and each is counted by the fastest of its rounds, which
+//! is what other programs on the machine disturb least: read the columns beside each other, not against another day.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops when it cannot go on")]
 #![expect(clippy::disallowed_methods, reason = "it times")]

@@ -18,25 +18,25 @@ use tracing::Instrument;
 use crate::observe::Origin;
 use crate::run::{Attempts, Body};
 
-/// What every part of an invocation may know of it.
+/// Identity of an invocation, which every part of it may read.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// This invocation.
     pub invocation_id: InvocationId,
-    /// What it belongs to.
+    /// The correlation that it belongs to.
     pub correlation_id: String,
     /// Its session, if it is bound to one.
     pub session_id: Option<SessionId>,
     /// Caller-supplied metadata as it is in scope here (observability §3.4).
     pub metadata: Map,
-    /// Where the root span of this call is in its trace, as a W3C `traceparent`; absent when nobody traces.
+    /// Position of the root span of this call in its trace, as a W3C `traceparent`; absent without tracing.
     pub trace_context: Option<String>,
 }
 
 impl Identity {
     /// The span around everything that this call logs: it gives each line the ids (observability §7).
     fn log_span(&self) -> tracing::Span {
-        // Whatever is logged at all, the ids go with it: a span is switched off by the level that is given to it.
+        // Every log line carries the ids: a span is switched off by the level that is given to it.
         let span = tracing::error_span!(
             "invocation",
             invocation_id = %self.invocation_id,
@@ -57,7 +57,7 @@ pub struct Position {
     pub namespace: Vec<Arc<str>>,
     /// Position in the order of executions of the invocation, from 0.
     pub step: u64,
-    /// Which attempt among retries, from 0.
+    /// Index of the attempt among retries, from 0.
     pub attempt_index: u32,
 }
 
@@ -67,7 +67,7 @@ pub fn current() -> Option<Arc<Identity>> {
     look(|scope| scope.view.identity())
 }
 
-/// The invocation as one line of execution sees it: code that runs one after the other shares a view, whatever runs
+/// The invocation as one line of execution sees it: code that runs one after the other shares a view, code that runs
 /// beside it has a view of its own (observability §3.4).
 #[derive(Clone, Debug)]
 pub(crate) struct View(Arc<Mutex<Arc<Identity>>>);
@@ -81,25 +81,25 @@ impl View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes everybody who shares this view see `identity`.
+    /// Makes all code that shares this view see `identity`.
     pub(crate) fn show(&self, identity: Arc<Identity>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 }
 
-/// The body that runs here, or `None` outside of one: in middleware, in observers, between nodes; and in invocations
-/// that nobody observes.
+/// The body that runs here, or `None` outside of one (in middleware, in observers, between nodes) and in invocations
+/// without observers.
 pub fn position() -> Option<Arc<Position>> {
     look(|scope| scope.body.as_ref()?.position.clone()).flatten()
 }
 
 /// The innermost node around this place, with everything that was entered on the way there; `None` outside of nodes,
-/// and in invocations that nobody observes.
+/// and in invocations without observers.
 pub fn origin() -> Option<Origin> {
     look(|scope| scope.attempts.as_ref()?.origin(scope.attempt_index)).flatten()
 }
 
-/// The span that surrounds this place from outside of any invocation, as [`in_trace`] has said.
+/// The span that surrounds this place from outside of any invocation, as set by [`in_trace`].
 pub fn surrounding_trace() -> Option<Arc<str>> {
     TRACE.with_borrow(Clone::clone)
 }
@@ -115,23 +115,23 @@ pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -
     .await
 }
 
-/// Runs the whole of a call: whatever it does and logs knows whose it is.
+/// Runs the whole of a call in the scope of `identity`, so that the work and its log lines know the invocation.
 pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
     let scope = Scope::outside_nodes(View::new(identity.clone()));
     Scoped::new(scope, work).instrument(identity.log_span()).await
 }
 
-/// What is in scope at a point of the call tree.
+/// The context in scope at a point of the call tree.
 pub(crate) struct Scope {
     pub(crate) view: View,
     /// The dispatch of the innermost node around this point; absent where observers run.
     pub(crate) attempts: Option<Arc<Attempts>>,
-    /// Which attempt of the innermost retry around this point runs.
+    /// Index of the running attempt of the innermost retry around this point.
     pub(crate) attempt_index: u32,
     /// Set around the innermost call only: the node's own body.
     pub(crate) body: Option<Body>,
-    /// What was recorded in here, as far as it counts: by the body itself, or by the latest attempt further in that
-    /// succeeded. It goes with the scope where that fails or is dropped.
+    /// Entries recorded in here, as far as they count: by the body itself, or by the latest attempt further in that
+    /// succeeded. They go with the scope where that fails or is dropped.
     pub(crate) recorded: Vec<JournalEntry>,
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn change<T>(how: impl FnOnce(&mut Scope) -> T) -> Option<T> {
     CURRENT.with_borrow_mut(|scope| scope.as_mut().map(how))
 }
 
-/// What an attempt further in has recorded counts here, in the place of what one before it had.
+/// Adopts the entries that an attempt further in recorded, in the place of those of an attempt before it.
 pub(crate) fn adopt(recorded: Vec<JournalEntry>) {
     // Outside of an invocation nothing is recorded.
     let _ = change(|scope| scope.recorded = recorded);

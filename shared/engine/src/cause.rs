@@ -1,4 +1,4 @@
-//! What a failure is, through everything that wraps it (pipeline-utilities §6.3, §6.4).
+//! Classification of a failure, through everything that wraps it (pipeline-utilities §6.3, §6.4).
 //!
 //! Retry, failure isolation, events and outcomes all classify by this one walk, so they never disagree.
 
@@ -15,7 +15,7 @@ pub struct Link {
     pub category: Option<Category>,
     /// Its own message.
     pub message: String,
-    /// Whether it only carries the failure of a node outwards.
+    /// True if it only carries the failure of a node outwards.
     pub carrier: bool,
 }
 
@@ -30,12 +30,12 @@ pub struct Classification {
     pub message: String,
 }
 
-/// What can be classified.
+/// A failure that can be classified.
 #[derive(Clone, Copy, Debug)]
 pub enum Failure<'f> {
-    /// What a node, a middleware or an edge function raised.
+    /// Raised by a node, a middleware or an edge function.
     Node(&'f NodeError),
-    /// What an invocation or an inner graph ended with.
+    /// Ended an invocation or an inner graph.
     Engine(&'f EngineError),
     /// An error of another crate.
     Foreign(&'f (dyn Error + 'static)),
@@ -135,7 +135,7 @@ impl<'f> Failure<'f> {
         }
     }
 
-    /// Whether both are the same reference; only errors of other crates can come round again.
+    /// True if both are the same reference; only errors of other crates can come round again.
     fn is(self, other: &Self) -> bool {
         match (self, *other) {
             (Self::Foreign(one), Self::Foreign(other)) => std::ptr::eq(one, other),

@@ -9,7 +9,7 @@ use dormouse_ports::{Category, Map};
 use crate::State;
 use crate::cause::{Failure, derived};
 
-/// What a node, a middleware or an edge function raises.
+/// Error raised by a node, a middleware or an edge function.
 ///
 /// Every `std::error::Error` converts into it by `?`. A category makes the failure known to classification
 /// (pipeline-utilities §6.4): `NodeError::new("…").with_category(Category::ProviderUnavailable)`.
@@ -99,7 +99,7 @@ impl NodeError {
         }
     }
 
-    /// Whether it only carries what a branch raised.
+    /// True if it only carries the error of a branch.
     pub(crate) fn is_carrier(&self) -> bool {
         self.branch.is_some()
     }
@@ -114,7 +114,7 @@ impl NodeError {
         }
     }
 
-    /// What led to this error, for one that is not itself the failure of a graph.
+    /// Failure that led to this error, for one that is not itself the failure of a graph.
     pub(crate) fn cause(&self) -> Option<Failure<'_>> {
         match self.cause.as_ref()? {
             Cause::Raised(error) => Some(Failure::from(&**error)),
@@ -134,7 +134,7 @@ impl NodeError {
         self.category.as_ref().or(branch).or_else(|| self.carried().map(EngineError::category))
     }
 
-    /// What a person reads.
+    /// Message for a person.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -167,7 +167,7 @@ impl fmt::Display for NodeError {
     }
 }
 
-/// Why a graph did not compile or an invocation did not complete.
+/// Error of a graph that did not compile or of an invocation that did not complete.
 #[derive(Debug)]
 pub struct EngineError(Box<Inner>);
 
@@ -233,12 +233,12 @@ impl EngineError {
         derived(self).unwrap_or(&self.0.category)
     }
 
-    /// Whether it only carries what a node raised (pipeline-utilities §6.3).
+    /// True if it only carries the error of a node (pipeline-utilities §6.3).
     pub(crate) fn is_carrier(&self) -> bool {
         matches!(self.0.category, Category::NodeException | Category::ParallelBranchesBranchFailed)
     }
 
-    /// What a person reads; of a carrier, what it carries.
+    /// Message for a person; of a carrier, the message of the error that it carries.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -258,12 +258,12 @@ impl EngineError {
         &self.0.details
     }
 
-    /// What raised, for carriers.
+    /// Error of the node, for carriers.
     pub fn cause(&self) -> Option<&NodeError> {
         self.0.cause.as_ref()
     }
 
-    /// Whether the same request may succeed a moment later because a port was merely busy or unreachable.
+    /// True if the same request may succeed a moment later because a port was merely busy or unreachable.
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }

@@ -41,7 +41,7 @@ fn check_declared<'f>(
     Ok(())
 }
 
-/// Whether merging the value of `field` into itself would change it.
+/// True if merging the value of `field` into itself would change it.
 fn doubles(schema: &StateSchema, field: &str) -> bool {
     schema.get(field).is_some_and(|(_, field)| !field.reducer.is_round_trip_idempotent())
 }

@@ -45,7 +45,7 @@ const RESERVED_NAMES: [&str; 29] = [
     "system",
 ];
 
-/// Why an entry of metadata is refused.
+/// Reason for refusing an entry of metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
     /// The name belongs to the framework.
@@ -76,7 +76,7 @@ impl From<MetadataError> for EngineError {
 /// invocation nothing happens.
 ///
 /// # Errors
-/// When one entry may not be; then none is added.
+/// If an entry is not allowed; then none is added.
 pub fn augment_metadata(entries: Map) -> Result<(), MetadataError> {
     check(&entries)?;
     if entries.is_empty() {
@@ -96,7 +96,7 @@ pub fn augment_metadata(entries: Map) -> Result<(), MetadataError> {
     .unwrap_or(Ok(()))
 }
 
-/// Refuses a call whose metadata may not be, before it begins.
+/// Refuses a call with metadata that is not allowed, before it begins.
 pub(crate) fn accept(given: &Map) -> Result<(), EngineError> {
     check(given)?;
     Ok(check_size(given)?)
@@ -128,7 +128,7 @@ fn is_suitable(value: &Value) -> bool {
     }
 }
 
-/// What a scalar is; lists hold one kind only.
+/// Number of the kind of a scalar; lists hold one kind only.
 fn kind(value: &Value) -> Option<u8> {
     match value {
         Value::Bool(_) => Some(0),

@@ -46,7 +46,7 @@ pub use timing::{Timing, TimingOutcome, TimingRecord};
 
 use crate::NodeError;
 
-/// What a callback of a middleware returns; an error counts as raised by the middleware.
+/// Result of a middleware's callback; an error counts as raised by the middleware.
 pub type Told<'t> = BoxFuture<'t, Result<(), NodeError>>;
 
 type OnError<A> = Arc<dyn for<'e> Fn(&'e NodeError, A) -> Told<'e> + Send + Sync>;

@@ -17,14 +17,14 @@ use crate::{NodeError, State, Update};
 /// (pipeline-utilities §10.5).
 #[async_trait]
 pub trait Node: Send + Sync {
-    /// Does the work on `state` and says what changes. Here, and only here, [`crate::suspend`] may be called.
+    /// Does the work on `state` and returns the changes. Here, and only here, [`crate::suspend`] may be called.
     ///
     /// # Errors
-    /// Whatever the node raises; the invocation ends with `node_exception`.
+    /// The error that the node raises; the invocation ends with `node_exception`.
     async fn run(&self, state: State) -> Result<Update, NodeError>;
 }
 
-/// What a wrapped node is to a middleware: the rest of the chain.
+/// The rest of the chain, as a middleware around a node sees it.
 pub struct Next<'a> {
     pub(crate) chain: &'a dyn Chain,
     pub(crate) depth: usize,
@@ -48,7 +48,7 @@ impl Next<'_> {
     /// Runs the rest of the chain on `state`. When the node suspends, this never returns.
     ///
     /// # Errors
-    /// Whatever the rest of the chain raised.
+    /// The error that the rest of the chain raised.
     pub async fn run(&self, state: State) -> Result<Update, NodeError> {
         self.chain.layer(self.depth, state).await
     }
@@ -81,8 +81,8 @@ impl Next<'_> {
         self.chain.attempts().first()
     }
 
-    /// Tells observers that a failure of the rest of the chain was replaced. `isolated` is given the wrapped node and
-    /// its latest attempt.
+    /// Reports to observers that a failure of the rest of the chain was replaced. `isolated` is given the wrapped node
+    /// and its latest attempt.
     pub(crate) fn isolated(&self, isolated: impl FnOnce(Origin) -> FailureIsolated) {
         self.chain.attempts().isolated(isolated);
     }
@@ -95,7 +95,7 @@ pub trait Middleware: Send + Sync {
     /// `suspension_in_unsupported_context` then.
     ///
     /// # Errors
-    /// What it raises counts as raised by the node.
+    /// An error counts as raised by the node.
     async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError>;
 
     /// Asked once per node when a graph compiles: a middleware that wants to know the node's name answers with one
@@ -112,7 +112,7 @@ pub trait Middleware: Send + Sync {
     }
 }
 
-/// Where an edge leads.
+/// Target of an edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To the node of that name.

@@ -1,7 +1,8 @@
-//! Work that may be cut off, but not while a commit of it is under way: who cuts then cannot say what was written.
+//! Work that may be cut off, but not while a commit of it is under way: the one that cuts could not report then what
+//! was written.
 //!
-//! The engine's store tells every commit to the [`Sending`] around it, and that one to those around it in turn. As with
-//! the ambient context, it needs no runtime, and does not cross a task that a node spawns by itself.
+//! The engine's store reports every commit to the [`Sending`] around it, and that one to those around it in turn. As
+//! with the ambient context, it needs no runtime, and does not cross a task that a node spawns by itself.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -14,7 +15,7 @@ use async_trait::async_trait;
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, StoreError};
 use futures::future::{Either, select};
 
-/// What a piece of work has sent to the store.
+/// Commits that a piece of work has sent to the store.
 #[derive(Clone, Debug, Default)]
 pub struct Sending(Arc<Sent>);
 
@@ -22,19 +23,19 @@ pub struct Sending(Arc<Sent>);
 struct Sent {
     under_way: AtomicUsize,
     wrote: AtomicBool,
-    /// Commits of which nobody knows whether they were written.
+    /// Commits of which it is not known whether they were written.
     doubts: AtomicUsize,
     around: Option<Sending>,
 }
 
 impl Sending {
-    /// Of work that begins here: whoever is told of what the surrounding work sends, is told of what this one does.
+    /// For work that begins here: a surrounding [`Sending`] is notified of the commits of this work too.
     pub fn begin() -> Self {
         let around = CURRENT.with_borrow(Clone::clone);
         Self(Arc::new(Sent { around, ..Sent::default() }))
     }
 
-    /// Does `work`, and is told of what it sends.
+    /// Does `work`, and is notified of its commits.
     pub async fn over<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -44,13 +45,13 @@ impl Sending {
         .await
     }
 
-    /// Whether something may have been written that lasts: a session, an invocation or a document, and not only a right
+    /// True if a lasting record may have been written: a session, an invocation or a document, and not only a right
     /// that was given back.
     pub fn may_have_written(&self) -> bool {
         self.0.wrote.load(Ordering::SeqCst) || self.0.doubts.load(Ordering::SeqCst) > 0
     }
 
-    /// It was found out that the last commit of which nobody knew was not written, and cannot be any more.
+    /// It was found out that the last commit in doubt was not written, and cannot be any more.
     pub(crate) fn resolve_doubt() {
         tell(CURRENT.with_borrow(Clone::clone).as_ref(), |one| {
             // Below zero there is nothing to resolve.
@@ -58,28 +59,28 @@ impl Sending {
         });
     }
 
-    /// Whether nothing that lasts was written, nor can be by what was sent.
+    /// True if no lasting record was written, nor can be by the commits that were sent.
     fn is_clean(&self) -> bool {
         self.0.under_way.load(Ordering::SeqCst) == 0 && !self.may_have_written()
     }
 }
 
-/// Tells `innermost` and all around it.
+/// Notifies `innermost` and all around it.
 fn tell(innermost: Option<&Sending>, how: impl Fn(&Sent)) {
     std::iter::successors(innermost, |one| one.0.around.as_ref()).for_each(|one| how(&one.0));
 }
 
-/// Why work did not come to its end.
+/// Reason for which work did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// Its time was over, and it has written nothing.
     Clean,
-    /// It has written something, or perhaps; nobody knows what would have come of it.
+    /// It has written, or perhaps; its outcome is unknown.
     InDoubt,
 }
 
-/// Does `work` until `expired` ends. Once it has sent something that lasts to the store, it may go on until what `grace`
-/// makes then ends too, so that what was written is answered for.
+/// Does `work` until `expired` ends. Once it has sent a lasting commit to the store, it may go on until the future that
+/// `grace` makes then ends too, so that its writes are accounted for.
 ///
 /// # Errors
 /// [`Cut`] when it was not done by then.
@@ -170,7 +171,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Whether `commit` leaves more behind than rights that were given back.
+/// True if `commit` leaves more behind than rights that were given back.
 fn lasts(commit: &Commit) -> bool {
     let saves = commit.session.as_ref().is_some_and(|write| write.save.is_some());
     let moves = commit.invocation.as_ref().is_some_and(|write| match write {
@@ -191,7 +192,7 @@ fn lasts(commit: &Commit) -> bool {
     saves || moves || !commit.journal.is_empty()
 }
 
-/// The commits of a store, which tell of each.
+/// The commits of a store, which reports each.
 pub(crate) struct Told(pub(crate) Arc<dyn Commits>);
 
 #[async_trait]

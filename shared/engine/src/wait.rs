@@ -1,7 +1,7 @@
-//! Waits: what a node asks for when it lets its invocation sleep, as values of the graph's own types.
+//! Waits: requests of a node that suspend its invocation, as values of the graph's own types.
 //!
-//! A [`Wait`] becomes the [`SignalDescriptor`] that is stored and shown; which keys its metadata has is documented with the
-//! harness, which reads them.
+//! A [`Wait`] becomes the [`SignalDescriptor`] that is stored and shown; which keys its metadata has is documented with
+//! the harness, which reads them.
 
 mod answer;
 mod delay;
@@ -22,7 +22,7 @@ pub use answer::{Answer, Integer, Rule};
 pub use delay::{Deadline, Delay, DelayError};
 pub use votes::{VoteOutcome, Votes};
 
-/// What an invocation over the state `S` waits for, and what becomes of it when nothing comes.
+/// Wait of an invocation over the state `S`, and its outcome when nothing comes.
 ///
 /// `A` is what an answer holds: fields of the state itself, or of the record that one answer of several is.
 ///
@@ -76,7 +76,7 @@ pub struct Wait<S, A = S> {
     misplaced: Option<&'static str>,
 }
 
-/// What ends a wait when nothing else does.
+/// End of a wait when nothing else ends it.
 enum End<S> {
     Never,
     Default(Deadline, Update<S>),
@@ -93,7 +93,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Reminds whoever was asked.
+    /// Reminds the people who were asked.
     pub fn remind(at: impl Into<Deadline>) -> Self {
         Self { at: at.into(), kind: "remind", to: None }
     }
@@ -103,7 +103,7 @@ impl Step {
         Self { at: at.into(), kind: "reassign", to: Some(to.into()) }
     }
 
-    /// Tells `to`, who is responsible.
+    /// Notifies `to`, who is responsible.
     pub fn escalate(at: impl Into<Deadline>, to: impl Into<String>) -> Self {
         Self { at: at.into(), kind: "escalate", to: Some(to.into()) }
     }
@@ -115,8 +115,8 @@ impl<S> Wait<S> {
         Self::new(signal_id.into(), answer)
     }
 
-    /// Waits for an event on the bus that matches `event` and carries `signal_id` where `event` says. Of its detail, the
-    /// fields that `answer` names set those of the state; the others are dropped.
+    /// Waits for an event on the bus that matches `event` and carries `signal_id` in the place that `event` names. Of
+    /// its detail, the fields that `answer` names set those of the state; the others are dropped.
     pub fn event(signal_id: impl Into<SignalId>, event: EventWait, answer: Answer<S>) -> Self {
         Self { event: Some(event), ..Self::new(signal_id.into(), answer) }
     }
@@ -151,8 +151,9 @@ impl<S, A> Wait<S, A> {
         Self { into: Some(field.name()), ..Self::new(signal_id.into(), answer) }
     }
 
-    /// Waits for several answers, each from one of the [`parts`](Self::parts), and gathers them in `field`. All of them have
-    /// to come, unless [`at_least`](Self::at_least) says otherwise. `answer` says what each of them may hold.
+    /// Waits for several answers, each from one of the [`parts`](Self::parts), and gathers them in `field`. All of them
+    /// have to come, unless [`at_least`](Self::at_least) sets another number. `answer` declares what each of them may
+    /// hold.
     pub fn votes(signal_id: impl Into<SignalId>, field: FieldKey<S, Votes<A>>, answer: Answer<A>) -> Self {
         Self { parts: Some(Parts::into(field.name())), ..Self::new(signal_id.into(), answer) }
     }
@@ -173,30 +174,30 @@ impl<S, A> Wait<S, A> {
         }
     }
 
-    /// Says of what kind the wait is: `approval`, `vote`, `job`, or a word of your own.
+    /// Sets the kind of the wait: `approval`, `vote`, `job`, or a word of your own.
     pub fn kind(self, kind: impl Into<String>) -> Self {
         self.label("kind", kind.into())
     }
 
-    /// Says in a sentence what is asked for.
+    /// Describes the request in a sentence.
     pub fn describe(self, sentence: impl Into<String>) -> Self {
         self.label("description", sentence.into())
     }
 
-    /// Adds data of your own, which is stored and shown with the wait. Keys that mean something to Dormouse are refused when
-    /// the wait begins.
+    /// Adds data of your own, which is stored and shown with the wait. Keys that mean something to Dormouse are refused
+    /// when the wait begins.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// Says which answer a plain yes and a plain no stand for, where somebody is only asked for these.
+    /// Sets the answers for which a plain yes and a plain no stand, where a person is only asked for these.
     pub fn answers(mut self, approved: Update<A>, denied: Update<A>) -> Self {
         self.answers = Some((approved, denied));
         self
     }
 
-    /// Says which field receives the name of whoever said a plain yes or no.
+    /// Names the field that receives the name of the person who gave a plain yes or no.
     pub fn answered_by(mut self, field: FieldKey<A, String>) -> Self {
         self.answered_by = Some(field.name());
         self
@@ -247,12 +248,12 @@ impl<S, A> Wait<S, A> {
         self
     }
 
-    /// Reminds whoever was asked; a [step](Self::steps).
+    /// Reminds the people who were asked; a [step](Self::steps).
     pub fn remind(self, at: impl Into<Deadline>) -> Self {
         self.steps([Step::remind(at)])
     }
 
-    /// Tells `to`, who is responsible; a [step](Self::steps).
+    /// Notifies `to`, who is responsible; a [step](Self::steps).
     pub fn escalate(self, at: impl Into<Deadline>, to: impl Into<String>) -> Self {
         self.steps([Step::escalate(at, to)])
     }

@@ -45,7 +45,7 @@ impl fmt::Debug for Branch {
 }
 
 impl Branch {
-    /// A branch that runs `graph` on a state of its own. Its `outputs` say what it contributes.
+    /// A branch that runs `graph` on a state of its own. Its `outputs` name the fields that it contributes.
     pub fn subgraph(graph: Arc<CompiledGraph>, projection: Projection) -> Self {
         Self { graph: Some(graph), projection, ..Self::default() }
     }
@@ -67,7 +67,7 @@ impl Branch {
         self
     }
 
-    /// Runs the branch only when `when` says so of the parent's state at entry (§11.10).
+    /// Runs the branch only when `when` holds for the parent's state at entry (§11.10).
     pub fn when(mut self, when: When) -> Self {
         self.when = Some(when);
         self
@@ -86,7 +86,7 @@ impl ParallelBranches {
         self
     }
 
-    /// What an error does.
+    /// Sets the effect of an error.
     pub fn error_policy(mut self, policy: ErrorPolicy) -> Self {
         self.error_policy = policy;
         self

@@ -23,7 +23,7 @@ pub struct GraphBuilder {
     pub(super) mistakes: Mistakes,
 }
 
-/// What a builder cannot refuse before the graph is compiled.
+/// Mistakes that a builder cannot refuse before the graph is compiled.
 #[derive(Default)]
 pub(super) struct Mistakes {
     /// Nodes that were added more than once.
@@ -32,8 +32,8 @@ pub(super) struct Mistakes {
     pub(super) wrapped: Vec<Arc<str>>,
 }
 
-/// What becomes of a pause when the shape of its graph ([`CompiledGraph::digest`]) is another one by the time that it is
-/// resumed. Whatever refuses it, the invocation sleeps on.
+/// Treatment of a pause when the shape of its graph ([`CompiledGraph::digest`]) has changed by the time that it is
+/// resumed. If the resume is refused, the invocation stays suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpgradePolicy {
     /// It goes on in the graph of today: its states are migrated where their schema version is another one, and the
@@ -43,7 +43,7 @@ pub enum UpgradePolicy {
     /// Only a worker whose graph has the shape that wrote it takes it up; every other one answers `suspension_pinned`,
     /// which is retryable: an older version that still runs, or a rollback, will.
     Pin,
-    /// It is refused with `suspension_record_invalid`: somebody has to look.
+    /// It is refused with `suspension_record_invalid`: an operator has to look.
     Refuse,
 }
 
@@ -184,7 +184,7 @@ impl GraphBuilder {
         self
     }
 
-    /// Declares what becomes of its pauses when it has changed since; without, [`UpgradePolicy::Migrate`].
+    /// Declares the treatment of its pauses when it has changed since; without, [`UpgradePolicy::Migrate`].
     pub fn upgrade(mut self, policy: UpgradePolicy) -> Self {
         self.policies.upgrade = policy;
         self
@@ -197,8 +197,8 @@ impl GraphBuilder {
         self
     }
 
-    /// Declares the events that its pauses wait for, as the `event` of a descriptor has it. Rules for them stand before a
-    /// turn begins, so that nothing is missed of what a node asks for before it pauses. A pause may wait for another
+    /// Declares the events that its pauses wait for, as the `event` of a descriptor has it. Rules for them stand before
+    /// a turn begins, so that no event is missed that a node triggers before it pauses. A pause may wait for another
     /// event all the same: its rule is made before it is written.
     pub fn events(mut self, waits: impl IntoIterator<Item = EventWait>) -> Self {
         self.policies.events.extend(waits);
@@ -208,8 +208,8 @@ impl GraphBuilder {
     /// Checks the graph and makes it executable.
     ///
     /// # Errors
-    /// One of the compile error categories of graph-engine §2; `duplicate_node` for two nodes of one name, `undeclared_node`
-    /// for one that is wrapped and not there; `checkpoint_state_migration_chain_ambiguous` when
+    /// One of the compile error categories of graph-engine §2; `duplicate_node` for two nodes of one name,
+    /// `undeclared_node` for one that is wrapped and not there; `checkpoint_state_migration_chain_ambiguous` when
     /// migrations leave a choice.
     pub fn compile(self) -> Result<CompiledGraph, EngineError> {
         compile::compile(self)

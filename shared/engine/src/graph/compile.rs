@@ -63,7 +63,7 @@ fn check_fields(draft: &GraphBuilder) -> Result<(), EngineError> {
     }
 }
 
-/// What is wrong with a field that `schema` does not have, and what to do.
+/// Message for a field that `schema` does not have, with the remedy.
 fn no_field(schema: &StateSchema) -> String {
     let fields = in_quotes(schema.fields().map(|(name, _)| name));
     format!("which is no field of its state: add it to the state, or name one of {fields}")

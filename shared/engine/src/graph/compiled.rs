@@ -13,9 +13,9 @@ use crate::{EngineError, StateSchema};
 
 /// An immutable, executable graph (graph-engine §2).
 pub struct CompiledGraph {
-    /// What observers know of it.
+    /// The graph as observers see it.
     shown: Arc<Subgraph>,
-    /// Made when somebody asks: most turns that only look do not.
+    /// Computed on demand: most turns that only look do not need it.
     digest: OnceLock<String>,
     schema: StateSchema,
     entry: usize,
@@ -26,10 +26,10 @@ pub struct CompiledGraph {
     pub(crate) deliveries: Deliveries,
 }
 
-/// What a graph declares beside its nodes, edges and fields.
+/// Policies that a graph declares beside its nodes, edges and fields.
 #[derive(Default)]
 pub(super) struct Policies {
-    /// How sessions are persisted, if they are.
+    /// Policy for the persistence of sessions, if they are persisted.
     pub(super) sessions: Option<SessionPolicy>,
     pub(super) checkpoints: Checkpoints,
     pub(super) upgrade: UpgradePolicy,
@@ -39,7 +39,7 @@ pub(super) struct Policies {
     pub(super) events: Vec<EventWait>,
 }
 
-/// What was registered for stored progress.
+/// Checkpointer and migrations registered for stored progress.
 #[derive(Default)]
 pub(super) struct Checkpoints {
     pub(super) checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -53,7 +53,7 @@ pub(crate) struct CompiledNode {
     pub(crate) edge: Edge,
 }
 
-/// What a node does when it is dispatched.
+/// Work of a node when it is dispatched.
 pub(crate) enum Work {
     Node(Arc<dyn Node>),
     Subgraph { graph: Arc<CompiledGraph>, projection: Projection },
@@ -62,7 +62,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Whether the node itself takes a step and shows in events; a subgraph's own nodes do instead (graph-engine §6).
+    /// True if the node itself takes a step and shows in events; a subgraph's own nodes do instead (graph-engine §6).
     pub(crate) fn emits_events(&self) -> bool {
         match self {
             Self::Node(_) | Self::FanOut(_) | Self::Branches(_) => true,
@@ -135,12 +135,12 @@ impl CompiledGraph {
         &self.schema
     }
 
-    /// How it persists sessions, if it does.
+    /// Policy for the persistence of sessions, if it has one.
     pub fn sessions(&self) -> Option<&SessionPolicy> {
         self.policies.sessions.as_ref()
     }
 
-    /// What becomes of its pauses when it has changed since.
+    /// Treatment of its pauses when it has changed since.
     pub fn upgrade_policy(&self) -> UpgradePolicy {
         self.policies.upgrade
     }
@@ -150,7 +150,7 @@ impl CompiledGraph {
         &self.policies.events
     }
 
-    /// Whether a request may begin a turn with `state`.
+    /// Checks that a request may begin a turn with `state`.
     ///
     /// # Errors
     /// `state_validation_error`, when it sets a field that the graph does not declare as an
@@ -164,7 +164,7 @@ impl CompiledGraph {
         Err(EngineError::new(Category::StateValidationError, message))
     }
 
-    /// Where its progress is saved, if it is.
+    /// The checkpointer to which its progress is saved, if any.
     pub fn checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
         self.policies.checkpoints.checkpointer.as_ref()
     }
@@ -174,7 +174,7 @@ impl CompiledGraph {
         &self.policies.checkpoints.migrations
     }
 
-    /// Whether a pause of the schema version `version` can go on.
+    /// Checks that a pause of the schema version `version` can go on.
     ///
     /// # Errors
     /// `suspension_record_invalid`, when no single chain of migrations leads from there to the declared version.
@@ -183,7 +183,7 @@ impl CompiledGraph {
         self.migrations().migrate(Migrated::Pause, Vec::new(), versions).map(|_| ())
     }
 
-    /// What compiled but looks like a mistake, for example `projection_reducer_round_trip`.
+    /// Warnings about parts that compiled but look like a mistake, for example `projection_reducer_round_trip`.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -7,7 +7,7 @@ use super::CompiledGraph;
 use crate::node::Middleware;
 use crate::{EngineError, FieldType, NodeError, State, StateSchema};
 
-/// What an error in one concurrent part of a node does to the node (pipeline-utilities §9.5, §11.5).
+/// Effect of an error in one concurrent part of a node on the node (pipeline-utilities §9.5, §11.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorPolicy {
     /// The first error cancels the other parts and is raised.
@@ -27,7 +27,7 @@ impl ErrorPolicy {
     }
 }
 
-/// What a fan-out without instances does (§9.1).
+/// Behavior of a fan-out without instances (§9.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnEmpty {
     /// Raises `fan_out_empty`.
@@ -146,19 +146,19 @@ impl FanOut {
         self
     }
 
-    /// How many instances run at once; `None` means all of them.
+    /// Sets the number of instances that run at once; `None` means all of them.
     pub fn concurrency(mut self, concurrency: Option<Amount>) -> Self {
         self.concurrency = concurrency;
         self
     }
 
-    /// What an error does.
+    /// Sets the effect of an error.
     pub fn error_policy(mut self, policy: ErrorPolicy) -> Self {
         self.error_policy = policy;
         self
     }
 
-    /// What happens without instances.
+    /// Sets the behavior without instances.
     pub fn on_empty(mut self, on_empty: OnEmpty) -> Self {
         self.on_empty = on_empty;
         self

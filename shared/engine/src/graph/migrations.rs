@@ -22,7 +22,7 @@ pub struct Migrations {
 /// From which version to which.
 type Versions = (Arc<str>, Arc<str>);
 
-/// Whose state is migrated: decides how a failure is called.
+/// Owner of the migrated state: decides the category of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Migrated {
     Session,
@@ -87,7 +87,7 @@ impl Migrations {
         self
     }
 
-    /// Whether the registry is sound: no pair is registered twice.
+    /// Checks that the registry is sound: no pair is registered twice.
     pub(crate) fn check_pairs(&self, whose: Migrated) -> Result<(), EngineError> {
         match &self.duplicate {
             None => Ok(()),
@@ -95,7 +95,7 @@ impl Migrations {
         }
     }
 
-    /// Whether every version that leads to `declared` does so by one shortest chain.
+    /// Checks that every version that leads to `declared` does so by one shortest chain.
     pub(crate) fn check_chains(&self, whose: Migrated, declared: &str) -> Result<(), EngineError> {
         let sources: BTreeSet<&Arc<str>> = self.steps.keys().map(|(from, _)| from).collect();
         for from in sources {

@@ -7,13 +7,13 @@ use super::Migrate;
 use super::migrations::{Migrated, Migrations};
 use crate::{EngineError, FieldKeys};
 
-/// What a save assumes of the session that it overwrites (sessions §8).
+/// Assumption of a save about the session that it overwrites (sessions §8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionConcurrency {
     /// Nothing: the last write wins (§8.1).
     #[default]
     LastWriteWins,
-    /// That nobody wrote meanwhile; else `session_write_conflict` (§8.2).
+    /// No other turn wrote meanwhile; else `session_write_conflict` (§8.2).
     Optimistic,
     /// As `Optimistic`, but a turn that lost is carried over onto the newer record: what it appended is appended
     /// there, what it changed is changed there, what it left alone stays as it is there.
@@ -56,7 +56,7 @@ impl SessionPolicy {
         Self::projected(fields.names())
     }
 
-    /// Whether the session is saved at END; it is unless this says otherwise (§6.3).
+    /// Sets whether the session is saved at END; it is by default (§6.3).
     #[must_use]
     pub fn auto_save(mut self, on: bool) -> Self {
         self.without_auto_save = !on;

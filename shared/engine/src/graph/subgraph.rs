@@ -5,7 +5,7 @@ use dormouse_ports::Category;
 use super::CompiledGraph;
 use crate::{EngineError, State, StateSchema, Update};
 
-/// What crosses the boundary between a graph and a subgraph node (graph-engine §2).
+/// Mapping of the fields that cross the boundary between a graph and a subgraph node (graph-engine §2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     /// Subgraph field <- parent field, at entry.

@@ -157,7 +157,7 @@ impl<S: GraphState> Graph<S> {
         self.part(move |graph| graph.migration(&from, &to, migrate))
     }
 
-    /// Declares what becomes of its pauses when it has changed since; see [`GraphBuilder::upgrade`].
+    /// Declares the treatment of its pauses when it has changed since; see [`GraphBuilder::upgrade`].
     pub fn upgrade(self, policy: UpgradePolicy) -> Self {
         self.part(move |graph| graph.upgrade(policy))
     }

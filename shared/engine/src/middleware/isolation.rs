@@ -11,7 +11,7 @@ use crate::{Middleware, Next, NodeError, State, Update};
 
 /// Puts a degraded update in the place of a failure (pipeline-utilities §6.3).
 ///
-/// The engine goes on as if the node had returned that update. Observers are told by
+/// The engine goes on as if the node had returned that update. Observers are notified by
 /// [`FrameworkEvent::FailureIsolated`](crate::FrameworkEvent::FailureIsolated). Both gates must let a failure in; left
 /// out, a gate lets everything in.
 pub struct FailureIsolation {
@@ -40,7 +40,7 @@ impl fmt::Debug for FailureIsolation {
 }
 
 impl FailureIsolation {
-    /// Degrades to `update`. The name tells this place from all others that degrade.
+    /// Degrades to `update`. The name distinguishes this place from all others that degrade.
     pub fn with(event_name: impl Into<Arc<str>>, update: Update) -> Self {
         Self::new(event_name.into(), Degrade::Always(update))
     }

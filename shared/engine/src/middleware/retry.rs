@@ -10,7 +10,7 @@ use super::{OnError, Told};
 use crate::cause::classify;
 use crate::{Middleware, Next, NodeError, State, Update};
 
-/// Where chance comes from: every call returns another number from 0 to 1.
+/// Source of chance: every call returns another number from 0 to 1.
 pub type Jitter = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 type Classifier = Arc<dyn Fn(&NodeError, &State) -> bool + Send + Sync>;
@@ -18,9 +18,9 @@ type Backoff = Arc<dyn Fn(u32) -> Duration + Send + Sync>;
 
 /// Runs what it wraps again when it fails in a way that may pass (pipeline-utilities §6.1).
 ///
-/// Every attempt is told to observers with its own `attempt_index`. An update is never a reason to try again, whatever
-/// it says; a cancelled attempt is dropped, not failed. After a suspension the attempt that paused goes on under its
-/// index, and so does the budget.
+/// Every attempt is reported to observers with its own `attempt_index`. An update is never a reason to try again,
+/// whichever fields it sets; a cancelled attempt is dropped, not failed. After a suspension the attempt that paused
+/// goes on under its index, and so does the budget.
 pub struct Retry {
     clock: Arc<dyn Clock>,
     max_attempts: u32,
@@ -47,7 +47,7 @@ impl Retry {
         }
     }
 
-    /// How many attempts there are in all, the first included; 1 or less never tries again.
+    /// Sets the number of attempts in all, the first included; 1 or less never tries again.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
@@ -61,7 +61,7 @@ impl Retry {
         self
     }
 
-    /// How long to wait after the attempt of that index, from 0.
+    /// Sets the wait after the attempt of that index, from 0.
     #[must_use]
     pub fn backoff(mut self, wait: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
         self.backoff = Arc::new(wait);
@@ -101,9 +101,9 @@ impl Middleware for Retry {
     }
 }
 
-/// Whether a failure may pass by itself, judged by its category or, of a node that raised inside what is wrapped, by
-/// the category one level deeper. A failed branch is judged by what it failed with. Not the whole chain counts: what
-/// lies deeper is for a retry further in.
+/// True if a failure may pass by itself, judged by its category or, of a node that raised inside of the wrapped chain,
+/// by the category one level deeper. A failed branch is judged by the error with which it failed. Not the whole chain
+/// counts: what lies deeper is for a retry further in.
 pub fn is_transient(error: &NodeError) -> bool {
     let chain = classify(error).chain;
     let branch = chain.first().is_some_and(|link| link.category == Some(Category::ParallelBranchesBranchFailed));
@@ -120,8 +120,8 @@ pub fn is_transient(error: &NodeError) -> bool {
     })
 }
 
-/// A random wait from nothing to one second, doubled per attempt, to half a minute at most: callers that failed together
-/// do not come back together.
+/// A random wait from nothing to one second, doubled per attempt, to half a minute at most: callers that failed
+/// together do not come back together.
 pub fn full_jitter(attempt: u32, jitter: &Jitter) -> Duration {
     const CAP: Duration = Duration::from_secs(30);
     let longest = Duration::from_secs(1).saturating_mul(2_u32.saturating_pow(attempt)).min(CAP);

@@ -8,20 +8,20 @@ use dormouse_ports::{Category, Clock};
 use super::Told;
 use crate::{Middleware, Next, NodeError, State, Update};
 
-/// How long a dispatch took (pipeline-utilities §6.2).
+/// Duration of a dispatch (pipeline-utilities §6.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimingRecord {
     /// The node that was timed.
     pub node_name: Arc<str>,
     /// Milliseconds from the entry into the middleware until the rest of the chain returned or raised.
     pub duration_ms: f64,
-    /// How the rest of the chain ended.
+    /// Outcome of the rest of the chain.
     pub outcome: TimingOutcome,
     /// The surface category of what was raised, if it has one.
     pub exception_category: Option<Category>,
 }
 
-/// How a timed chain ended.
+/// Outcome of a timed chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimingOutcome {
     /// It returned an update.

@@ -19,7 +19,7 @@ use crate::ambient::{self, Identity, Scope, Scoped, View};
 #[derive(Default)]
 pub(crate) struct Deliveries(Mutex<Vec<Arc<Delivery>>>);
 
-/// How far the delivery of one invocation's events is.
+/// Progress of the delivery of one invocation's events.
 pub(super) struct Delivery {
     pub(super) invocation_id: InvocationId,
     progress: Mutex<Progress>,
@@ -32,7 +32,7 @@ pub(super) struct Delivery {
 struct Progress {
     sent: usize,
     delivered: usize,
-    /// Who wants to know when so many are delivered.
+    /// Waiters for the delivery of so many events.
     waiting: Vec<(usize, oneshot::Sender<()>)>,
 }
 
@@ -41,7 +41,7 @@ impl Delivery {
         self.progress().sent
     }
 
-    /// How many of the first `sent` events did not reach every observer.
+    /// Number of the first `sent` events that did not reach every observer.
     pub(super) fn owed(&self, sent: usize) -> usize {
         sent.saturating_sub(self.progress().delivered)
     }
@@ -63,7 +63,7 @@ impl Delivery {
         let mut progress = self.progress();
         let delivered = progress.delivered;
         for (_, waiter) in progress.waiting.extract_if(.., |(sent, _)| *sent <= delivered) {
-            // Who gave up waiting needs no waking.
+            // A waiter that gave up needs no waking.
             let _ = waiter.send(());
         }
     }
@@ -73,7 +73,7 @@ impl Delivery {
     }
 }
 
-/// One event on its way, with who is told and the invocation as it was seen where the event arose.
+/// One event on its way, with its observers and the invocation as it was seen where the event arose.
 struct Letter {
     observers: Registrations,
     identity: Arc<Identity>,
@@ -92,7 +92,7 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Starts the worker of one call of `graph` and tells `observers` that it begins.
+    /// Starts the worker of one call of `graph` and notifies `observers` that it begins.
     pub(crate) fn open(
         graph: &CompiledGraph,
         start: InvocationStart,
@@ -137,7 +137,7 @@ impl EventQueue {
         }
     }
 
-    /// Tells how the call ended. Only the first word counts.
+    /// Reports the end of the call. Only the first report counts.
     pub(crate) fn end(&self, result: InvocationResult) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             let end = InvocationEnd { identity: self.identity.clone(), at: self.clock.now(), result };

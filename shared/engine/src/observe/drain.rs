@@ -1,4 +1,4 @@
-//! Waiting until observers have been told (graph-engine §6).
+//! Waiting until observers have been notified (graph-engine §6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use futures::{FutureExt, select_biased};
 use super::delivery::Delivery;
 use crate::{CompiledGraph, ambient};
 
-/// What a drain left undone.
+/// Summary of a drain, with the events that it left undelivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainSummary {
-    /// How many events did not reach every observer.
+    /// Number of events that did not reach every observer.
     pub undelivered_count: usize,
-    /// Whether the timeout ended the wait.
+    /// True if the timeout ended the wait.
     pub timeout_reached: bool,
 }
 
@@ -40,7 +40,7 @@ impl CompiledGraph {
     /// delivery goes on.
     ///
     /// It covers invocations of which this graph is the outermost one, and the one that calls. An observer must not
-    /// wait for the invocation that it is being told of.
+    /// wait for the invocation of which it is being notified.
     pub async fn drain_events_for(
         &self,
         clock: &dyn Clock,
@@ -74,7 +74,7 @@ async fn settle(clock: &dyn Clock, deliveries: Vec<Arc<Delivery>>, timeout: Opti
     DrainSummary { undelivered_count, timeout_reached }
 }
 
-/// Whether `timeout` comes before `work` is done.
+/// True if `timeout` comes before `work` is done.
 async fn expires(clock: &dyn Clock, timeout: Option<Duration>, work: impl Future) -> bool {
     let mut work = Box::pin(work.fuse());
     let Some(timeout) = timeout else {

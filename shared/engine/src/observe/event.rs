@@ -8,7 +8,7 @@ use super::{FrameworkEvent, InvocationEnd, InvocationStart};
 use crate::cause::classify;
 use crate::{EngineError, NodeError, State};
 
-/// What a node event tells of.
+/// Phase that a node event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// The node is about to run.
@@ -37,7 +37,7 @@ pub struct ObservedError {
     pub category: Category,
     /// The category behind carriers; `category` where nothing behind has one.
     pub derived_category: Category,
-    /// What a person reads.
+    /// Message for a person.
     pub message: String,
 }
 
@@ -63,9 +63,9 @@ impl From<&NodeError> for ObservedError {
 /// One transition of one node (graph-engine §6).
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeEvent {
-    /// When it happened; observers hear of it later.
+    /// Instant at which it happened; observers receive it later.
     pub at: Timestamp,
-    /// What it tells of.
+    /// Phase that it reports.
     pub phase: Phase,
     /// The node's name in its own graph.
     pub node_name: Arc<str>,
@@ -73,15 +73,15 @@ pub struct NodeEvent {
     pub namespace: Vec<Arc<str>>,
     /// Position in the order of executions of the invocation, from 0.
     pub step: u64,
-    /// Which attempt among retries, from 0.
+    /// Index of the attempt among retries, from 0.
     pub attempt_index: u32,
-    /// What the node received.
+    /// State that the node received.
     pub pre_state: State,
-    /// What the merge made of it; only when all went well.
+    /// State after the merge; only when all went well.
     pub post_state: Option<State>,
-    /// What went wrong.
+    /// The failure, if there was one.
     pub error: Option<ObservedError>,
-    /// What the node waits for; only when `phase` is `suspended`.
+    /// Descriptor of the wait; only when `phase` is `suspended`.
     pub descriptor: Option<SignalDescriptor>,
     /// The states of the containing graphs, outermost first; one fewer than `namespace` has names.
     pub parent_states: Vec<State>,
@@ -95,18 +95,18 @@ pub struct NodeEvent {
     pub branch_name_chain: Vec<Option<Arc<str>>>,
     /// For each containing node, outermost first, what was entered there and when.
     pub entry_chain: Vec<Entry>,
-    /// What a fan-out node resolved; on its own events only.
+    /// Configuration that a fan-out node resolved; on its own events only.
     pub fan_out_config: Option<Arc<FanOutConfig>>,
-    /// What a parallel-branches node resolved; on its own events only.
+    /// Configuration that a parallel-branches node resolved; on its own events only.
     pub parallel_branches_config: Option<Arc<ParallelBranchesConfig>>,
 }
 
 /// The resolved configuration of a fan-out (graph-engine §6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FanOutConfig {
-    /// How many instances there are.
+    /// Number of instances.
     pub item_count: usize,
-    /// How many run at once; `None` means all of them.
+    /// Number of instances that run at once; `None` means all of them.
     pub concurrency: Option<usize>,
     /// `fail_fast` or `collect`.
     pub error_policy: &'static str,
@@ -119,9 +119,9 @@ pub struct FanOutConfig {
 pub struct ParallelBranchesConfig {
     /// All declared branches, in order.
     pub branch_names: Vec<Arc<str>>,
-    /// Those of them that are a plain call: their events tell of the branch itself, not of a node in it.
+    /// Those of them that are a plain call: their events report the branch itself, not a node in it.
     pub calls: Vec<Arc<str>>,
-    /// How many of them run.
+    /// Number of branches that run.
     pub branch_count: usize,
     /// `fail_fast` or `collect`.
     pub error_policy: &'static str,
@@ -134,10 +134,10 @@ pub struct ParallelBranchesConfig {
 pub struct Entry {
     /// The graph; absent in a branch that is a plain call.
     pub graph: Option<Arc<Subgraph>>,
-    /// Position of the containing node in the order of executions. A subgraph node takes none itself: it has that of the
-    /// execution before which it was entered.
+    /// Position of the containing node in the order of executions. A subgraph node takes none itself: it has that of
+    /// the execution before which it was entered.
     pub step: u64,
-    /// Which attempt at a node with concurrent parts; 0 in a plain subgraph, which goes on through all of them.
+    /// Index of the attempt at a node with concurrent parts; 0 in a plain subgraph, which goes on through all of them.
     pub attempt_index: u32,
 }
 
@@ -150,12 +150,12 @@ pub struct Subgraph {
     pub entry_node: Arc<str>,
 }
 
-/// Where an event comes from: what tells the same node apart in different instances, branches and attempts.
+/// Origin of an event: distinguishes the same node in different instances, branches and attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Path from the outermost graph to the node, its own name last.
     pub namespace: Vec<Arc<str>>,
-    /// Which attempt among retries, from 0.
+    /// Index of the attempt among retries, from 0.
     pub attempt_index: u32,
     /// The innermost fan-out instance.
     pub fan_out_index: Option<u32>,
@@ -170,7 +170,7 @@ pub struct Origin {
 }
 
 impl NodeEvent {
-    /// Where it comes from.
+    /// Returns its origin.
     pub fn origin(&self) -> Origin {
         Origin {
             namespace: self.namespace.clone(),
@@ -184,7 +184,7 @@ impl NodeEvent {
     }
 }
 
-/// What travels in the delivery queue.
+/// Entry of the delivery queue.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Began(Box<InvocationStart>),
@@ -194,7 +194,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Whether a drain counts it: it is an event of the specification, not the beginning or the end of a call.
+    /// True if a drain counts it: it is an event of the specification, not the beginning or the end of a call.
     pub(crate) fn is_owed(&self) -> bool {
         match self {
             Self::Node(_) | Self::Framework(_) => true,

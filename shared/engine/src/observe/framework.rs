@@ -7,7 +7,7 @@ use super::Origin;
 use crate::cause::Classification;
 use crate::{State, Update};
 
-/// What the engine tells besides node events. It has no phase: every observer is told, whatever phases it wants.
+/// Event of the engine besides node events. It has no phase: every observer receives it, regardless of its phases.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FrameworkEvent {
     /// A failure was replaced by a degraded update.
@@ -25,18 +25,18 @@ pub struct FailureIsolated {
     pub event_name: Arc<str>,
     /// The wrapped node, instance or branch, and the latest attempt at it.
     pub origin: Origin,
-    /// What the wrapped chain received.
+    /// State that the wrapped chain received.
     pub pre_state: State,
     /// The degraded update.
     pub post_state: Update,
-    /// What was caught.
+    /// The failure that was caught.
     pub caught: Classification,
 }
 
 /// Metadata that was added in the midst of an invocation (observability §3.4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetadataAugmented {
-    /// What was added.
+    /// Entries that were added.
     pub entries: Map,
     /// The node in whose dispatch it was added, and the attempt.
     pub origin: Origin,
@@ -49,8 +49,8 @@ pub struct CheckpointSaved {
     pub last_saved_at: Timestamp,
     /// The node whose event caused the save.
     pub at: SavePoint,
-    /// Where that node is among fan-outs.
+    /// Place of that node among fan-outs.
     pub source: SaveSource,
-    /// How many completed nodes the record names.
+    /// Number of completed nodes that the record names.
     pub completed_node_count: usize,
 }

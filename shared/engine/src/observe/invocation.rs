@@ -8,13 +8,13 @@ use crate::Identity;
 /// A call of `invoke()` begins, fresh or resumed. It precedes every event of the call.
 #[derive(Clone, Debug)]
 pub struct InvocationStart {
-    /// Whose call it is.
+    /// Identity of the invocation.
     pub identity: Arc<Identity>,
     /// Name of the outermost graph.
     pub graph: String,
     /// Name of that graph's entry node.
     pub entry_node: Arc<str>,
-    /// When the call began.
+    /// Instant at which the call began.
     pub at: Timestamp,
     /// The span around the call, as a W3C `traceparent`.
     pub surrounding_trace: Option<Arc<str>>,
@@ -25,7 +25,7 @@ pub struct InvocationStart {
 /// The pause that a call resumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResumedFrom {
-    /// Which pause of the invocation it was, from 1.
+    /// Number of the pause among those of the invocation, from 1.
     pub generation: u64,
     /// [`Identity::trace_context`] of the call that suspended.
     pub trace_context: Option<String>,
@@ -34,15 +34,15 @@ pub struct ResumedFrom {
 /// A call of `invoke()` is over. It follows every event of the call.
 #[derive(Clone, Debug)]
 pub struct InvocationEnd {
-    /// Whose call it was.
+    /// Identity of the invocation.
     pub identity: Arc<Identity>,
-    /// When it ended.
+    /// Instant at which it ended.
     pub at: Timestamp,
-    /// How it ended.
+    /// Result of the call.
     pub result: InvocationResult,
 }
 
-/// How a call of `invoke()` ended (graph-engine §3).
+/// Result of a call of `invoke()` (graph-engine §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvocationResult {
     /// It reached END.

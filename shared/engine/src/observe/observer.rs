@@ -17,8 +17,8 @@ pub trait Observer: Send + Sync {
     /// An error is logged and changes nothing else.
     async fn observe(&self, event: &NodeEvent) -> Result<(), NodeError>;
 
-    /// Receives what the engine tells besides node events, in the same order and whatever phases were asked for.
-    /// Ignored where it is not implemented.
+    /// Receives the engine's events besides node events, in the same order and regardless of the phases. Ignored where
+    /// it is not implemented.
     ///
     /// # Errors
     /// As for [`observe`](Self::observe).
@@ -45,8 +45,8 @@ pub trait Observer: Send + Sync {
         Ok(())
     }
 
-    /// Says where the root span of a call that is about to begin shall be: a W3C `traceparent`, inside of the span
-    /// `surrounding` if there is one. Called once, in the caller's own task. The first answer counts: it becomes
+    /// Decides the root span of a call that is about to begin: a W3C `traceparent`, inside of the span `surrounding` if
+    /// there is one. Called once, in the caller's own task. The first answer counts: it becomes
     /// [`Identity::trace_context`](crate::Identity::trace_context) and is kept with a pause.
     fn trace_context(&self, surrounding: Option<&str>) -> Option<String> {
         let _ = surrounding;
@@ -67,7 +67,7 @@ impl Registered {
         Self { observer, phases, id: 0 }
     }
 
-    /// Tells the observer, if it wants to be told.
+    /// Notifies the observer, if it is registered for such events.
     pub(super) async fn tell(&self, event: &Event) -> Result<(), NodeError> {
         match event {
             Event::Node(event) if !self.phases.contains(event.phase) => Ok(()),
@@ -119,8 +119,8 @@ impl Observers {
     }
 }
 
-/// The observers of a graph and of all graphs inside of it, as they are when an invocation begins. Whoever is attached
-/// or detached meanwhile is not seen before the next one (graph-engine §6).
+/// The observers of a graph and of all graphs inside of it, as they are when an invocation begins. An observer that is
+/// attached or detached meanwhile counts from the next one on (graph-engine §6).
 pub(crate) struct Attached(BTreeMap<usize, Registrations>);
 
 impl Attached {
@@ -146,7 +146,7 @@ impl Attached {
     }
 }
 
-/// Tells graphs apart while the outermost one, and so all of them, are borrowed.
+/// Distinguishes graphs while the outermost one, and so all of them, are borrowed.
 fn address(graph: &CompiledGraph) -> usize {
     std::ptr::from_ref(graph).addr()
 }
@@ -157,7 +157,7 @@ impl CompiledGraph {
         self.observers.attach(observer, phases)
     }
 
-    /// Where the root span of a call shall be, by the first observer that has an opinion.
+    /// The root span of a call, as decided by the first observer that answers.
     pub(crate) fn trace_context(&self, of_the_call: &[Registered]) -> Option<String> {
         let surrounding = crate::ambient::surrounding_trace();
         let attached = self.observers.snapshot();

@@ -1,6 +1,6 @@
 use super::Phase;
 
-/// Which phases an observer wants.
+/// Phases that an observer receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
     started: bool,
@@ -21,10 +21,10 @@ impl Default for Phases {
 pub struct EmptyPhases;
 
 impl Phases {
-    /// These phases. Who wants `completed` is also told of `suspended`, which takes its place.
+    /// These phases. An observer of `completed` also receives `suspended`, which takes its place.
     ///
     /// # Errors
-    /// When `phases` is empty: nobody registers to be told nothing (graph-engine §6).
+    /// If `phases` is empty: no observer registers for nothing (graph-engine §6).
     pub fn of(phases: impl IntoIterator<Item = Phase>) -> Result<Self, EmptyPhases> {
         let nothing = Self { started: false, completed: false, suspended: false };
         let mut wanted = nothing;

@@ -1,9 +1,9 @@
-//! The attempts at one node, and the events that tell of them (graph-engine §6).
+//! The attempts at one node, and the events that report them (graph-engine §6).
 //!
-//! An attempt is told of exactly twice: when the node's body starts, and when it is settled what became of it. A retry
-//! settles every attempt that it sees fail. All others are settled by how the dispatch ends: an update that a
-//! middleware put in the place of a failure is the node's update, and the engine never saw the failure
-//! (pipeline-utilities §6.3). Without an attempt (a middleware answered for the node) nothing is told.
+//! An attempt is reported exactly twice: when the node's body starts, and when its outcome is settled. A retry settles
+//! every attempt that it sees fail. All others are settled by how the dispatch ends: an update that a middleware put in
+//! the place of a failure is the node's update, and the engine never saw the failure (pipeline-utilities §6.3). Without
+//! an attempt (a middleware answered for the node) nothing is reported.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,16 +23,16 @@ use crate::{NodeError, State, Update};
 /// The attempts of one dispatch, and what everything in it shares.
 pub(crate) struct Attempts {
     pub(crate) view: View,
-    /// Where the dispatch is stopped.
+    /// Slot by which the dispatch is stopped.
     pub(crate) slot: SuspendSlot,
     /// The index of the attempt that paused, until it goes on.
     paused: AtomicU32,
     last: AtomicU32,
-    /// Absent when nobody observes: then nothing is written down, and no state is held.
+    /// Absent without observers: then nothing is written down, and no state is held.
     told: Option<Box<Told>>,
 }
 
-/// To whom it is told, and what all its events have in common.
+/// Observers of the dispatch, and the common part of all its events.
 pub(super) struct Told {
     pub(super) events: Arc<EventQueue>,
     pub(super) observers: Registrations,
@@ -47,7 +47,7 @@ struct Book {
     config: Config,
 }
 
-/// What a node with concurrent parts resolved for the latest attempt.
+/// Configuration that a node with concurrent parts resolved for the latest attempt.
 #[derive(Clone, Default)]
 pub(super) struct Config {
     pub(super) fan_out: Option<Arc<FanOutConfig>>,
@@ -97,7 +97,7 @@ impl Attempts {
         self.paused.store(0, Ordering::Relaxed);
     }
 
-    /// What the coming attempt will run with.
+    /// Notes the configuration of the coming attempt.
     pub(super) fn resolved(&self, config: Config) {
         if let Some(told) = &self.told {
             told.book().config = config;
@@ -121,7 +121,8 @@ impl Attempts {
         result
     }
 
-    /// The node's body starts on `pre_state`. An attempt before it that nobody settled ends with what it raised.
+    /// The node's body starts on `pre_state`. An attempt before it that was never settled ends with the error that it
+    /// raised.
     fn start(&self, index: u32, pre_state: &State) {
         self.enter(index);
         let Some(told) = &self.told else { return };
@@ -170,12 +171,12 @@ impl Attempts {
         self.announce(attempt_index, |origin| FrameworkEvent::MetadataAugmented(MetadataAugmented { entries, origin }));
     }
 
-    /// Where attempt `attempt_index` is, where anybody observes.
+    /// Origin of attempt `attempt_index`, where an observer is attached.
     pub(crate) fn origin(&self, attempt_index: u32) -> Option<Origin> {
         self.told.as_ref().map(|told| Origin { attempt_index, ..told.template.origin() })
     }
 
-    /// The queue of the invocation, where anybody observes.
+    /// The queue of the invocation, where an observer is attached.
     pub(crate) fn events(&self) -> Option<&Arc<EventQueue>> {
         self.told.as_ref().map(|told| &told.events)
     }
@@ -209,13 +210,13 @@ impl Attempts {
     }
 }
 
-/// What is told of an attempt whose update nobody used.
+/// Error of an attempt whose update was never used.
 const DISCARDED: &str = "a middleware discarded the update and ran the node again";
 
-/// What succeeded, with what it recorded.
+/// Update of work that succeeded, with the entries that it recorded.
 pub(super) type Recorded = (Update, Vec<JournalEntry>);
 
-/// What a failure recorded goes with it.
+/// Drops the entries of work that failed.
 pub(super) async fn kept(
     work: impl Future<Output = (Result<Update, NodeError>, Vec<JournalEntry>)>,
 ) -> Result<Recorded, NodeError> {

@@ -10,7 +10,7 @@ use dormouse_ports::{
 /// Holds back saves from inside of fan-outs, and lets only every n-th of them through (pipeline-utilities §10.11.4).
 ///
 /// Every record contains the ones before it, so the others need not be written at all. A crash loses what was held
-/// back: the instances whose ends it told of run again, and contribute once. All other saves go through at once.
+/// back: the instances that it showed as ended run again, and contribute once. All other saves go through at once.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -37,7 +37,7 @@ impl BatchedSaves {
         Self { inner, every, held_back: Mutex::default() }
     }
 
-    /// Whether this save is held back; if not, none is any more.
+    /// True if this save is held back; if not, none is any more.
     fn holds_back(&self, id: &InvocationId, source: SaveSource) -> bool {
         let mut held_back = self.held_back.lock().unwrap_or_else(PoisonError::into_inner);
         let count = held_back.remove(id).unwrap_or(0) + 1;

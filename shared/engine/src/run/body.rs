@@ -1,4 +1,4 @@
-//! What only a node's own body may use.
+//! Context that only a node's own body may use.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) trait SaveSession: Send + Sync {
     async fn save(&self, state: State, update: Update) -> Result<(), NodeError>;
 }
 
-/// What `save_session()` reaches from a body.
+/// Route of `save_session()` out of a body.
 #[derive(Clone)]
 pub(crate) enum Saver {
     /// The session, and the state that the body received.
@@ -30,8 +30,8 @@ pub(crate) struct Body {
     pub(crate) unsupported: Option<&'static str>,
     /// Knows whether the invocation was canceled.
     pub(crate) watch: Arc<Watch>,
-    /// What nodes before it have recorded.
+    /// Entries that nodes before it have recorded.
     pub(crate) journal: Arc<RunJournal>,
-    /// Where it is; absent when nobody observes.
+    /// Position of the body; absent without observers.
     pub(crate) position: Option<Arc<Position>>,
 }

@@ -19,10 +19,10 @@ use crate::graph::{Branch, ErrorPolicy, ParallelBranches};
 use crate::observe::ParallelBranchesConfig;
 use crate::{NodeError, State, Update};
 
-/// What a branch contributed: an update of the parent, or why it failed.
+/// Contribution of a branch: an update of the parent, or the error with which it failed.
 type Contribution<'b> = (&'b Arc<str>, Result<Update, NodeError>);
 
-/// What all branches of a node have in common.
+/// Context that all branches of a node share.
 struct Branches<'b> {
     node: &'b ParallelBranches,
     around: &'b Around,
@@ -116,7 +116,7 @@ impl Dispatch<'_> {
             no_suspension: no_suspension(node.error_policy),
             ticket: None,
         };
-        // What wraps the branch deals in the subgraph's fields; they are projected when it is done (§11.7).
+        // The middleware of the branch deals in the subgraph's fields; they are projected when it is done (§11.7).
         match (child.run(state).await, &branch.graph) {
             (PartEnd::Done { update, recorded }, Some(graph)) => {
                 PartEnd::Done { update: branch.projection.outwards(schema, graph, &update), recorded }

@@ -1,4 +1,4 @@
-//! What an invocation is called with, and what comes back.
+//! Arguments and outcomes of an invocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{EngineError, State};
 /// Under which name and for how long exclusive rights are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// Who takes them; unique to this turn.
+    /// Owner of the right; unique to this turn.
     pub owner: Owner,
     /// After which time they end by themselves. The turn must have ended by then.
     pub duration: Duration,
@@ -41,14 +41,14 @@ pub struct Invocation {
     pub carry: Option<Carry>,
     /// With it, the session's lease is taken for the duration of the call.
     pub lease: Option<LeaseTerms>,
-    /// A digest of who asks for it with what; kept with its record ([`PausedInvocation::request_digest`]).
+    /// Digest of the caller and the request; kept with its record ([`PausedInvocation::request_digest`]).
     ///
     /// [`PausedInvocation::request_digest`]: dormouse_ports::PausedInvocation::request_digest
     pub request_digest: Option<String>,
-    /// Whether others know the id already, so that they may cancel the invocation before it ever sleeps, or ask for it
-    /// again. Its end is then conditional on that and kept, for one request more.
+    /// True if others know the id already, so that they may cancel the invocation before it is ever suspended, or ask
+    /// for it again. Its end is then conditional on that and kept, for one request more.
     pub cancelable: bool,
-    /// Observers of this call only, told after those of the graphs.
+    /// Observers of this call only, notified after those of the graphs.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Invocation {
     }
 }
 
-/// How a paused invocation is continued (suspension §7).
+/// Terms on which a paused invocation is continued (suspension §7).
 #[derive(Clone)]
 pub struct Resume {
     /// Overlaid on the state, field by field, without reducers.
@@ -76,7 +76,7 @@ pub struct Resume {
     pub after_error: fn(&EngineError) -> AfterError,
 }
 
-/// What an error does to an invocation that was being resumed.
+/// Effect of an error on an invocation that was being resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterError {
     /// The invocation is over, errored.
@@ -87,7 +87,7 @@ pub enum AfterError {
     KeepClaim,
 }
 
-/// How an invocation begins that was accepted before.
+/// Terms on which an invocation begins that was accepted before.
 #[derive(Clone)]
 pub struct Begin {
     /// Makes the caller's own data from the state at entry, added to what the record carries.
@@ -112,7 +112,7 @@ impl fmt::Debug for Resume {
     }
 }
 
-/// How an invocation left `invoke()` without an error (graph-engine §3).
+/// Outcome of an invocation that left `invoke()` without an error (graph-engine §3).
 #[derive(Debug)]
 pub enum Outcome {
     /// It reached END.
@@ -126,11 +126,11 @@ pub enum Outcome {
 pub struct Completed {
     /// This invocation.
     pub invocation_id: InvocationId,
-    /// What it belongs to.
+    /// The correlation that it belongs to.
     pub correlation_id: String,
     /// The final state.
     pub state: State,
-    /// What the caller gave along when the invocation began.
+    /// Data that the caller gave along when the invocation began.
     pub carried: Map,
     /// By what its last pause ended; `None` when it never slept.
     pub resolution: Option<Resolution>,
@@ -141,17 +141,17 @@ pub struct Completed {
 pub struct Suspended {
     /// This invocation.
     pub invocation_id: InvocationId,
-    /// What it belongs to.
+    /// The correlation that it belongs to.
     pub correlation_id: String,
     /// Its session, if it is bound to one.
     pub session_id: Option<SessionId>,
-    /// Which of its pauses this is, from 1.
+    /// Number of this pause among those of the invocation, from 1.
     pub generation: u64,
     /// The state of the outermost graph at the pause.
     pub state: State,
-    /// What it waits for.
+    /// Descriptor of the wait.
     pub descriptor: SignalDescriptor,
-    /// When and by what it wakes by itself.
+    /// Plan by which it wakes by itself.
     pub wake: WakePlan,
     /// The signals that it expects when these are several, and those that had come before it.
     pub fan_in: Option<FanIn>,
@@ -159,7 +159,7 @@ pub struct Suspended {
     pub node_name: Arc<str>,
     /// Path from the outermost graph to that node, its own name last.
     pub namespace: Vec<Arc<str>>,
-    /// What the caller gave along when the invocation began.
+    /// Data that the caller gave along when the invocation began.
     pub carried: Map,
     /// The signal had arrived before the pause: the pause is claimed already, and the caller goes on at once with
     /// [`Engine::resume_claimed`](crate::Engine::resume_claimed).

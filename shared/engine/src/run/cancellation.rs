@@ -1,7 +1,7 @@
-//! Learning that somebody canceled the invocation while it runs.
+//! Learning that the invocation was canceled while it runs.
 //!
-//! The store refuses what a canceled invocation wants to commit: only then does the engine ask why, so that a turn
-//! nobody cancels pays nothing. A node that wants to know earlier waits for [`CancellationWatch::canceled`].
+//! The store refuses the commits of a canceled invocation: only then does the engine ask for the reason, so that a turn
+//! that is never canceled pays nothing. A node that wants to know earlier waits for [`CancellationWatch::canceled`].
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,16 @@ use super::engine::Engine;
 use super::pause::Refusal;
 use crate::{EngineError, ambient};
 
-/// How often the store is asked while a node waits to be told.
+/// Interval at which the store is asked while a node waits for a cancellation.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is known of the cancellation of one run.
+/// Knowledge about the cancellation of one run.
 pub(crate) struct Watch {
     invocations: Arc<dyn Invocations>,
     clock: Arc<dyn Clock>,
     invocation_id: InvocationId,
     known: OnceLock<Cancellation>,
-    /// Whether it is not known what a commit in the midst of the run has told.
+    /// True if it is not known what a commit in the midst of the run has published.
     doubt: AtomicBool,
 }
 
@@ -39,7 +39,8 @@ impl Watch {
         }
     }
 
-    /// Nobody knows whether what a node saved was written, and told: whatever goes on from here may tell it again.
+    /// It is not known whether what a node saved was written and published: a run that goes on from here may publish it
+    /// again.
     pub(super) fn note_doubt(&self) {
         self.doubt.store(true, Ordering::Relaxed);
     }
@@ -53,8 +54,8 @@ impl Watch {
         Ok(self.known.get())
     }
 
-    /// The refusal to go on, once it is known that the invocation was canceled, or not known what it has told. Nothing on
-    /// its way out catches it (pipeline-utilities §6.1).
+    /// The refusal to go on, once it is known that the invocation was canceled, or not known what it has published.
+    /// Nothing on its way out catches it (pipeline-utilities §6.1).
     pub(super) fn refusal(&self) -> Option<Arc<Refusal>> {
         if let Some(cancellation) = self.known.get() {
             return Some(Arc::new(Refusal::new(Category::InvocationCanceled, cancellation.message())));
@@ -86,12 +87,12 @@ fn canceled(cancellation: &Cancellation) -> EngineError {
     EngineError::new(Category::InvocationCanceled, cancellation.message())
 }
 
-/// Tells a node that its invocation was canceled. Cheap to clone.
+/// Lets a node learn that its invocation was canceled. Cheap to clone.
 #[derive(Clone)]
 pub struct CancellationWatch(Arc<Watch>);
 
 impl CancellationWatch {
-    /// The cancellation, as far as this run has learned of it. Asks nobody.
+    /// The cancellation, as far as this run has learned of it. Makes no request.
     pub fn known(&self) -> Option<&Cancellation> {
         self.0.known.get()
     }

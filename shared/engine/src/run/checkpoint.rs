@@ -15,7 +15,7 @@ use super::engine::Engine;
 use super::progress::Progress;
 use crate::CompiledGraph;
 
-/// Where and as what an invocation saves its progress.
+/// Checkpointer of an invocation, and the key under which it saves its progress.
 pub(super) struct Checkpoints {
     backend: Arc<dyn Checkpointer>,
     clock: Arc<dyn Clock>,

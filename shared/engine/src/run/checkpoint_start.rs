@@ -1,4 +1,4 @@
-//! Where an invocation goes on from its checkpoint after a crash (pipeline-utilities §10.4).
+//! Start of an invocation from its checkpoint after a crash (pipeline-utilities §10.4).
 
 use std::sync::Arc;
 
@@ -38,11 +38,11 @@ pub(super) async fn load(
     }
 }
 
-/// Where an invocation begins that goes on from a checkpoint.
+/// Start of an invocation that goes on from a checkpoint.
 pub(super) struct Start {
     pub(super) outermost: State,
     pub(super) from: StartAt,
-    /// What had finished and does not run again.
+    /// Nodes that had finished and do not run again.
     pub(super) history: Vec<NodePosition>,
     pub(super) progress: Vec<FanOutProgress>,
     pub(super) step: u64,
@@ -72,7 +72,7 @@ impl Start {
         Ok(Self { outermost, from, history, progress, step, session_version })
     }
 
-    /// Why the invocation may not go on where the session was saved since.
+    /// Error if the session was saved since, so that the invocation may not go on.
     pub(super) fn overtaken(&self, session: &SessionRun) -> Option<EngineError> {
         let known = self.session_version.filter(|known| session.is_ahead_of(*known))?;
         let message = format!(
@@ -122,7 +122,7 @@ fn reachable(graph: &CompiledGraph, mut point: SavePoint) -> Result<SavePoint, S
     Ok(point)
 }
 
-/// Whether the fan-out of `entry` is the node at `path`, or inside of its instances.
+/// True if the fan-out of `entry` is the node at `path`, or inside of its instances.
 fn is_within(entry: &FanOutProgress, path: &[Arc<str>]) -> bool {
     let outermost = entry.enclosing_fan_out_lineage.first();
     let (namespace, name) = match outermost {

@@ -22,7 +22,7 @@ use crate::node::{Chain, Middleware, Next, Node};
 use crate::observe::Entry;
 use crate::{CompiledGraph, NodeError, State, Update};
 
-/// What a part does.
+/// Work of a part.
 pub(super) enum PartWork<'c> {
     /// Runs a graph and turns its final state into the part's contribution.
     Graph { graph: &'c CompiledGraph, contribution: &'c (dyn Fn(&State) -> Update + Send + Sync) },
@@ -42,7 +42,7 @@ pub(super) struct Child<'c> {
     pub(super) ticket: Option<Ticket>,
 }
 
-/// How a part ended.
+/// End of a part.
 pub(super) enum PartEnd {
     Done { update: Update, recorded: Vec<JournalEntry> },
     Failed(NodeError),
@@ -50,7 +50,7 @@ pub(super) enum PartEnd {
     Refused(Arc<Refusal>),
 }
 
-/// Why the parts of a node may not suspend, if they may not (suspension §8.2, §8.3).
+/// Reason for which the parts of a node may not suspend, if they may not (suspension §8.2, §8.3).
 pub(super) fn no_suspension(policy: ErrorPolicy) -> Option<&'static str> {
     match policy {
         ErrorPolicy::FailFast => None,
@@ -73,7 +73,7 @@ impl Child<'_> {
     pub(super) async fn run(&self, state: State) -> PartEnd {
         let around = ambient::look(|scope| (scope.view.identity(), scope.attempt_index));
         let (identity, attempt_index) = around.unwrap_or_else(|| (self.dispatch.attempts.view.identity(), 0));
-        // What runs beside it sees nothing of what it adds (observability §3.4).
+        // Code that runs beside it sees nothing of what it adds (observability §3.4).
         let view = View::new(identity);
         let step = match &self.work {
             PartWork::Graph { .. } => self.dispatch.step,
@@ -98,8 +98,8 @@ impl Child<'_> {
         end
     }
 
-    /// To whom the part is told, and as what: as the node with the part entered. A call has no nodes of its own, so
-    /// the branch itself is what observers see.
+    /// Observers of the part, and the template of its events: the node with the part entered. A call has no nodes of
+    /// its own, so the branch itself is what observers see.
     fn told(&self, step: u64) -> Option<Box<Told>> {
         let walk = self.dispatch.walk;
         let mut told = walk.told(self.dispatch.name, step)?;

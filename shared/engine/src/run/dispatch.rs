@@ -28,7 +28,7 @@ pub(super) struct Dispatch<'d> {
     attempt_index: u32,
     /// Taken by the first attempt: a later one starts afresh.
     resume: Mutex<Option<ResumePoint>>,
-    /// What was recorded in it, once it has succeeded.
+    /// Entries recorded in it, once it has succeeded.
     recorded: Mutex<Vec<JournalEntry>>,
 }
 
@@ -43,7 +43,7 @@ impl<'d> Dispatch<'d> {
         };
         let around = ambient::look(|scope| (scope.view.clone(), scope.attempt_index));
         let (view, inherited) = around.unwrap_or_else(|| (walk.run.view.clone(), 0));
-        // A node that paused further in gave its index to the pause; here it only tells a retry where to go on.
+        // A node that paused further in gave its index to the pause; here it only shows a retry where to go on.
         let own = if execution.resume.is_some() { 0 } else { execution.attempt_index };
         let attempt_index = own.max(inherited);
         let attempts = Attempts::new(walk.told(name, step), view, execution.attempt_index, attempt_index);
@@ -69,7 +69,7 @@ impl<'d> Dispatch<'d> {
         Ok(update)
     }
 
-    /// What was recorded in it, once it has succeeded.
+    /// Entries recorded in it, once it has succeeded.
     pub(super) fn recorded(&self) -> MutexGuard<'_, Vec<JournalEntry>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }

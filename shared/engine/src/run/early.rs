@@ -11,7 +11,7 @@ use super::answer::admit_answer;
 use super::engine::Engine;
 use crate::CompiledGraph;
 
-/// What a pause takes up at its beginning.
+/// Input that a pause takes up at its beginning.
 pub(super) struct TakenUp {
     /// With what it goes on at once; `None` where more signals are needed.
     pub(super) payload: Option<Map>,
@@ -19,8 +19,8 @@ pub(super) struct TakenUp {
     pub(super) early: Vec<EarlySignal>,
 }
 
-/// Takes up what is there already: every one of its signals that is parked. Of a pause for one signal the first that fits
-/// stands, or the first where none does; those of several that have come are noted in `paused`.
+/// Takes up what is there already: every one of its signals that is parked. Of a pause for one signal the first that
+/// fits stands, or the first where none does; those of several that have come are noted in `paused`.
 pub(super) async fn take_up(
     engine: &Engine,
     graph: &Arc<CompiledGraph>,
@@ -37,7 +37,7 @@ pub(super) async fn take_up(
         let Some(part) = fan_in.part_of(&signal_id.origin().1).map(str::to_owned) else { continue };
         let answer = PartAnswer { part, payload: signal.payload.clone(), at: signal.received_at };
         let with_it = fan_in.clone().with(answer);
-        // What does not fit is consumed all the same: whoever sent it was told that it is kept, and may send another.
+        // What does not fit is consumed all the same: its sender was promised that it is kept, and may send another.
         let fits = admit_answer(paused, signal.payload.clone()).and_then(|_| graph.takes(paused, &with_it.payload()));
         match fits {
             Ok(()) => fan_in = with_it,

@@ -12,15 +12,15 @@ use crate::sending::Told;
 /// Everything that the engine needs from outside.
 #[derive(Clone)]
 pub struct Ports {
-    /// Where sessions and pauses are kept.
+    /// Store of sessions and pauses.
     pub store: TurnStore,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Identity.
     pub ids: Arc<dyn IdSource>,
-    /// Where observers are served.
+    /// Spawner of the tasks that serve observers.
     pub spawner: Arc<dyn Spawner>,
-    /// Reads the wake-up that a descriptor asks for.
+    /// Reads the wake-up that a descriptor requests.
     pub planner: Arc<dyn WakePlanner>,
 }
 
@@ -39,7 +39,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine on `ports`, whose store tells what it is sent ([`Sending`](crate::Sending)).
+    /// An engine on `ports`, whose store reports its commits ([`Sending`](crate::Sending)).
     pub fn new(ports: Ports) -> Self {
         let commits = Arc::new(Told(ports.store.commits.clone()));
         let ports = Ports { store: TurnStore { commits, ..ports.store }, ..ports };
@@ -52,7 +52,7 @@ impl Engine {
         Self { limits, ..self }
     }
 
-    /// The same, with somebody who sees to what pauses need before they are written.
+    /// The same, with a hook that prepares what pauses need before they are written.
     #[must_use]
     pub fn prepared_by(self, preparation: Arc<dyn PausePreparation>) -> Self {
         Self { preparation: Some(preparation), ..self }
@@ -68,7 +68,7 @@ impl Engine {
         })
     }
 
-    /// How often one invocation may sleep, and on how much.
+    /// Limits on the number of pauses of one invocation, and on its size.
     pub fn limits(&self) -> InvocationLimits {
         self.limits
     }
@@ -78,8 +78,8 @@ impl Engine {
         &self.ports
     }
 
-    /// Claims a paused invocation. A claim of somebody else that lasts longer than any turn needs was made by a clock that
-    /// is wrong, and is passed over; it is compared with the present once it was read.
+    /// Claims a paused invocation. A claim of another owner that lasts longer than any turn needs was made by a clock
+    /// that is wrong, and is passed over; it is compared with the present once it was read.
     ///
     /// # Errors
     /// As [`Commits::claim`](dormouse_ports::Commits::claim).
@@ -100,7 +100,8 @@ impl Engine {
         Commit::new(self.ports().ids.fresh(), self.ports().clock.now())
     }
 
-    /// Writes `commit`, unless a state in it is larger, or nested more deeply, than any may be, whatever the store would make of it.
+    /// Writes `commit`, unless a state in it is larger, or nested more deeply, than any may be, even if the store would
+    /// take it.
     pub(super) async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
         let limit = self.limits().state;
         for (what, state) in states(commit) {

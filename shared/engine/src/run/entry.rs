@@ -15,7 +15,7 @@ use crate::ambient::{self, Identity};
 use crate::observe::{InvocationStart, Registered, ResumedFrom};
 use crate::{CompiledGraph, EngineError, State};
 
-/// How an invocation enters a run.
+/// Way in which an invocation enters a run.
 pub(super) enum Entry<'c> {
     /// At the entry of its graph.
     Fresh { own: Own, given: Map, carry: Option<Carry> },
@@ -23,19 +23,19 @@ pub(super) enum Entry<'c> {
     Accepted { claimed: &'c mut Claimed, carry: Option<Carry> },
     /// Behind the pause of its record, in these states, whose lists are stored in pieces.
     Paused { claimed: &'c mut Claimed, states: Vec<State>, stored: Vec<StoredList> },
-    /// Where its checkpoint was saved.
+    /// At the place where its checkpoint was saved.
     Checkpoint { own: Own, start: Box<Start>, carry: Option<Carry> },
 }
 
 /// An invocation that is about to enter.
 pub(super) struct Arrival<'c> {
-    /// Who it is; its place in a trace is still open.
+    /// Its identity; the place in a trace is still open.
     pub(super) identity: Identity,
     pub(super) observers: Vec<Registered>,
     pub(super) entry: Entry<'c>,
 }
 
-/// Runs `arrival` until it ends or pauses. Observers are told of it from its session on.
+/// Runs `arrival` until it ends or pauses. Observers are notified of it from its session on.
 pub(super) async fn enter(
     engine: &Engine,
     graph: &Arc<CompiledGraph>,
@@ -70,21 +70,21 @@ pub(super) async fn enter(
     ambient::within(&identity, Box::pin(work)).await
 }
 
-/// What came of opening a session.
+/// Outcome of opening a session.
 struct Opened {
     session: Option<Arc<SessionRun>>,
-    /// Why the invocation cannot go on all the same.
+    /// Error for which the invocation cannot go on all the same.
     refused: Option<EngineError>,
 }
 
-/// Where a walk begins, and on which state of the outermost graph.
+/// Start of a walk, and the state of the outermost graph there.
 struct Begun {
     state: State,
     at: StartAt,
 }
 
 impl<'c> Entry<'c> {
-    /// What observers are told of the pause behind which it goes on.
+    /// The pause behind which it goes on, for observers.
     fn resumed_from(&self) -> Option<ResumedFrom> {
         match self {
             Self::Paused { claimed: Claimed { paused, .. }, .. } => {
@@ -94,8 +94,9 @@ impl<'c> Entry<'c> {
         }
     }
 
-    /// Opens the session. Where that fails, the invocation begins all the same, so that observers are told of the failure.
-    /// Not so where the session is held: the caller asks again soon, and only the call that gets it is told of.
+    /// Opens the session. Where that fails, the invocation begins all the same, so that observers are notified of the
+    /// failure. Not so where the session is held: the caller asks again soon, and only the call that gets it is
+    /// reported.
     async fn open_session(
         &self,
         engine: &Engine,
@@ -152,7 +153,7 @@ impl<'c> Entry<'c> {
         }
     }
 
-    /// Where the walk begins. What the caller gives along is made of the state there.
+    /// Start of the walk. The data that the caller gives along is made of the state there.
     fn start(self, graph: &CompiledGraph, run: &Run) -> Started<'c> {
         match self {
             Self::Fresh { mut own, given, carry } => {

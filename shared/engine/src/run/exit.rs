@@ -30,7 +30,7 @@ pub(super) struct Own {
     pub(super) carried: Map,
     request_digest: Option<String>,
     pub(super) lease: Option<LeaseTerms>,
-    /// Whether others know its id already, so that its end is kept.
+    /// True if others know its id already, so that its end is kept.
     cancelable: bool,
 }
 
@@ -78,7 +78,7 @@ impl Exit<'_> {
         }
     }
 
-    /// What the invocation was before it pauses now.
+    /// Facts about the invocation before it pauses now.
     fn before(&mut self) -> Before {
         match &mut self.tenure {
             Tenure::Own(own) => Before {
@@ -105,7 +105,7 @@ impl Exit<'_> {
                 None => error,
             },
             Tenure::Claimed(claimed) => {
-                // Whoever canceled it has ended the claim.
+                // The operator or client that canceled it has ended the claim.
                 let is_canceled = *error.category() == Category::InvocationCanceled;
                 let error = if is_canceled { error } else { claimed.fail(self.at, error).await };
                 if let Some(session) = session {
@@ -122,7 +122,7 @@ impl Own {
         Self { carried: Map::new(), request_digest, lease, cancelable }
     }
 
-    /// What is kept of an invocation that ends without ever having slept.
+    /// Record of an invocation that ends without ever having been suspended.
     fn concluded(&self, at: Underway<'_>) -> PausedInvocation {
         let (identity, graph) = (&at.run.identity, at.graph);
         PausedInvocation {
@@ -139,7 +139,7 @@ impl Own {
 }
 
 impl Claimed {
-    /// Who it is, before its place in a trace is known.
+    /// Its identity, before its place in a trace is known.
     pub(super) fn identity(&self) -> Identity {
         let paused = &self.paused;
         Identity {
@@ -198,9 +198,9 @@ impl Claimed {
         }
     }
 
-    /// Ends the claim after an error: the invocation sleeps on, or is over. When even that cannot be written, the claim
-    /// ends by itself and the payload that it holds is delivered again: an end that nobody knows of is none, so that the
-    /// error counts as transient then.
+    /// Ends the claim after an error: the invocation stays suspended, or is over. When even that cannot be written, the
+    /// claim ends by itself and the payload that it holds is delivered again: an end that is not recorded is none, so
+    /// that the error counts as transient then.
     async fn fail(&self, at: Underway<'_>, error: EngineError) -> EngineError {
         let Underway { engine, run, .. } = at;
         let (commit, lasting) = match (self.after_error)(&error) {
@@ -211,7 +211,7 @@ impl Claimed {
                 let failure = FailureRecord { category, message };
                 let (paused, owner) = (Box::new(self.paused.clone()), Some(self.claim.owner.clone()));
                 let fail = alone(engine, InvocationWrite::Fail { paused, owner, failure });
-                // What nodes did that completed before the one that failed, has happened.
+                // The effects of nodes that completed before the one that failed have happened.
                 (Commit { journal: run.journal.at_end(), ..fail }, true)
             }
         };
@@ -223,7 +223,7 @@ impl Claimed {
         }
     }
 
-    /// The claim stays for whoever takes it over; that its worker lives is written down.
+    /// The claim stays for the worker that takes it over; that its worker lives is written down.
     fn keep(&self) -> InvocationWrite {
         let HeldClaim { generation, owner } = self.held();
         InvocationWrite::Keep { invocation_id: self.paused.invocation_id.clone(), generation, owner }
@@ -256,8 +256,8 @@ fn not_finished(run: &Run, error: CommitError) -> EngineError {
     }
 }
 
-/// `error`, without its doubt where the lease was given back behind it: what was to be written gives it back too, so that
-/// it has not been written, and cannot be any more.
+/// `error`, without its doubt where the lease was given back behind it: what was to be written gives it back too, so
+/// that it has not been written, and cannot be any more.
 fn settled(error: EngineError, released: bool) -> EngineError {
     if *error.category() == Category::OutcomeUnknown && released {
         Sending::resolve_doubt();
@@ -267,9 +267,9 @@ fn settled(error: EngineError, released: bool) -> EngineError {
     error
 }
 
-/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where others know the id of
-/// the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has not
-/// ended before.
+/// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where others know the id
+/// of the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has
+/// not ended before.
 async fn save_at_end(at: Underway<'_>, own: &Own, state: &State) -> Result<(), EngineError> {
     let Underway { engine, run, .. } = at;
     let concluded = own.cancelable.then(|| own.concluded(at));

@@ -20,7 +20,7 @@ use crate::graph::{Amount, ErrorPolicy, FanOut, OnEmpty};
 use crate::observe::FanOutConfig;
 use crate::{NodeError, Reducer, State, StateSchema, Update};
 
-/// How an instance ended.
+/// End of an instance.
 enum InstanceEnd {
     Contributed {
         contribution: Contribution,
@@ -38,7 +38,7 @@ struct Resolved {
     concurrency: Option<usize>,
 }
 
-/// What all instances of one execution of a fan-out have in common.
+/// Context that all instances of one execution of a fan-out share.
 struct Instances<'f> {
     fan_out: &'f FanOut,
     around: &'f Around,
@@ -114,7 +114,7 @@ impl Dispatch<'_> {
         Ok(contributions.into_iter().flatten().collect())
     }
 
-    /// Runs one instance to its end, which is saved before anybody sees it.
+    /// Runs one instance to its end, which is saved before any other part sees it.
     async fn instance(&self, all: &Instances<'_>, index: usize, state: State) -> (usize, InstanceEnd) {
         let Instances { fan_out, around, ticket } = *all;
         let contribution = |end: &State| contribution(fan_out, end);
@@ -142,7 +142,7 @@ impl Dispatch<'_> {
         }
     }
 
-    /// What the instances have contributed before a crash; no entry has the place of each one that is to run.
+    /// Contributions of the instances before a crash; no entry has the place of each one that is to run.
     fn begin_instances(&self, fan_out: &FanOut, count: usize) -> Result<Begun, Arc<Refusal>> {
         let Some(checkpoints) = self.checkpoints() else {
             return Ok((None, vec![None; count]));
@@ -188,7 +188,7 @@ fn put_down(fan_out: &FanOut, contribution: &Contribution) -> InstanceProgress {
     }
 }
 
-/// What `saved` contributes, if it is completed.
+/// Contribution of `saved`, if it is completed.
 fn taken_up(fan_out: &FanOut, saved: InstanceProgress) -> Option<Contribution> {
     match (saved.state, saved.result_is_error) {
         (InstanceState::InFlight | InstanceState::NotStarted, _) => None,
@@ -203,7 +203,7 @@ fn taken_up(fan_out: &FanOut, saved: InstanceProgress) -> Option<Contribution> {
     }
 }
 
-/// How many instances there are, in which states they start, and how many run at once (§9.1, §9.2).
+/// Resolves the number of instances, the states in which they start, and the number that run at once (§9.1, §9.2).
 fn resolve(fan_out: &FanOut, parent: &State) -> Result<Resolved, NodeError> {
     let items = match (&fan_out.items_field, &fan_out.count) {
         (Some(field), _) => match parent.get(field) {
@@ -251,7 +251,7 @@ fn entry_state(fan_out: &FanOut, parent: &State, item: Option<Value>) -> State {
     state
 }
 
-/// What a finished instance contributes, by the names of its own fields.
+/// Contribution of a finished instance, by the names of its own fields.
 fn contribution(fan_out: &FanOut, end: &State) -> Update {
     let fields = fan_out.collect_field.iter().chain(fan_out.extra_outputs.iter().map(|(_, from)| from));
     fields.filter_map(|field| Some((field.clone(), end.get(field)?.clone()))).collect()
@@ -299,7 +299,7 @@ fn as_update(schema: &StateSchema, field: &str, value: Value) -> Value {
     }
 }
 
-/// How a failed part is recorded under the `collect` policy: its name, and the category under which it failed.
+/// Record of a failed part under the `collect` policy: its name, and the category under which it failed.
 pub(super) fn error_record(key: &str, part: String, error: &NodeError) -> Value {
     let mut record = Map::new();
     record.insert(key.to_owned(), part.into());

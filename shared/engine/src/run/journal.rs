@@ -1,4 +1,4 @@
-//! What the nodes of a run record, until it is committed.
+//! Entries that the nodes of a run record, until they are committed.
 //!
 //! An entry counts when the node that recorded it has succeeded, as its update does: what a failed attempt recorded is
 //! gone with it. Of a node that pauses, what it recorded before counts with the pause.
@@ -13,7 +13,7 @@ use super::cancellation::Watch;
 use super::pause::PauseEntries;
 use crate::{EngineError, NodeError, ambient};
 
-/// What completed nodes of one graph have recorded, in order.
+/// Entries that completed nodes of one graph have recorded, in order.
 #[derive(Default)]
 pub(crate) struct EntryBuffer(Mutex<Vec<JournalEntry>>);
 
@@ -45,7 +45,7 @@ pub(crate) struct HeldClaim {
     pub(super) owner: Owner,
 }
 
-/// What the nodes of a run have recorded since its last commit.
+/// Entries that the nodes of a run have recorded since its last commit.
 pub(crate) struct RunJournal {
     invocation_id: InvocationId,
     claim: Option<HeldClaim>,
@@ -62,12 +62,12 @@ impl RunJournal {
         &self.completed
     }
 
-    /// What a commit brings that ends the turn at the end of its graph, or badly.
+    /// Journal of a commit that ends the turn, at the end of its graph or with an error.
     pub(super) fn at_end(&self) -> Journal {
         self.of(self.completed.lock().clone())
     }
 
-    /// What a commit brings that writes a pause in which `recorded` was recorded.
+    /// Journal of a commit that writes a pause in which `recorded` was recorded.
     pub(super) fn at_pause(&self, recorded: &PauseEntries) -> Result<Journal, EngineError> {
         let mut entries = self.completed.lock().clone();
         entries.extend(recorded.completed.iter().chain(&recorded.asking).cloned());
@@ -82,8 +82,8 @@ impl RunJournal {
         Journal { documents: Vec::new(), appends: Vec::new(), recorded }
     }
 
-    /// That the claim still stands, where there is one: whoever takes the invocation over begins its turn anew, and
-    /// records anew.
+    /// Condition that the claim still stands, where there is one: a worker that takes the invocation over begins its
+    /// turn anew, and records anew.
     fn hold(&self) -> Option<InvocationWrite> {
         let HeldClaim { generation, owner } = self.claim.clone()?;
         Some(InvocationWrite::AssertClaimed { invocation_id: self.invocation_id.clone(), generation, owner })
@@ -95,21 +95,22 @@ pub(super) fn too_much(refused: &InvalidEntry) -> EngineError {
     EngineError::new(Category::LimitExceeded, refused.to_string())
 }
 
-/// Records something that the node did, for those who follow the task: they are told of it in the transaction that writes
-/// what comes of the node (the next pause, save of the session or end of the turn), or never.
+/// Records an act of the node for the followers of the task: it is published in the transaction that writes the outcome
+/// of the node (the next pause, save of the session or end of the turn), or never.
 ///
-/// An entry counts when its node does. What an attempt recorded that failed, and is tried again perhaps, is gone; so is
-/// what a turn recorded that was thrown away, since its worker died, or the turn is to be tried again. An entry that was
-/// committed with [`save_session`](crate::save_session) stays, like the save itself. Of a node that pauses, what it
-/// recorded before is told with the pause; one that [runs again](crate::suspend_and_rerun) then records anew. Parts of a
-/// node that ran side by side are told of in their order, not in that of time. Checkpoints hold no entries.
+/// An entry counts when its node does. The entries of an attempt that failed, and is tried again perhaps, are gone; so
+/// are those of a turn that was thrown away, since its worker died, or the turn is to be tried again. An entry that was
+/// committed with [`save_session`](crate::save_session) stays, like the save itself. Of a node that pauses, the entries
+/// recorded before are published with the pause; one that [runs again](crate::suspend_and_rerun) then records anew.
+/// Parts of a node that ran side by side are published in their order, not in that of time. Checkpoints hold no
+/// entries.
 ///
-/// An invocation that is no task has nobody who could be told; its entries are checked, and told to nobody. So are those
-/// of a task that was put aside, and therefore has failed for its clients, when it is tried again.
+/// An invocation that is no task has no followers; its entries are checked, and not published. So are those of a task
+/// that was put aside, and therefore has failed for its clients, when it is tried again.
 ///
 /// # Errors
 /// `limit_exceeded` for an entry that is [too large](dormouse_ports::limits::ENTRY), or one too many before a commit.
-/// Outside of a node's own body, in middleware say: a plain error.
+/// Outside of a node's own body, for example in middleware: a plain error.
 ///
 /// ```
 /// use dormouse_engine::{NodeError, State, Update, record};
@@ -140,8 +141,8 @@ pub fn record(entry: JournalEntry) -> Result<(), NodeError> {
     }
 }
 
-/// What a save in the midst of a run brings beside the session: everything that was recorded before it. Until it is
-/// known what came of the save, nobody knows whether that was told: the run does not go on without it.
+/// The part of a save in the midst of a run beside the session: all entries recorded before it. Until the outcome of
+/// the save is known, it is open whether they were published: the run does not go on without it.
 pub(super) struct SavedEntries {
     journal: Arc<RunJournal>,
     watch: Arc<Watch>,
@@ -162,7 +163,7 @@ impl SavedEntries {
         .flatten()
     }
 
-    /// What is written of them, and on which condition.
+    /// Journal to be written of them, and the condition.
     pub(super) fn write(&mut self) -> (Journal, Option<InvocationWrite>) {
         let entries: Vec<_> = self.completed.iter().chain(&self.own).cloned().collect();
         self.under_way = !entries.is_empty();
@@ -179,7 +180,7 @@ impl SavedEntries {
     pub(super) fn give_back(mut self) {
         self.under_way = false;
         prepend(&mut self.journal.completed.lock(), &mut self.completed);
-        // The save was asked for by a node.
+        // The save was requested by a node.
         let _ = ambient::change(|scope| prepend(&mut scope.recorded, &mut self.own));
     }
 }

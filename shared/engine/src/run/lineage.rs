@@ -1,4 +1,4 @@
-//! Where a graph is among those around it.
+//! Position of a graph among those around it.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl From<&NodePosition> for Position {
     }
 }
 
-/// What is between a graph and the node around it.
+/// Boundary between a graph and the node around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Boundary {
     /// A subgraph node.
@@ -85,7 +85,7 @@ impl Lineage {
         self.boundaries().take(namespace.len()).enumerate().filter_map(instance).collect()
     }
 
-    /// Whether the graph is the whole of a fan-out instance.
+    /// True if the graph is the whole of a fan-out instance.
     pub(super) fn is_instance(&self) -> bool {
         matches!(self.0.last(), Some((Boundary::Instance(_), _)))
     }
@@ -107,7 +107,7 @@ impl Lineage {
         self.boundaries().rev().find_map(Boundary::instance)
     }
 
-    /// Whether the graph is inside of any branch.
+    /// True if the graph is inside of any branch.
     pub(super) fn is_in_branch(&self) -> bool {
         self.boundaries().any(|boundary| boundary.branch().is_some())
     }

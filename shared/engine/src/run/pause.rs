@@ -11,7 +11,7 @@ use crate::{EngineError, State, Update};
 #[derive(Clone)]
 pub(crate) struct Pause {
     pub(super) descriptor: SignalDescriptor,
-    /// Whether execution goes on behind the node at `namespace`, or with it.
+    /// True if execution goes on behind the node at `namespace`, false if it goes on with it.
     pub(super) node_completed: bool,
     pub(super) attempt_index: u32,
     /// Those of the subgraph nodes around it, outermost first.
@@ -26,7 +26,7 @@ pub(crate) struct Pause {
     pub(super) recorded: PauseEntries,
 }
 
-/// What was recorded inside of the outermost node that pauses.
+/// Entries recorded inside of the outermost node that pauses.
 #[derive(Clone, Default)]
 pub(super) struct PauseEntries {
     /// By nodes that completed and do not run again.
@@ -47,7 +47,7 @@ impl Pause {
     }
 }
 
-/// Why the invocation cannot go on, whoever would like to catch it: a suspension where none may be (suspension §9), or
+/// Refusal to go on with the invocation, which no handler may catch: a suspension where none may be (suspension §9), or
 /// progress that cannot be saved or taken up (pipeline-utilities §10.10).
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
@@ -63,12 +63,12 @@ impl Refusal {
         Self { category, reason: reason.into(), transient: false, node: None, state: None }
     }
 
-    /// Whether the same may succeed a moment later.
+    /// Marks it as transient if the same may succeed a moment later.
     pub(super) fn transient_if(self, transient: bool) -> Self {
         Self { transient, ..self }
     }
 
-    /// Where it happened, unless that is known already.
+    /// Sets the place where it happened, unless that is known already.
     pub(super) fn at(mut self, node: &Arc<str>, state: &State) -> Self {
         self.node.get_or_insert_with(|| node.clone());
         self.state.get_or_insert_with(|| state.clone());
@@ -84,7 +84,7 @@ impl Refusal {
     }
 }
 
-/// Why a walk does not go on.
+/// Reason for which a walk does not go on.
 pub(super) enum Stop {
     Pause(Arc<Pause>),
     Refusal(Arc<Refusal>),
@@ -94,11 +94,11 @@ pub(super) enum Stop {
 #[derive(Clone)]
 pub(crate) struct Contained {
     pub(super) pause: Arc<Pause>,
-    /// What finished parts have contributed so far.
+    /// Contributions of the finished parts so far.
     pub(super) partial: Update,
-    /// What was recorded in them.
+    /// Entries recorded in them.
     pub(super) recorded: Vec<JournalEntry>,
-    /// What the descriptor is annotated with: `fan_out_index` or `branch_name`, and its value.
+    /// Annotation of the descriptor: `fan_out_index` or `branch_name`, and its value.
     pub(super) part: Part,
 }
 

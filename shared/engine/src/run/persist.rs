@@ -18,10 +18,10 @@ use super::record::Underway;
 use super::session::{SessionSave, uncommitted};
 use crate::EngineError;
 
-/// How long a pause that is born claimed stays so, when the caller did not say.
+/// Duration for which a pause that is born claimed stays so, when the caller gave none.
 const DEFAULT_CLAIM: Duration = Duration::from_secs(30);
 
-/// What the invocation was before this pause.
+/// Facts about the invocation before this pause.
 pub(super) struct Before {
     pub(super) carried: Map,
     /// A digest of who began it with what.
@@ -121,7 +121,7 @@ fn describe(at: Underway<'_>, pause: &Pause, before: &Before) -> Result<PausedIn
     })
 }
 
-/// Refuses a wait whose answer names a field that the innermost graph does not have: what it carries would be lost.
+/// Refuses a wait whose answer names a field that the innermost graph does not have: the answer's data would be lost.
 fn check_receivers(fan_in: Option<&FanIn>, descriptor: &SignalDescriptor, pause: &Pause) -> Result<(), String> {
     let rule = AnswerRule::of(descriptor)?;
     let receivers: Vec<&str> = match fan_in {
@@ -135,7 +135,7 @@ fn check_receivers(fan_in: Option<&FanIn>, descriptor: &SignalDescriptor, pause:
     }
 }
 
-/// How many pauses in a row wake by themselves at once, with one that wakes at `due`.
+/// Number of pauses in a row that wake by themselves at once, with one that wakes at `due`.
 fn self_wakes(due: Option<&Due>, now: Timestamp, before: u32) -> u32 {
     match due {
         Some(Due { at, action: DueAction::Resume(_), .. }) if *at < now + limits::AT_ONCE => before + 1,
@@ -159,7 +159,7 @@ fn within_limits(limits: InvocationLimits, generation: u64, self_wakes: u32) -> 
     Ok(())
 }
 
-/// What is written of a pause beside the session.
+/// Record of a pause beside the session, to be written.
 struct Sleep<'a> {
     paused: &'a PausedInvocation,
     from: &'a SuspendFrom,

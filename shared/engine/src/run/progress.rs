@@ -1,4 +1,4 @@
-//! How far the fan-outs of an invocation have come, instance by instance (pipeline-utilities §10.7, §10.11).
+//! Progress of the fan-outs of an invocation, instance by instance (pipeline-utilities §10.7, §10.11).
 //!
 //! An entry lives from the start of its fan-out node until nothing could need it any more: until the node is saved as a
 //! whole or, for a node inside of another fan-out's instance, until that instance has contributed. What a record
@@ -34,11 +34,11 @@ struct Live {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-/// Which fan-out node, and inside of which instances.
+/// A fan-out node, and the instances that it is inside of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FanOutKey(FanOutInstance, Vec<FanOutInstance>);
 
-/// What an instance contributed: an update by the names of its own fields, or the record of its error.
+/// Contribution of an instance: an update by the names of its own fields, or the record of its error.
 pub(super) type Contribution = Result<Update, Value>;
 
 impl FanOutKey {
@@ -78,7 +78,7 @@ fn into_instance(progress: &FanOutProgress, index: u32) -> Vec<FanOutInstance> {
     progress.enclosing_fan_out_lineage.iter().cloned().chain([innermost]).collect()
 }
 
-/// Whether `progress` belongs to a fan-out inside of any instance of the node that `around` describes.
+/// True if `progress` belongs to a fan-out inside of any instance of the node that `around` describes.
 fn is_inside(progress: &FanOutProgress, around: &FanOutProgress) -> bool {
     let depth = around.enclosing_fan_out_lineage.len();
     let lineage = &progress.enclosing_fan_out_lineage;

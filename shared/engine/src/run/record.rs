@@ -1,4 +1,4 @@
-//! What all walks of an invocation share.
+//! Record shared by all walks of an invocation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::ambient::{Identity, View};
 use crate::observe::{Attached, EventQueue, InvocationResult, InvocationStart, ObservedError, Registered};
 use crate::{CompiledGraph, EngineError};
 
-/// What all walks of an invocation share.
+/// Record shared by all walks of an invocation.
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
     /// The invocation as its outermost line of execution sees it.
@@ -91,7 +91,7 @@ impl Run {
         Self { journal, ..self }
     }
 
-    /// Tells the observers how the call ended.
+    /// Reports the end of the call to the observers.
     pub(super) fn end(&self, result: &Result<Outcome, EngineError>) {
         let Some(events) = &self.events else { return };
         events.end(match result {
@@ -101,7 +101,7 @@ impl Run {
         });
     }
 
-    /// What is known of the lists of the outermost state that only grow.
+    /// Knowledge about the lists of the outermost state that only grow.
     pub(super) fn growing(&self) -> GrowingLists {
         self.session.as_ref().map_or_else(|| self.growing.clone(), |session| session.growing())
     }

@@ -8,8 +8,8 @@ use super::answer;
 use crate::graph::Migrated;
 use crate::{CompiledGraph, EngineError, State, UpgradePolicy};
 
-/// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first, with the payload laid
-/// over the innermost one.
+/// The pause in the present schema version, with what ends it, and the states of all active graphs, outermost first,
+/// with the payload laid over the innermost one.
 pub(super) fn resumed(
     graph: &CompiledGraph,
     paused: &PausedInvocation,
@@ -76,7 +76,7 @@ fn innermost<'g>(graph: &'g CompiledGraph, paused: &PausedInvocation) -> Result<
     Ok(graphs.last().copied().unwrap_or(graph))
 }
 
-/// Whether the graph's policy lets it take `paused` up at all.
+/// Checks that the graph's policy lets it take `paused` up at all.
 pub(super) fn admit(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<(), EngineError> {
     if paused.graph_digest == graph.digest() {
         return Ok(());

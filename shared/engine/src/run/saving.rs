@@ -1,4 +1,4 @@
-//! Saving what became of a node (pipeline-utilities §10.3, §10.10).
+//! Saving the outcome of a node (pipeline-utilities §10.3, §10.10).
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::graph::Work;
 use crate::observe::{CheckpointSaved, FrameworkEvent};
 use crate::{EngineError, State};
 
-/// What is saved of a node.
+/// Outcome of a node, to be saved.
 struct Progressed<'s> {
     state: &'s State,
-    /// Whether its update is part of the state.
+    /// True if its update is part of the state.
     merged: bool,
     source: SaveSource,
 }
@@ -70,7 +70,7 @@ impl Dispatch<'_> {
         saved.map_err(|error| refused(&error, self.name, state))
     }
 
-    /// Where progress is saved, if it is here.
+    /// The checkpointer to which progress is saved, if it is saved here.
     pub(super) fn checkpoints(&self) -> Option<&Checkpoints> {
         self.walk.run.checkpoints.as_ref().filter(|_| self.walk.is_saved())
     }

@@ -14,7 +14,7 @@ use super::journal::SavedEntries;
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, Reducer, SessionConcurrency, State, StateSchema, Update, ambient};
 
-/// How often a commit is carried over onto a newer session record before it gives up.
+/// Number of times that a commit is carried over onto a newer session record before it gives up.
 const REBASE_ATTEMPTS: u32 = 8;
 
 /// The session of a running invocation.
@@ -26,17 +26,17 @@ pub(crate) struct SessionRun {
     known: Mutex<Known>,
 }
 
-/// What a commit writes of a session.
+/// Save of a session as part of a commit.
 pub(super) struct SessionSave<'s> {
     /// The state that is saved, if one is.
     pub(super) state: Option<&'s State>,
-    /// Whether a lease is given back.
+    /// True if a lease is given back.
     pub(super) release: bool,
-    /// What nodes have recorded.
+    /// Entries that nodes have recorded.
     pub(super) journal: &'s Journal,
 }
 
-/// What the invocation knows of the stored record.
+/// Knowledge of the invocation about the stored record.
 #[derive(Clone, Default)]
 struct Known {
     version: u64,
@@ -107,7 +107,7 @@ impl SessionRun {
         self.lock().version
     }
 
-    /// Whether going on from `version`, which an invocation knew before it crashed, would undo what others have saved
+    /// True if going on from `version`, which an invocation knew before it crashed, would undo what others have saved
     /// since. Where the last write wins it may.
     pub(super) fn is_ahead_of(&self, version: u64) -> bool {
         self.concurrency() != SessionConcurrency::LastWriteWins && self.version() != version
@@ -118,7 +118,7 @@ impl SessionRun {
         self.lock().version + 1
     }
 
-    /// What is known of the lists of the state that only grow.
+    /// Knowledge about the lists of the state that only grow.
     pub(super) fn growing(&self) -> GrowingLists {
         GrowingLists { fields: self.graph.schema().growing(), stored: self.lock().stored.clone() }
     }
@@ -147,10 +147,10 @@ impl SessionRun {
         }
     }
 
-    /// Commits `invocation` together with `save`. When the session was changed meanwhile and the policy
-    /// says so, the save is carried over onto the newer record and tried again. Returns the version that `invocation`
-    /// was given: the one whose record is `state`. Of a save that was carried over it is the one before, so that
-    /// whoever goes on from `state` finds a newer record and is carried over in turn.
+    /// Commits `invocation` together with `save`. When the session was changed meanwhile and the policy allows it, the
+    /// save is carried over onto the newer record and tried again. Returns the version that `invocation` was given: the
+    /// one whose record is `state`. Of a save that was carried over it is the one before, so that a turn that goes on
+    /// from `state` finds a newer record and is carried over in turn.
     pub(super) async fn commit(
         &self,
         save: SessionSave<'_>,
@@ -285,7 +285,7 @@ fn rebase(schema: &StateSchema, base: &Map, mine: &Map, theirs: &Map) -> Map {
     result
 }
 
-/// What was appended to a field that only ever grows.
+/// Items appended to a field that only ever grows.
 fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'v Value) -> Option<&'v [Value]> {
     let (_, field) = schema.get(name)?;
     let before = base.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -294,8 +294,8 @@ fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'
     grew.then(|| &now[before.len()..])
 }
 
-/// Reads the session, and leases it on `terms`. A lease that lasts longer than any turn needs was given by a clock that is
-/// wrong, and is passed over; it is compared with the present once it was read.
+/// Reads the session, and leases it on `terms`. A lease that lasts longer than any turn needs was given by a clock that
+/// is wrong, and is passed over; it is compared with the present once it was read.
 async fn load(engine: &Engine, id: &SessionId, terms: Option<&LeaseTerms>) -> Result<LoadedSession, StoreError> {
     let (store, clock) = (&engine.ports().store, &engine.ports().clock);
     let Some(terms) = terms else { return store.sessions.load_session(id, None).await };

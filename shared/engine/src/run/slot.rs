@@ -8,17 +8,17 @@ use dormouse_ports::{Category, JournalEntry, SignalDescriptor};
 use super::pause::{Contained, Pause, Refusal};
 use crate::{NodeError, ambient};
 
-/// Where a node puts down its wish to suspend. Every dispatch has one.
+/// Place for the suspend request of a node. Every dispatch has one.
 #[derive(Default)]
 pub(crate) struct SuspendSlot(OnceLock<Box<SuspendRequest>>);
 
-/// What was asked for by calling `suspend()`.
+/// Request made by calling `suspend()`.
 #[derive(Clone)]
 pub(crate) enum SuspendRequest {
     Suspend {
         descriptor: SignalDescriptor,
         node_completed: bool,
-        /// What the node had recorded before.
+        /// Entries that the node had recorded before.
         recorded: Vec<JournalEntry>,
     },
     /// Nothing may go on.

@@ -73,7 +73,7 @@ impl Dispatch<'_> {
     }
 }
 
-/// What was asked for, as seen from the node that sleeps.
+/// The suspend request, as seen from the suspended node.
 struct Asked {
     descriptor: SignalDescriptor,
     node_completed: bool,

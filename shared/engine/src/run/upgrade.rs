@@ -1,11 +1,11 @@
-//! What becomes of a pause when the graph has changed since.
+//! Outcome for a pause when the graph has changed since.
 
 use dormouse_ports::{Map, PausedInvocation};
 
 use super::restore;
 use crate::{CompiledGraph, EngineError};
 
-/// What a graph of today makes of a pause.
+/// Way in which a graph of today takes up a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgrade {
     /// It was written by a graph of this very shape.
@@ -20,11 +20,11 @@ pub enum Upgrade {
 }
 
 impl CompiledGraph {
-    /// What would happen if `paused` were resumed now by this graph. It runs the migrations of its states, which are
-    /// pure, and changes nothing.
+    /// Outcome of resuming `paused` now by this graph. It runs the migrations of its states, which are pure, and
+    /// changes nothing.
     ///
     /// # Errors
-    /// What a resume would be refused with, a payload aside; the invocation would sleep on.
+    /// The error with which a resume would be refused, a payload aside; the invocation would stay suspended.
     pub fn upgrade(&self, paused: &PausedInvocation) -> Result<Upgrade, EngineError> {
         restore::admit(self, paused)?;
         restore::restored(self, paused)?;
@@ -37,10 +37,11 @@ impl CompiledGraph {
         })
     }
 
-    /// Whether `paused` could be resumed with `payload` by this graph. It changes nothing.
+    /// Checks that `paused` could be resumed with `payload` by this graph. It changes nothing.
     ///
     /// # Errors
-    /// What the resume would be refused with: `suspension_resume_payload_invalid` when the payload does not fit the state.
+    /// The error with which the resume would be refused: `suspension_resume_payload_invalid` when the payload does not
+    /// fit the state.
     pub fn takes(&self, paused: &PausedInvocation, payload: &Map) -> Result<(), EngineError> {
         restore::resumed(self, paused, payload.clone()).map(|_| ())
     }

@@ -25,24 +25,24 @@ pub(crate) struct Walk<'r> {
     pub(super) graph: &'r CompiledGraph,
     /// Path of the nodes around it.
     pub(super) namespace: Arc<[Arc<str>]>,
-    /// What is between it and each of these nodes.
+    /// Boundaries between it and each of these nodes.
     pub(super) lineage: Lineage,
     /// States of the graphs around it, outermost first.
     pub(super) parents: Arc<[State]>,
-    /// Why nothing in it may suspend, if nothing may.
+    /// Reason for which nothing in it may suspend, if nothing may.
     pub(super) no_suspension: Option<&'static str>,
-    /// What its completed nodes have recorded.
+    /// Entries that its completed nodes have recorded.
     pub(super) entries: Arc<EntryBuffer>,
     observers: Registrations,
 }
 
-/// Where a walk begins.
+/// Start of a walk.
 pub(crate) enum StartAt {
     Entry,
     Pause(ResumePoint),
 }
 
-/// Where a resumed walk goes on.
+/// Place where a resumed walk goes on.
 #[derive(Clone)]
 pub(crate) struct ResumePoint {
     /// Node names from this graph inwards.
@@ -57,7 +57,7 @@ pub(crate) struct ResumePoint {
     pub(super) step: Option<u64>,
 }
 
-/// How a walk ended without an error.
+/// End of a walk without an error.
 pub(crate) enum End {
     Completed(State),
     Paused(Arc<Pause>),
@@ -72,7 +72,7 @@ pub(super) struct Execution {
     pub(super) resume: Option<ResumePoint>,
 }
 
-/// What the graphs inside of one node have around them.
+/// Surroundings of the graphs inside of one node.
 pub(super) struct Around {
     /// Path to the node, its own name last.
     pub(super) namespace: Arc<[Arc<str>]>,
@@ -82,7 +82,7 @@ pub(super) struct Around {
     parents: Arc<[State]>,
 }
 
-/// What a walk inside of a node adds to its surroundings.
+/// Part that a walk inside of a node adds to its surroundings.
 pub(super) struct Inside<'i> {
     pub(super) graph: &'i CompiledGraph,
     pub(super) around: &'i Around,
@@ -100,7 +100,7 @@ impl<'r> Walk<'r> {
         Self { run, graph, namespace, lineage, parents, no_suspension: None, entries, observers }
     }
 
-    /// What is around the graphs inside of the node `name`, which received `state`.
+    /// Surroundings of the graphs inside of the node `name`, which received `state`.
     pub(super) fn around(&self, name: &Arc<str>, state: State) -> Around {
         let parents = self.parents.iter().chain([&state]).cloned().collect();
         Around { namespace: self.path_to(name).into(), state, parents }
@@ -231,7 +231,7 @@ impl<'r> Walk<'r> {
         moved.map(Ok)
     }
 
-    /// Whether completed nodes are saved. Inside of a branch they are not: a crash starts the whole node with the
+    /// True if completed nodes are saved. Inside of a branch they are not: a crash starts the whole node with the
     /// branches over (§11.9).
     pub(super) fn is_saved(&self) -> bool {
         self.run.checkpoints.is_some() && !self.lineage.is_in_branch()
@@ -301,13 +301,13 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// To whom the executions of the node `name` are told; `None` when nobody observes.
+    /// Observers of the executions of the node `name`; `None` if there are none.
     pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Box<Told>> {
         let events = self.run.events.as_ref().filter(|_| !self.observers.is_empty())?;
         Some(Box::new(Told::new(events.clone(), self.observers.clone(), self.event(name, step))))
     }
 
-    /// Tells what is no event of a node, where anybody observes.
+    /// Emits an event that is not a node's, where an observer is attached.
     pub(super) fn announce(&self, event: FrameworkEvent) {
         if let Some(events) = self.run.events.as_ref().filter(|_| !self.observers.is_empty()) {
             events.dispatch(&self.observers, self.run.view.identity(), Event::Framework(event));

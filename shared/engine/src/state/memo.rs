@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::State;
 use super::typed::GraphState;
 
-/// What is known of a state as a Rust type. Clones of a state share it; a state that changes takes it over from the others,
-/// which read anew if they are asked again.
+/// A state read as a Rust type. Clones of a state share it; a state that changes takes it over from the others, which
+/// read anew if they are asked again.
 #[derive(Default)]
 pub(super) struct Memo(Mutex<Reading>);
 
@@ -47,7 +47,7 @@ impl Memo {
     }
 }
 
-/// `known` with the outdated fields read again; all of it is read where somebody still holds `known`.
+/// `known` with the outdated fields read again; all of it is read where `known` is still held elsewhere.
 fn renewed<S: GraphState>(mut known: Arc<S>, outdated: &[Arc<str>], state: &State) -> Result<Arc<S>, String> {
     if outdated.is_empty() {
         return Ok(known);

@@ -11,8 +11,8 @@ pub type KeyFn = Arc<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 /// A custom reducer: prior value and update in, merged value out.
 pub type ReduceFn = Arc<dyn Fn(&Value, Value) -> Result<Value, String> + Send + Sync>;
 
-/// How an update is merged into a field (graph-engine §2). No reducer guesses from the shape of a value: a wrong
-/// shape is a `reducer_error`.
+/// Rule by which an update is merged into a field (graph-engine §2). No reducer guesses from the shape of a value: a
+/// wrong shape is a `reducer_error`.
 #[derive(Clone, Default)]
 pub enum Reducer {
     /// The new value replaces the old one.
@@ -43,9 +43,9 @@ pub enum Reducer {
     },
     /// The application's own.
     Custom {
-        /// How errors call it.
+        /// Its name in errors.
         name: Arc<str>,
-        /// What it does.
+        /// Its function.
         reduce: ReduceFn,
     },
 }
@@ -87,7 +87,7 @@ impl Reducer {
         }
     }
 
-    /// Whether the prior items stay as they are and where they are, whatever the update.
+    /// True if the prior items always stay as they are and where they are.
     pub(crate) fn only_appends(&self) -> bool {
         match self {
             Self::Append | Self::ConcatFlatten | Self::DedupeAppend { .. } => true,
@@ -100,7 +100,7 @@ impl Reducer {
         }
     }
 
-    /// Whether merging a value that is merged already changes nothing (graph-engine §2, round-trip warning).
+    /// True if merging a value that is merged already changes nothing (graph-engine §2, round-trip warning).
     pub fn is_round_trip_idempotent(&self) -> bool {
         match self {
             Self::LastWriteWins | Self::Merge | Self::MergeByKey { .. } | Self::DedupeAppend { .. } => true,
@@ -109,7 +109,7 @@ impl Reducer {
         }
     }
 
-    /// Why the parameters make no sense, if they do not (`reducer_configuration_invalid`).
+    /// Reason for which the parameters make no sense, if they do not (`reducer_configuration_invalid`).
     pub(crate) fn misconfiguration(&self) -> Option<String> {
         match self {
             Self::BoundedAppend { max_len } if *max_len < 1 => {
@@ -128,7 +128,7 @@ impl Reducer {
         }
     }
 
-    /// Checks that `update` can be merged into `prior` and says how, without changing anything.
+    /// Checks that `update` can be merged into `prior` and returns the change, without making it.
     pub(crate) fn prepare(&self, prior: &Value, update: Value) -> Result<Change, String> {
         match self {
             Self::LastWriteWins => Ok(Change::Replace(update)),
@@ -168,7 +168,7 @@ impl Reducer {
 }
 
 impl Change {
-    /// Carries the change out, in place where nobody else holds the value.
+    /// Carries the change out, in place where the value is held nowhere else.
     pub(crate) fn apply(self, slot: &mut Arc<Value>) {
         match self {
             Self::Nothing => {}
@@ -245,7 +245,7 @@ fn by_key(prior: &[Value], update: Value, key: &KeyFn) -> Result<Change, String>
     Ok(Change::Records { replaced, added })
 }
 
-/// A key as something to compare: its JSON text. Lists and mappings are no keys.
+/// A key in comparable form: its JSON text. Lists and mappings are no keys.
 fn hashable(key: &Value) -> Result<String, String> {
     match key {
         Value::Array(_) | Value::Object(_) => Err(format!("a key must be a scalar, not {}", shape(key))),
@@ -277,7 +277,7 @@ fn into_mapping(value: Value, what: &str) -> Result<Map, String> {
     }
 }
 
-/// What a person calls the shape of `value`.
+/// Name of the shape of `value` for a person.
 pub(crate) fn shape(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

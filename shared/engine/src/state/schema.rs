@@ -32,7 +32,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Whether `value` is of this type.
+    /// True if `value` is of this type.
     pub fn admits(&self, value: &Value) -> bool {
         match self {
             Self::Any => true,
@@ -48,7 +48,7 @@ impl FieldType {
 }
 
 impl FieldType {
-    /// Whether its values are lists, or null.
+    /// True if its values are lists, or null.
     pub(crate) fn is_list(&self) -> bool {
         match self {
             Self::List(_) => true,
@@ -76,11 +76,11 @@ impl fmt::Display for FieldType {
 /// A declared field.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// What its values are.
+    /// Type of its values.
     pub field_type: FieldType,
     /// Its value before anything was written.
     pub default: Value,
-    /// How updates are merged into it.
+    /// Rule by which updates are merged into it.
     pub reducer: Reducer,
 }
 
@@ -98,7 +98,7 @@ impl Field {
     }
 }
 
-/// What becomes of fields that the schema does not declare.
+/// Treatment of fields that the schema does not declare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Openness {
     /// They are kept, with the last value written.
@@ -139,7 +139,7 @@ impl StateSchema {
     /// deserialising, fields that `S` does not have are refused.
     ///
     /// # Errors
-    /// When a field of `S::default()` has no JSON form.
+    /// If a field of `S::default()` has no JSON form.
     pub fn of<S: GraphState>() -> Result<Self, String> {
         let mut schema = Self { openness: Openness::Closed, ..Self::default() };
         for (name, default) in S::default().write() {
@@ -186,7 +186,7 @@ impl StateSchema {
         self
     }
 
-    /// Sets what becomes of undeclared fields.
+    /// Sets the treatment of undeclared fields.
     #[must_use]
     pub fn with_openness(mut self, openness: Openness) -> Self {
         self.openness = openness;
@@ -203,7 +203,7 @@ impl StateSchema {
         self.fields.iter()
     }
 
-    /// Whether `name` is declared.
+    /// True if `name` is declared.
     pub fn declares(&self, name: &str) -> bool {
         self.fields.contains_key(name)
     }
@@ -239,7 +239,7 @@ impl StateSchema {
     /// Checks every field of `state` (graph-engine §2).
     ///
     /// # Errors
-    /// A sentence that names each field that does not fit and says what it should be.
+    /// A sentence that names each field that does not fit and the type that it should have.
     pub fn validate(&self, state: &State) -> Result<(), String> {
         let mut wrong = Vec::new();
         for (name, field) in &self.fields {
@@ -310,7 +310,7 @@ impl StateSchema {
     }
 }
 
-/// Why an update could not be merged.
+/// Reason for which an update could not be merged.
 pub(crate) enum MergeFailure {
     Undeclared(String),
     Reducer { field: Arc<str>, reducer: Arc<str>, reason: String },

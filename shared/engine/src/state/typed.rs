@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::{State, Update};
 
-/// A field of the record `S`, whose values are `V`. [`state!`](crate::state) gives every field one, under the field's name.
+/// A field of the record `S`, whose values are `V`. [`state!`](crate::state) gives every field one, under the field's
+/// name.
 pub struct FieldKey<S, V> {
     name: &'static str,
     types: PhantomData<fn(S) -> V>,
@@ -116,7 +117,7 @@ tuples_of_keys!(A B C D E F G H I J);
 tuples_of_keys!(A B C D E F G H I J K);
 tuples_of_keys!(A B C D E F G H I J K L);
 
-/// What can be given for a field of type `V`: a `V`, and for text a literal.
+/// A value that can be given for a field of type `V`: a `V`, and for text a literal.
 pub trait IntoField<V> {
     /// The value.
     fn into_field(self) -> V;
@@ -159,10 +160,10 @@ pub trait GraphState: Record<State = Self> + Default + Clone + Send + Sync + 'st
     fn read_again(&mut self, field: &str, state: &State) -> Result<(), String>;
 }
 
-/// What a node wants to see of the state `S`: all of it, as an `S` of its own or as a shared `Arc<S>`, which copies nothing;
-/// some fields, as a type that [`view!`](crate::view) makes; or nothing, as `()`.
+/// Part of the state `S` that a node wants to see: all of it, as an `S` of its own or as a shared `Arc<S>`, which
+/// copies nothing; some fields, as a type that [`view!`](crate::view) makes; or nothing, as `()`.
 pub trait View<S>: Sized {
-    /// What this view shows of `state`.
+    /// Reads this view from `state`.
     ///
     /// # Errors
     /// A sentence that names the field that does not fit.
@@ -194,7 +195,7 @@ pub fn read_field<S, V: DeserializeOwned>(state: &State, key: FieldKey<S, V>) ->
     V::deserialize(value).map_err(|_| misfit::<V>(key.name, value))
 }
 
-/// Why `value` is no `V`, with the path to what does not fit.
+/// Message for a `value` that is no `V`, with the path to the part that does not fit.
 fn misfit<V: DeserializeOwned>(field: &str, value: &Value) -> String {
     match serde_path_to_error::deserialize::<_, V>(value) {
         Ok(_) => format!("field `{field}` does not fit"),
@@ -223,8 +224,8 @@ fn misfit<V: DeserializeOwned>(field: &str, value: &Value) -> String {
 /// assert_eq!(Order::default().amount, 0);
 /// ```
 ///
-/// The state of a graph needs `Clone` and `Default`; its default is the state before anything is known. Fields have in JSON
-/// the names that they have in Rust, so serde attributes that change them are refused:
+/// The state of a graph needs `Clone` and `Default`; its default is the state before anything is known. Fields have in
+/// JSON the names that they have in Rust, so serde attributes that change them are refused:
 ///
 /// ```compile_fail
 /// dormouse_engine::state! {
@@ -273,9 +274,9 @@ macro_rules! state {
     };
 }
 
-/// Declares a struct and gives every field a key under the field's name, as [`state!`](crate::state) does: what an answer
-/// may hold where it is no state of a graph, for example one vote of several. It may have serde attributes that leave the
-/// names of fields alone, such as `#[serde(default)]`.
+/// Declares a struct and gives every field a key under the field's name, as [`state!`](crate::state) does: what an
+/// answer may hold where it is no state of a graph, for example one vote of several. It may have serde attributes that
+/// leave the names of fields alone, such as `#[serde(default)]`.
 #[macro_export]
 macro_rules! record {
     (
@@ -311,8 +312,7 @@ macro_rules! record {
     };
 }
 
-/// Declares a struct with some of the fields of a state. A node that takes it reads only these, whatever else the state
-/// holds.
+/// Declares a struct with some of the fields of a state. A node that takes it reads only these, and none of the others.
 ///
 /// ```
 /// dormouse_engine::state! {

@@ -11,8 +11,8 @@ use crate::NodeError;
 
 /// A node's partial update: new values for some fields (graph-engine §2).
 ///
-/// An `Update<S>` is one of the state `S`, by the keys that [`state!`](crate::state) gives its fields; a field that `S` does
-/// not have, or a value of another type, does not compile:
+/// An `Update<S>` is one of the state `S`, by the keys that [`state!`](crate::state) gives its fields; a field that `S`
+/// does not have, or a value of another type, does not compile:
 ///
 /// ```
 /// dormouse_engine::state! {
@@ -45,7 +45,7 @@ use crate::NodeError;
 pub struct Update<S = Untyped> {
     fields: Vec<Part>,
     then: Vec<Update>,
-    /// Why a value has no JSON form.
+    /// Reason for which a value has no JSON form.
     unwritable: Option<Box<str>>,
     state: PhantomData<fn(S)>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Part {
     pub(super) how: How,
 }
 
-/// What a contribution asks of the reducer of its field.
+/// Demand of a contribution on the reducer of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// That it does with the value what it does.
@@ -98,14 +98,14 @@ impl<S> Update<S> {
         self.put(field.name(), items, How::Append)
     }
 
-    /// Hands `value` to the reducer of `field`, whatever that takes.
+    /// Hands `value` to the reducer of `field`, in the form that the reducer takes.
     #[must_use]
     pub fn reduce<V>(self, field: FieldKey<S, V>, value: impl Serialize) -> Self {
         self.put(field.name(), serde_json::to_value(value), How::Reduce)
     }
 
-    /// What `change` makes of `before`: the fields whose JSON is another one afterwards. It writes both, so that
-    /// [`set`](Self::set) costs less where a record is large.
+    /// The update that `change` makes of `before`: the fields whose JSON is another one afterwards. It writes both, so
+    /// that [`set`](Self::set) costs less where a record is large.
     ///
     /// ```
     /// # dormouse_engine::state! {
@@ -153,7 +153,7 @@ impl<S> Update<S> {
         self.fields.iter().map(|part| (&part.field, &part.value))
     }
 
-    /// Whether it changes nothing.
+    /// True if it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty() && self.then.is_empty() && self.unwritable.is_none()
     }
@@ -195,7 +195,7 @@ impl Update {
     /// Adds a new value for `field` from anything that serialises.
     ///
     /// # Errors
-    /// When `value` has no JSON form, for example a map with keys that are not strings.
+    /// If `value` has no JSON form, for example a map with keys that are not strings.
     pub fn try_with(self, field: impl Into<Arc<str>>, value: impl Serialize) -> Result<Self, NodeError> {
         Ok(self.with(field, serde_json::to_value(value)?))
     }

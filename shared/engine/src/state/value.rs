@@ -19,7 +19,7 @@ pub struct State {
     memo: Option<Arc<Memo>>,
 }
 
-/// Something per field, in order.
+/// One value per field, in order.
 pub(crate) type Fields<V> = IndexMap<Arc<str>, V, RandomState>;
 
 impl State {

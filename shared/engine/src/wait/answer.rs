@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::FieldKey;
 
-/// Which fields of the record `A` an answer may set, and to what. Every other field is refused, and so is an answer that
-/// lacks a required one.
+/// Fields of the record `A` that an answer may set, and their rules. Every other field is refused, and so is an answer
+/// that lacks a required one.
 #[must_use = "an answer does nothing until it is given to a wait"]
 pub struct Answer<A> {
     is_open: bool,
@@ -30,13 +30,13 @@ impl<A> Answer<A> {
         Self { is_open: true, ..Self::new() }
     }
 
-    /// It must set `field`, as `rule` says.
+    /// It must set `field`, by `rule`.
     pub fn required<V>(mut self, field: FieldKey<A, V>, rule: impl Into<Rule<V>>) -> Self {
         self.required.push(field.name().into());
         self.optional(field, rule)
     }
 
-    /// It may set `field`, as `rule` says.
+    /// It may set `field`, by `rule`.
     pub fn optional<V>(mut self, field: FieldKey<A, V>, rule: impl Into<Rule<V>>) -> Self {
         let rule: Rule<V> = rule.into();
         match rule.schema {
@@ -82,7 +82,7 @@ impl<A> fmt::Debug for Answer<A> {
     }
 }
 
-/// What a value of type `V` in an answer must be like.
+/// Rule for a value of type `V` in an answer.
 #[must_use = "a rule does nothing until it is given to an answer"]
 pub struct Rule<V> {
     schema: Result<Map, String>,

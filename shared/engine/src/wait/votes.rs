@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 pub struct Votes<A> {
     /// By name, what each has answered.
     pub answers: BTreeMap<String, A>,
-    /// Who has not answered.
+    /// Parts that have not answered.
     pub missing: Vec<String>,
-    /// Whose answer decided; nobody's when time did.
+    /// The part whose answer decided; absent when time did.
     pub decided_by: Option<String>,
-    /// What decided.
+    /// Reason for the decision.
     pub outcome: VoteOutcome,
 }
 
@@ -25,7 +25,7 @@ impl<A> Default for Votes<A> {
     }
 }
 
-/// What decided a vote.
+/// Reason for the decision of a vote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoteOutcome {
@@ -41,7 +41,7 @@ pub enum VoteOutcome {
     Time,
 }
 
-/// Who is asked, and when it is enough.
+/// The parts that are asked, and the number that suffices.
 pub(super) struct Parts {
     into: &'static str,
     pub(super) named: Vec<(String, Option<SignalId>)>,
@@ -54,7 +54,7 @@ impl Parts {
         Self { into: field, named: Vec::new(), at_least: None, veto: None }
     }
 
-    /// What is stored under `expects`.
+    /// Its JSON form, stored under `expects`.
     pub(super) fn json(self) -> Result<Value, String> {
         let count = self.named.len();
         let parts = parts(self.named)?;
