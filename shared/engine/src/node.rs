@@ -75,8 +75,8 @@ impl Next<'_> {
         result
     }
 
-    /// With which index to begin: 0, or after a suspension that of the attempt that paused, so that it keeps its
-    /// index and the budget goes on (suspension §3).
+    /// Index to begin with: 0, or after a suspension that of the attempt that paused, so that it keeps its index and
+    /// the budget goes on (suspension §3).
     pub fn first_attempt(&self) -> u32 {
         self.chain.attempts().first()
     }

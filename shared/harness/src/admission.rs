@@ -1,8 +1,8 @@
-//! Who may work now, who waits in line, and who is told to come later.
+//! Admission of work: a limit on the work at a time, a line for the rest, and a refusal beyond it.
 //!
-//! A process that takes in more than it can do does less than it could: everybody's work is begun and nobody's is
-//! finished. Here the line has a length. Whoever would stand behind its end is refused before anything is done or
-//! written, and is told when there will be room: each a little later than the one before, so that they do not come back
+//! A process that takes in more than it can do does less than it could: all work is begun and none is finished. Here
+//! the line has a length. A caller that would stand behind its end is refused before anything is done or written, and
+//! receives the time when there will be room: each a little later than the one before, so that they do not come back
 //! together.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,23 +14,23 @@ use dormouse_ports::Clock;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-/// The least and the most that somebody is told to wait.
+/// The least and the most that a caller is asked to wait.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// How many keys with nothing but a promise that is over are kept at least, before they are looked for.
+/// Number of keys that are kept at least before those with nothing but a promise that is over are looked for.
 const REMEMBERED: usize = 1024;
-/// What a piece of work is taken to last before the first one is over.
+/// Assumed duration of a piece of work before the first one is over.
 const FIRST_GUESS: Duration = Duration::from_millis(50);
 
-/// How many may work, and how many may wait for it.
+/// Limits on the work at a time, and on the line that waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
-    /// How many work at a time.
+    /// Number that work at a time.
     pub running: usize,
-    /// How many of one key work at a time.
+    /// Number of one key that work at a time.
     pub running_per_key: usize,
-    /// How many wait.
+    /// Number that wait.
     pub waiting: usize,
-    /// How many of one key wait.
+    /// Number of one key that wait.
     pub waiting_per_key: usize,
 }
 
@@ -48,12 +48,12 @@ struct Lines<K: Ord + Clone> {
     running: usize,
     waiting: usize,
     tickets: u64,
-    /// How many keys there may be before those of which there is nothing to say are forgotten.
+    /// Number of keys at which those that hold nothing any more are forgotten.
     remembered: usize,
-    /// How long work takes, a moving average.
+    /// Duration of work, a moving average.
     work: Duration,
     of: BTreeMap<K, Line>,
-    /// The keys for which somebody waits, in the order in which they are served next.
+    /// The keys for which a caller waits, in the order in which they are served next.
     turns: VecDeque<K>,
 }
 
@@ -61,23 +61,23 @@ struct Lines<K: Ord + Clone> {
 struct Line {
     running: usize,
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
-    /// Until when those who were told to come later fill the time, on the monotonic clock.
+    /// Instant until which the refused callers fill the time, on the monotonic clock.
     promised: Duration,
 }
 
 /// The line is full, or did not move in time. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overloaded {
-    /// When there should be room.
+    /// Time after which there should be room.
     pub retry_after: Duration,
 }
 
-/// How long somebody waits for admission.
+/// Terms on which a caller waits for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The longest wait.
     pub longest: Duration,
-    /// Whether it is refused when the line is full. What is accepted already waits in a line of any length.
+    /// True if it is refused when the line is full. Work that is accepted already waits in a line of any length.
     pub refusable: bool,
 }
 
@@ -193,7 +193,7 @@ impl<K: Ord + Clone> Admission<K> {
     }
 }
 
-/// How long `count` pieces of `work` take, `at_once` of them at a time.
+/// Duration of `count` pieces of `work`, `at_once` of them at a time.
 fn drained(count: usize, at_once: usize, work: Duration) -> Duration {
     let ratio = u32::try_from(count).unwrap_or(u32::MAX);
     work.saturating_mul(ratio) / u32::try_from(at_once.max(1)).unwrap_or(u32::MAX)
@@ -227,7 +227,8 @@ impl<K: Ord + Clone> Lines<K> {
             }
             let Some((_, call)) = line.waiting.pop_front() else { continue };
             self.waiting -= 1;
-            // Who has gone meanwhile has left the line: the call arrives, or is found by the one who goes.
+            // A caller that has gone meanwhile has left the line: the call arrives, or is found by the caller that
+            // goes.
             if call.send(()).is_ok() {
                 line.running += 1;
                 self.running += 1;
@@ -257,7 +258,7 @@ impl<K: Ord + Clone> Drop for Admitted<K> {
     }
 }
 
-/// A place in a line. Whoever goes away leaves it.
+/// A place in a line. A caller that goes away leaves it.
 struct Place<'a, K: Ord + Clone> {
     admission: &'a Admission<K>,
     key: &'a K,

@@ -1,15 +1,15 @@
 use dormouse_ports::Category;
 use serde::{Deserialize, Serialize};
 
-/// What a caller can do about an error (harness §7).
+/// Class of an error by the remedy of the caller (harness §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bucket {
-    /// Nothing: the session or the graph needs somebody who repairs it (§7.1).
+    /// Nothing: the session or the graph has to be repaired by an operator (§7.1).
     SessionTerminating,
     /// Try the same again later (§7.2).
     RetryableTransient,
-    /// Send something else (§7.3).
+    /// Send another request (§7.3).
     UserCorrectable,
 }
 

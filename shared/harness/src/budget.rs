@@ -9,7 +9,7 @@ use dormouse_ports::Category;
 use crate::config::HarnessConfig;
 use crate::error::TurnError;
 
-/// How much longer than its time a turn may wait for what has been sent to the store. Less than
+/// Time beyond its own that a turn may wait for the commits sent to the store. Less than
 /// [`lease_margin`](HarnessConfig::lease_margin).
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -57,7 +57,7 @@ impl<'w> Budget<'w> {
     }
 }
 
-/// What is said of a turn that did not end within its time.
+/// Error of a turn that did not end within its time.
 fn cut_short(cut: Cut) -> TurnError {
     match cut {
         Cut::Clean => {
@@ -72,8 +72,8 @@ fn cut_short(cut: Cut) -> TurnError {
     }
 }
 
-/// Waits between looks at what another worker is doing, the longer the more looks there were: those who wait for the same
-/// thing shall not keep the store from it.
+/// Waits between looks at what another worker is doing, the longer the more looks there were: those who wait for the
+/// same thing shall not keep the store from it.
 #[derive(Debug)]
 pub(crate) struct Backoff<'w> {
     ports: &'w Ports,

@@ -1,20 +1,20 @@
 //! Calls for a worker, over the bus: for what was accepted, fell due, or was left by a worker that died.
 //!
-//! Whoever calls does not run what it calls for. A turn that kills its process kills a worker and nobody else, and is
-//! counted with its [attempts](crate::HarnessConfig::most_attempts). A call may be lost or come twice: who comes claims
-//! the work, and the sweep calls again as long as nobody has it.
+//! A caller does not run the work that it calls for. A turn that kills its process kills a worker and nothing else, and
+//! is counted with its [attempts](crate::HarnessConfig::most_attempts). A call may be lost or come twice: the worker
+//! that receives it claims the work, and the sweep calls again as long as no worker has it.
 
 use dormouse_ports::{BusError, Event, EventBus, InvocationId, Map, PendingRow};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// What kind of event calls for a worker; its source is `dormouse`, its detail a [`WorkCall`].
+/// Detail type of the event that calls for a worker; its source is `dormouse`, its detail a [`WorkCall`].
 pub const WORK: &str = "Dormouse Work";
 
-/// For which work a worker is called.
+/// The work for which a worker is called.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct WorkCall {
-    /// The invocation that has something to do.
+    /// The invocation that has work to do.
     pub invocation_id: InvocationId,
     /// The pause that fell due. Absent where the work was accepted before, or claimed by a worker that died.
     #[serde(default)]
@@ -22,7 +22,7 @@ pub struct WorkCall {
     /// The deadline of that pause that was seen.
     #[serde(default)]
     pub due_at: Option<Timestamp>,
-    /// Whether the sweep calls, which calls again as long as there is something to do: a failure needs no other attempt.
+    /// True if the sweep calls, which calls again as long as there is work: a failure needs no other attempt.
     #[serde(default)]
     pub swept: bool,
 }
@@ -33,7 +33,7 @@ impl WorkCall {
         Self { invocation_id: id, generation: None, due_at: None, swept: false }
     }
 
-    /// The sweep's call for what was claimed, or accepted, and nobody does.
+    /// The sweep's call for work that was claimed, or accepted, and that no worker does.
     pub fn abandoned(id: InvocationId) -> Self {
         Self { swept: true, ..Self::new(id) }
     }

@@ -6,17 +6,17 @@ use dormouse_ports::limits;
 use crate::mode::Mode;
 use crate::turn_span::TurnTracer;
 
-/// How rules for events are kept.
+/// Policy for the rules for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulePolicy {
-    /// How many rules of ours the bus may have. Rules that are made at the same moment may be a few more.
+    /// Number of our rules that the bus may have. Rules that are made at the same moment may be a few more.
     pub most: usize,
-    /// For how long a process relies on a rule without a look into the store.
+    /// Time for which a process relies on a rule without a look into the store.
     pub trusted: Duration,
-    /// For how long a new rule may not take effect yet: who needs it waits so long once it is made.
+    /// Time for which a new rule may not take effect yet: a wait that needs it is held up so long once it is made.
     pub settling: Duration,
-    /// How long nobody must have needed a rule before it goes. By how much this is longer than
-    /// [`trusted`](Self::trusted), so much may the clocks of those who sweep disagree.
+    /// Time for which no wait must have needed a rule before it goes. It exceeds [`trusted`](Self::trusted) by the most
+    /// that the clocks of the sweeping processes may disagree.
     pub kept: Duration,
 }
 
@@ -29,28 +29,29 @@ impl Default for RulePolicy {
     }
 }
 
-/// How a harness behaves.
+/// Configuration of a harness.
 #[derive(Clone, Debug)]
 pub struct HarnessConfig {
-    /// Whether turns belong to sessions.
+    /// Decides if turns belong to sessions.
     pub mode: Mode,
     /// The longest that one turn may compute; leases and claims outlive it by [`lease_margin`](Self::lease_margin).
     pub turn_budget: Duration,
-    /// By how much a lease or claim outlives the turn that took it: room for clocks that disagree.
+    /// Time by which a lease or claim outlives the turn that took it: room for clocks that disagree.
     pub lease_margin: Duration,
-    /// How soon to look again while another worker runs a turn of the session, or another delivery of the same signal
+    /// Time until the next look while another worker runs a turn of the session, or another delivery of the same signal
     /// runs; each time it takes up to twice as long as before, until it is [`POLL_LONGEST`](Self::POLL_LONGEST).
     pub poll_interval: Duration,
-    /// How many turns of one session wait in this process for the one that runs. More are refused with `session_busy`.
+    /// Number of turns of one session that wait in this process for the one that runs. More are refused with
+    /// `session_busy`.
     pub session_line: usize,
-    /// How long a signal that nobody waits for yet is kept. `None` refuses it with
+    /// Time for which a signal is kept that no invocation waits for yet. `None` refuses it with
     /// `harness_signal_correlation_failed`.
     pub early_signals: Option<Duration>,
     /// The largest payload of a signal, in bytes of JSON.
     pub signal_payload: usize,
-    /// How many workers may die of an invocation, without it getting any further, before it is put aside.
+    /// Number of workers that may die of an invocation, without it getting any further, before it is put aside.
     pub most_attempts: u32,
-    /// How rules for events are kept.
+    /// Policy for the rules for events.
     pub rules: RulePolicy,
     /// Opens a span around each turn; without it the invocation spans are roots.
     pub turn_tracer: Option<Arc<dyn TurnTracer>>,

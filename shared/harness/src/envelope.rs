@@ -3,7 +3,7 @@ use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalId};
 
 use crate::transmission::{Callback, FreshTurn, Intent, Signal, Transmission};
 
-/// What the sender of an [`Envelope`] says it is.
+/// Kind of an [`Envelope`] as declared by its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declared {
     /// A fresh turn.
@@ -12,12 +12,13 @@ pub enum Declared {
     SignalResume,
 }
 
-/// The members of a message whose transport does not tell signals from fresh turns: only together they say what it is.
+/// The members of a message whose transport does not distinguish signals from fresh turns: only together they show its
+/// kind.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope {
     /// The graph that a fresh turn runs.
     pub graph: String,
-    /// What the sender says it is, where the transport knows.
+    /// Kind as declared by the sender, where the transport knows.
     pub declared: Option<Declared>,
     /// The session, where one is named.
     pub session_id: Option<SessionId>,
@@ -27,7 +28,7 @@ pub struct Envelope {
     pub invocation_id: Option<InvocationId>,
     /// The correlation token of a signal.
     pub signal_id: Option<SignalId>,
-    /// What a signal carries.
+    /// Payload of a signal.
     pub signal_payload: Option<Map>,
     /// Used verbatim for a fresh turn.
     pub correlation_id: Option<String>,

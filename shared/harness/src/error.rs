@@ -7,19 +7,19 @@ use crate::bucket::{Bucket, bucket_of};
 /// A failure at the boundary of the turn (harness §7).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnError {
-    /// What went wrong.
+    /// Category of the error.
     pub category: Category,
-    /// What the caller can do about it.
+    /// Remedy of the caller.
     pub bucket: Bucket,
-    /// What a person reads.
+    /// Message for a person.
     pub message: String,
     /// The invocation that it concerns, if there is one to look at.
     pub invocation_id: Option<InvocationId>,
-    /// Whether the invocation had ended with it before: this answer was given already, and nothing changes it.
+    /// True if the invocation had ended with it before: this answer was given already, and nothing changes it.
     pub repeated: bool,
-    /// After how many seconds there should be room, where somebody knows.
+    /// Number of seconds after which there should be room, where that is known.
     pub retry_after: Option<u32>,
-    /// Whether something may have been written all the same: the same request again could do it twice.
+    /// True if a record may have been written all the same: the same request again could do it twice.
     pub in_doubt: bool,
 }
 
@@ -43,7 +43,8 @@ impl TurnError {
         Self { retry_after: u32::try_from(seconds).ok(), ..Self::new(category, message) }
     }
 
-    /// Whether what was sent was refused as it is, and changed nothing: whoever carried it for somebody else has to say so.
+    /// True if the input was refused as it is, and changed nothing: a carrier that delivered it for another sender has
+    /// to report so.
     pub fn is_unfit(&self) -> bool {
         let refused = [
             Category::SuspensionResumePayloadInvalid,
@@ -54,8 +55,8 @@ impl TurnError {
         !self.repeated && refused.contains(&self.category)
     }
 
-    /// The failure with which an invocation ended, for those who ask again. Whatever the category, trying the same
-    /// again is no use any more.
+    /// The failure with which an invocation ended, for callers that ask again. In every category, trying the same again
+    /// is no use any more.
     pub(crate) fn ended(failure: FailureRecord, invocation_id: &InvocationId) -> Self {
         let error = Self::new(failure.category, failure.message).of(invocation_id);
         let bucket = match error.bucket {
@@ -74,8 +75,8 @@ impl TurnError {
 }
 
 impl From<EngineError> for TurnError {
-    /// The category behind carriers. Transient, whatever the category, when only a port was busy. What the engine
-    /// refused before any node ran, or as a wake-up, was asked for wrongly.
+    /// The category behind carriers. Transient, in any category, when only a port was busy. Errors that the engine
+    /// raised before any node ran, or on a wake-up, count as mistakes of the request.
     fn from(error: EngineError) -> Self {
         let plain = Self::new(error.derived_category().clone(), error.message());
         let of_given_state = [Category::StateValidationError, Category::ReducerError].contains(&plain.category);
@@ -92,18 +93,18 @@ impl From<EngineError> for TurnError {
     }
 }
 
-/// Refuses what is nested too deeply to be read again, or has too many values; `what` says what it is.
+/// Refuses data that is nested too deeply to be read again, or has too many values; `what` names it.
 pub(crate) fn bounded(what: &str, given: &Map) -> Result<(), TurnError> {
     dormouse_json::measure_object(given, dormouse_json::ENTRY)
         .map_err(|excess| TurnError::new(Category::RequestTooLarge, format!("{what}: {excess}")))
 }
 
-/// Of a change that can be asked for again: who does is told whether it was written.
+/// Error of a change that can be requested again: its caller learns whether it was written.
 pub(crate) fn unknown(error: &CommitError) -> TurnError {
     TurnError { in_doubt: false, ..TurnError::new(Category::OutcomeUnknown, error.to_string()) }
 }
 
-/// What a turn is told when the store failed with `error`.
+/// Error of a turn when the store failed with `error`.
 pub fn store_failed(error: StoreError) -> TurnError {
     let (category, bucket) = match &error {
         StoreError::Unavailable(_) | StoreError::LeaseHeld { .. } => {
@@ -120,7 +121,7 @@ pub fn store_failed(error: StoreError) -> TurnError {
     TurnError { bucket, ..TurnError::new(category, error.to_string()) }
 }
 
-/// What a turn is told when a wake-up could not be registered.
+/// Error of a turn when a wake-up could not be registered.
 pub fn subscription_failed(error: SubscriptionError) -> TurnError {
     let bucket = match &error {
         SubscriptionError::Unavailable(_) => Bucket::RetryableTransient,

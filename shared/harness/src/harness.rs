@@ -64,7 +64,7 @@ impl Harness {
         &self.0.graphs
     }
 
-    /// How it behaves.
+    /// Returns its configuration.
     pub fn config(&self) -> &HarnessConfig {
         &self.0.config
     }
@@ -84,7 +84,7 @@ impl Harness {
         self.0.wakes.rules()
     }
 
-    /// What its turns run on.
+    /// The worker on which its turns run.
     pub(crate) fn worker(&self) -> &Worker {
         &self.0
     }
@@ -112,22 +112,23 @@ impl Harness {
         accepted::accept(&self.0, turn).await
     }
 
-    /// Checks that `payload` could resume `paused`, and gives the payload to [deliver](InvocationWrite::Deliver): without
-    /// the words that only the harness says. It changes nothing.
+    /// Checks that `payload` could resume `paused`, and returns the payload to [deliver](InvocationWrite::Deliver):
+    /// without the fields that only the harness sets. It changes nothing.
     ///
     /// # Errors
     /// `request_invalid` when the pause waits for several signals ([`part_input`](Self::part_input)); `graph_unknown`,
-    /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+    /// `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
     pub fn input(&self, paused: &PausedInvocation, payload: Map) -> Result<Map, TurnError> {
         accepted::input(&self.0, paused, payload)
     }
 
-    /// What to commit for `payload` to be the answer of `part` to `paused`: that it is [delivered](InvocationWrite::Deliver)
-    /// together with all others where it decides, else that it is [noted](InvocationWrite::Answer). It changes nothing.
+    /// The write by which `payload` becomes the answer of `part` to `paused`: it is
+    /// [delivered](InvocationWrite::Deliver) together with all others where it decides, else
+    /// [noted](InvocationWrite::Answer). It changes nothing.
     ///
     /// # Errors
     /// `request_invalid` when the pause does not expect an answer of `part`, or has one; `graph_unknown`,
-    /// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+    /// `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
     pub fn part_input(
         &self,
         paused: &PausedInvocation,
@@ -137,18 +138,18 @@ impl Harness {
         answers::part_input(&self.0, paused, part, payload)
     }
 
-    /// Does what was accepted for the invocation `id` and nobody does yet: begins it, or goes on with its input. Stale
-    /// when there is nothing to do, or somebody is at it. While another turn of the session runs it waits, and gives the
-    /// work back when its time is over.
+    /// Does the work that was accepted for the invocation `id` and that no worker does yet: begins it, or goes on with
+    /// its input. Stale when there is nothing to do, or another worker is at it. While another turn of the session runs
+    /// it waits, and gives the work back when its time is over.
     pub async fn take_up(&self, id: &InvocationId, time_left: Option<Duration>) -> Turn {
         take_up(&self.0, id, time_left).await
     }
 
-    /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
-    /// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
+    /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or the current one, with the
+    /// payload that it had accepted. `None` when there is no such claim any more, or not yet.
     ///
     /// # Errors
-    /// What the turn ends with.
+    /// The error with which the turn ends.
     pub async fn take_over(
         &self,
         id: &InvocationId,
@@ -161,14 +162,14 @@ impl Harness {
     /// or sweep moves it any more; what it registered outside is taken back behind it, and finds nothing to do where a
     /// crash loses that.
     ///
-    /// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and is
-    /// told so at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). What its nodes do
-    /// outside, sessions that they save themselves among it, is theirs to undo. What was put aside can be canceled, too,
-    /// and is not tried again from then on. Of an invocation of which nothing is
-    /// stored, because it never slept, the cancellation is kept for as long as other ends: it can neither sleep nor,
-    /// when its id was given by whoever began it, complete.
+    /// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and learns
+    /// so at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). The effects of its nodes
+    /// outside, sessions that they save themselves among them, are theirs to undo. An invocation that was put aside can
+    /// be canceled, too, and is not tried again from then on. Of an invocation of which nothing is stored, because it
+    /// was never suspended, the cancellation is kept for as long as other ends: it can neither be suspended nor, when
+    /// its id was given by its starter, complete.
     ///
-    /// `generation` is the pause that is meant, for callers that may end no other; whatever is current when absent.
+    /// `generation` is the pause that is meant, for callers that may end no other; the current one when absent.
     ///
     /// # Errors
     /// `suspension_record_invalid` when it ended before, or is past the pause that is meant; a retryable
@@ -185,7 +186,7 @@ impl Harness {
     /// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn remains(&self, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
         remains(&self.0, id).await
     }
@@ -194,13 +195,13 @@ impl Harness {
     /// counted from the beginning.
     ///
     /// # Errors
-    /// `not_found`; `suspension_record_invalid` when it is not put aside; `outcome_unknown` when the store did not say
-    /// whether it was done.
+    /// `not_found`; `suspension_record_invalid` when it is not put aside; `outcome_unknown` when the store did not
+    /// report whether it was done.
     pub async fn retry(&self, id: &InvocationId) -> Result<(), TurnError> {
         retry(&self.0, id).await
     }
 
-    /// What is to be said of an invocation without moving it.
+    /// Status of an invocation, without moving it.
     ///
     /// # Errors
     /// `not_found` when it was never suspended.
@@ -214,18 +215,18 @@ impl Harness {
     /// Calls for a worker that [takes up](Self::take_up) the invocation `id`.
     ///
     /// # Errors
-    /// When the bus did not take the call. What was accepted is not lost by that: the sweep calls again.
+    /// If the bus did not take the call. Accepted work is not lost by that: the sweep calls again.
     pub async fn call_for_work(&self, id: &InvocationId) -> Result<(), BusError> {
         call_for_work(&*self.0.bus, id).await
     }
 
-    /// Makes all `calls`, and returns of each what became of it.
+    /// Makes all `calls`, and returns the outcome of each.
     pub async fn call_for_all(&self, calls: &[WorkCall]) -> Vec<Result<(), BusError>> {
         self.0.bus.publish_all(calls.iter().map(WorkCall::event).collect()).await
     }
 
-    /// Does what `call` asks for, unless somebody has it or did it: [takes up](Self::take_up) the invocation, or does what
-    /// its pause asks for that fell due.
+    /// Does the work that `call` names, unless another worker has it or did it: [takes up](Self::take_up) the
+    /// invocation, or handles its pause that fell due.
     pub async fn answer_call(&self, call: &WorkCall, time_left: Option<Duration>) -> Turn {
         match call.generation {
             Some(generation) => {
@@ -236,7 +237,7 @@ impl Harness {
         }
     }
 
-    /// Waits until the observers of all graphs have been told everything, at most for `timeout`. A function calls it
+    /// Waits until the observers of all graphs have received everything, at most for `timeout`. A function calls it
     /// before it answers: afterwards its sandbox is frozen.
     pub async fn drain(&self, timeout: Duration) -> DrainSummary {
         let clock = &*self.engine().ports().clock;

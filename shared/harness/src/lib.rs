@@ -1,4 +1,4 @@
-//! The turn: classify what comes in, run or resume a graph, arrange the wake-up, and say what came out.
+//! The turn: classify the input, run or resume a graph, arrange the wake-up, and report the outcome.
 //!
 //! It implements the OpenArmature capabilities *harness* and *harness-chat* over the engine and the ports. It imports
 //! `dormouse-engine` and `dormouse-ports` and must not know AWS, HTTP or any async runtime.
@@ -6,9 +6,9 @@
 //! # Invariants
 //! - Every transmission is classified into exactly one dispatch path before anything is loaded ([`Transmission`]).
 //! - The harness never waits for a signal: a suspended turn registers its wake-up and ends.
-//! - The first accepted delivery of a pause runs it; every other delivery gets the same answer, or is told to ask
+//! - The first accepted delivery of a pause runs it; every other delivery gets the same answer, or is asked to come
 //!   again. A payload that does not fit its schema is refused and changes nothing.
-//! - Whatever goes wrong has one [`Category`](dormouse_ports::Category), and every category one [`Bucket`].
+//! - Every error has one [`Category`](dormouse_ports::Category), and every category one [`Bucket`].
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-/// Whether turns belong to sessions; fixed when the harness is made (harness §2).
+/// Relation of turns to sessions; fixed when the harness is made (harness §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every turn has a session (dispatch paths 3.1 to 3.3).

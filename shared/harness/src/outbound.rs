@@ -5,7 +5,7 @@ use crate::bucket::Bucket;
 use crate::error::TurnError;
 use crate::outcome::TurnOutcome;
 
-/// The three kinds of answer that a caller can tell apart (harness §5).
+/// The three kinds of answer that a caller can distinguish (harness §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutboundShape {
     /// The turn is done.
@@ -58,7 +58,7 @@ impl From<&TurnOutcome> for Outbound {
 }
 
 impl TurnError {
-    /// What a caller is told: category, bucket, a sentence, and what to do (harness §7).
+    /// Answer to the caller: category, bucket, a sentence, and the remedy (harness §7).
     pub fn payload(&self) -> Map {
         let mut payload = object(json!({
             "category": self.category,

@@ -8,34 +8,35 @@ use jiff::Timestamp;
 use crate::error::TurnError;
 use crate::transmission::DispatchPath;
 
-/// What a turn was and what came out (harness §4).
+/// A turn and its outcome (harness §4).
 #[derive(Debug)]
 pub struct Turn {
     /// The dispatch path; `None` when the transmission could not be classified.
     pub path: Option<DispatchPath>,
-    /// What came out.
+    /// Outcome of the turn.
     pub outcome: TurnOutcome,
 }
 
-/// What came out of a turn. The three outcomes of harness §5, and the two answers to a signal that moved nothing now.
+/// Outcome of a turn. The three outcomes of harness §5, and the two answers to a signal that moved nothing now.
 #[derive(Debug)]
 pub enum TurnOutcome {
     /// The graph reached END.
     Completed(Box<CompletedTurn>),
-    /// The invocation sleeps, and its wake-up is registered or [late](SuspendedTurn::late); also after one of several signals was accepted.
+    /// The invocation sleeps, and its wake-up is registered or [late](SuspendedTurn::late); also after one of several
+    /// signals was accepted.
     Suspended(Box<SuspendedTurn>),
-    /// Something went wrong.
+    /// It ended with an error.
     Errored(Box<TurnError>),
     /// The signal came before its wait and is kept for it.
     Buffered {
         /// Its correlation token.
         signal_id: SignalId,
-        /// Until when it is kept.
+        /// Instant until which it is kept.
         expires_at: Timestamp,
     },
     /// The delivery has nothing to do any more: another one was first, and the invocation is past that pause.
     Stale {
-        /// Which invocation was meant.
+        /// The invocation that was meant.
         invocation_id: InvocationId,
     },
 }
@@ -51,29 +52,29 @@ pub struct CompletedTurn {
     pub graph: String,
     /// The final state.
     pub state: Map,
-    /// What the caller of the first turn gave along.
+    /// Data that the caller of the first turn gave along.
     pub carried: Map,
-    /// By what its last pause ended; `None` when it never slept, or ended before this was kept.
+    /// Resolution of its last pause; `None` when it was never suspended, or ended before this was kept.
     pub resolution: Option<Resolution>,
-    /// Why the delivery that is told this changed nothing, where something else than it had ended its pause.
+    /// Reason for which the delivery that gets this answer changed nothing, where something else ended its pause.
     pub overruled: Option<Overruled>,
-    /// Whether this answer was given before, to another delivery.
+    /// True if this answer was given before, to another delivery.
     pub repeated: bool,
 }
 
-/// What counts instead of an answer that came too late.
+/// The resolution that counts instead of an answer that came too late.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Overruled {
-    /// Another answer; it is told where it was small enough to be kept.
+    /// Another answer; it is included where it was small enough to be kept.
     Answered(Option<Map>),
-    /// What time decided.
+    /// The decision that time made.
     Time,
-    /// Whatever ended a pause before the last one.
+    /// The resolution of a pause before the last one.
     Earlier,
 }
 
 impl Overruled {
-    /// In a sentence for whoever sent the answer.
+    /// A sentence for the sender of the answer.
     pub fn message(&self) -> &'static str {
         match self {
             Self::Answered(_) => "the pause was answered before, and otherwise; that answer stands",
@@ -92,27 +93,27 @@ pub struct SuspendedTurn {
     pub session_id: Option<SessionId>,
     /// The graph that ran.
     pub graph: String,
-    /// Which of its pauses this is, from 1.
+    /// Number of this pause among those of the invocation, from 1.
     pub generation: u64,
-    /// What it waits for.
+    /// Descriptor of the wait.
     pub descriptor: SignalDescriptor,
-    /// When and by what it wakes by itself.
+    /// Plan by which it wakes by itself.
     pub wake: WakePlan,
     /// The node of the outermost graph in which it sleeps.
     pub suspending_node: String,
     /// The state of the outermost graph.
     pub state: Map,
-    /// What the caller of the first turn gave along.
+    /// Data that the caller of the first turn gave along.
     pub carried: Map,
-    /// How far it is, when it expects several signals.
+    /// Progress of the pause, when it expects several signals.
     pub tally: Option<Tally>,
-    /// What of its wake-up is not registered yet, and will be by a sweep.
+    /// The part of its wake-up that is not registered yet, and will be by a sweep.
     pub late: Option<String>,
-    /// Whether this answer was given before, to another delivery.
+    /// True if this answer was given before, to another delivery.
     pub repeated: bool,
 }
 
-/// How far a pause is that expects several signals.
+/// Progress of a pause that expects several signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// The parts that have answered, in the order in which they did.
@@ -165,7 +166,7 @@ impl SuspendedTurn {
         }
     }
 
-    /// A pause as its record tells of it.
+    /// A pause as its record shows it.
     pub(crate) fn stored(paused: PausedInvocation) -> Self {
         Self {
             suspending_node: paused.namespace.first().map(ToString::to_string).unwrap_or_default(),

@@ -1,10 +1,10 @@
 //! The records of invocations in the store: loaded, claimed, changed.
 //!
-//! What kills its workers is put aside, whole, so that it keeps nobody from working; a person may let it be tried again,
-//! or cancel it. Until then it stays, however long that takes.
+//! An invocation that kills its workers is put aside, whole, so that it keeps no worker from its work; an operator may
+//! let it be tried again, or cancel it. Until then it stays, however long that takes.
 //!
-//! Each claim counts as an attempt until the invocation gets further. A worker that gives its claim back, or leaves it to
-//! another one, lives: its attempt is taken back. What remains are workers that died, or that never came to an end.
+//! Each claim counts as an attempt until the invocation gets further. A worker that gives its claim back, or leaves it
+//! to another one, lives: its attempt is taken back. What remains are workers that died, or that never came to an end.
 
 use dormouse_engine::Engine;
 use dormouse_ports::{
@@ -18,7 +18,7 @@ use crate::error::{TurnError, store_failed};
 #[derive(Debug)]
 pub(crate) struct Records {
     engine: Engine,
-    /// How many workers may die of an invocation before it is put aside.
+    /// Number of workers that may die of an invocation before it is put aside.
     most_attempts: u32,
 }
 
@@ -94,7 +94,7 @@ impl Records {
         self.end_attempt(record, release, "a claim was not given back; it ends by itself").await;
     }
 
-    /// Leaves a claim to a worker that may do more: that nobody died of it is written down.
+    /// Leaves a claim to a worker that may do more: that no worker died of it is written down.
     pub(crate) async fn leave(&self, record: &InvocationRecord) {
         let keep = |invocation_id, generation, owner| InvocationWrite::Keep { invocation_id, generation, owner };
         self.end_attempt(record, keep, "a claim that was left counts as an attempt").await;
@@ -114,7 +114,7 @@ impl Records {
         }
     }
 
-    /// Ends a pause that nobody has claimed.
+    /// Ends a pause that no worker has claimed.
     pub(crate) async fn fail_unclaimed(&self, paused: PausedInvocation, error: &TurnError) -> Result<(), String> {
         let failure = FailureRecord { category: error.category.clone(), message: error.message.clone() };
         let write = InvocationWrite::Fail { paused: Box::new(paused), owner: None, failure };
@@ -122,7 +122,7 @@ impl Records {
     }
 }
 
-/// Whether an invocation was put aside, because every worker that took it up died or never came to an end.
+/// True if an invocation was put aside, because every worker that took it up died or never came to an end.
 pub fn is_put_aside(record: &InvocationRecord) -> bool {
     matches!(&record.status, InvocationStatus::Errored(failure) if failure.category == Category::AttemptsExhausted)
 }

@@ -1,39 +1,40 @@
-//! Rules on the bus: one for each shape of event that somebody waits for, made when it is first needed and removed when
-//! nobody needs it any more.
+//! Rules on the bus: one for each shape of event that an invocation waits for, made when it is first needed and removed
+//! when no invocation needs it any more.
 //!
-//! A rule stands before it is needed: those that a graph [declares](dormouse_engine::GraphBuilder::events) before a turn
-//! of it begins, any other before the pause is written. A process that has not had to do with a rule yet reads in its entry
-//! that it stands, and leaves the bus alone; the sweep looks whether that is so. Rules that a graph declares are made by
-//! the first sweep of a deployment, and stay.
+//! A rule stands before it is needed: those that a graph [declares](dormouse_engine::GraphBuilder::events) before a
+//! turn of it begins, any other before the pause is written. A process that has not had to do with a rule yet reads in
+//! its entry that it stands, and leaves the bus alone; the sweep looks whether that is so. Rules that a graph declares
+//! are made by the first sweep of a deployment, and stay.
 //!
 //! # Why no rule goes that somebody needs
 //! The store has an entry for each rule, which names its edition, a name that never comes again. Three things are so:
 //!
-//! 1. A pause is written, with the shape of its events on its row, and then its rule is looked after once more. Whoever
-//!    relies on a rule has touched its entry less than [`trusted`](crate::RulePolicy::trusted) ago (T), and made the rule
-//!    within that time or read that it stands; then it touches again ([`WakeRegistrar::register`](crate::WakeRegistrar::register)).
-//! 2. A round of the sweep sees every row that is there from its beginning to its end: a row moves only forward, to a later
-//!    deadline, and a new pause has a row of its own.
-//! 3. An entry goes at the end of a round that began at R if no row that the round saw needs it, if it was found idle before
-//!    R − [`kept`](crate::RulePolicy::kept), and on the condition that nobody has touched it since it was read idle.
-//!    A touch ends idleness.
+//! 1. A pause is written, with the shape of its events on its row, and then its rule is looked after once more. A
+//!    process that relies on a rule has touched its entry less than [`trusted`](crate::RulePolicy::trusted) ago (T),
+//!    and made the rule within that time or read that it stands; then it touches again
+//!    ([`WakeRegistrar::register`](crate::WakeRegistrar::register)).
+//! 2. A round of the sweep sees every row that is there from its beginning to its end: a row moves only forward, to a
+//!    later deadline, and a new pause has a row of its own.
+//! 3. An entry goes at the end of a round that began at R if no row that the round saw needs it, if it was found idle
+//!    before R − [`kept`](crate::RulePolicy::kept), and on the condition that no process has touched it since it was
+//!    read idle. A touch ends idleness.
 //!
-//! Suppose somebody sleeps whose rule's entry goes. By 2 it was written after R. If it touched the entry later, it found
-//! another edition, or the condition of 3 did not hold. If it relied on an earlier touch, that touch was after R − T, thus
-//! after the entry was found idle, and ended that. So it has a rule of another edition, or its registration is not through
-//! and will be repeated by the sweep.
+//! Suppose a suspended invocation needs a rule of which the entry goes. By 2 its entry was written after R. If its
+//! process touched the entry later, it found another edition, or the condition of 3 did not hold. If it relied on an
+//! earlier touch, that touch was after R − T, thus after the entry was found idle, and ended that. So it has a rule of
+//! another edition, or its registration is not through and will be repeated by the sweep.
 //!
-//! A rule that no entry names is relied on by nobody, and never will be: it can be removed at any later time. A process
+//! No process relies on a rule that no entry names, and none ever will: it can be removed at any later time. A process
 //! that dies between the end of an entry and the removal of its rule leaves the rule to the next round. A rule whose
 //! making takes effect late, after its entry is gone, goes the same way.
 //!
-//! A rule that somebody disabled carries nothing, and counts as gone: the next round enables it if it is needed, and
+//! A rule that an operator disabled carries nothing, and counts as gone: the next round enables it if it is needed, and
 //! removes it if it is not.
 //!
 //! # What is assumed
-//! A process measures T on its own clocks, on the one for elapsed time and on the one that is set: whichever says more
-//! counts. The clocks of those who sweep agree to within `kept` − `trusted`. Nothing is assumed of clocks of different
-//! processes otherwise.
+//! A process measures T on its own clocks, on the one for elapsed time and on the one that is set: the larger result
+//! counts. The clocks of sweeping processes agree to within `kept` − `trusted`. Nothing is assumed of clocks of
+//! different processes otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,12 +51,12 @@ use jiff::Timestamp;
 
 use crate::config::RulePolicy;
 
-/// How often a rule is made again when making it took longer than it may be relied on.
+/// Number of times that a rule is made again when making it took longer than it may be relied on.
 const TRIES: usize = 3;
-/// Of how many shapes a process remembers what it has made.
+/// Number of shapes of which a process remembers the rules that it made.
 const REMEMBERED: usize = 1_000;
 
-/// What a process has made and may rely on.
+/// Rules that a process has made and may rely on.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCache(Mutex<BTreeMap<ShapeId, CachedRule>>);
 
@@ -63,7 +64,7 @@ pub(crate) struct RuleCache(Mutex<BTreeMap<ShapeId, CachedRule>>);
 #[derive(Clone, Debug)]
 struct CachedRule {
     edition: RuleIncarnation,
-    /// When its entry was touched last.
+    /// Reading of the clocks when its entry was touched last.
     touched: ClockReading,
 }
 
@@ -75,7 +76,7 @@ struct ClockReading {
 }
 
 impl ClockReading {
-    /// Whether less than `span` has passed since, on both clocks. A clock that was set back says nothing.
+    /// True if less than `span` has passed since, on both clocks. A clock that was set back proves nothing.
     fn is_within(self, span: Duration, now: Self) -> bool {
         let set = Duration::try_from(now.at.duration_since(self.at));
         let elapsed = now.monotonic.checked_sub(self.monotonic);
@@ -138,7 +139,7 @@ impl StandingRules {
         if made.as_ref().is_some_and(|made| self.is_young(made.touched)) {
             return Ok(Registration::Known);
         }
-        // A rule that is noted to stand is asked for by the sweep: here the bus is left alone.
+        // The sweep looks after a rule that is noted to stand: here the bus is left alone.
         let touched = self.moment();
         let entry = self.touch(&id).await?;
         let stands = made.as_ref().is_some_and(|made| made.edition == entry.edition) || entry.stands_since.is_some();
@@ -169,7 +170,7 @@ impl StandingRules {
     /// All rules that are on the bus.
     ///
     /// # Errors
-    /// When the bus does not answer.
+    /// If the bus does not answer.
     pub async fn list(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         self.event_rules.list_rules().await
     }
@@ -177,7 +178,7 @@ impl StandingRules {
     /// Removes a rule from the bus. The caller knows that nothing needs it.
     ///
     /// # Errors
-    /// When the bus does not do it.
+    /// If the bus does not do it.
     pub async fn remove(&self, rule: &RuleName) -> Result<(), SubscriptionError> {
         self.event_rules.remove_rule(rule).await
     }
@@ -200,7 +201,7 @@ impl StandingRules {
     /// Makes the rule for `shape` beside `rules`, which are there.
     ///
     /// # Errors
-    /// When there are as many rules as may be, or the bus or the store does not do it.
+    /// If there are as many rules as may be, or the bus or the store does not do it.
     pub async fn make(&self, shape: EventShape, rules: &[ListedRule]) -> Result<Registration, SubscriptionError> {
         let (id, most) = (shape.id(), self.policy.most);
         // Before the entry is made: what is refused leaves nothing behind.
@@ -242,7 +243,7 @@ impl StandingRules {
     /// Ends the idleness of the entry of `shape`, or makes one.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn touch(&self, shape: &ShapeId) -> Result<RuleEntry, SubscriptionError> {
         let touched = self.entries.touch_rule(shape, &RuleIncarnation::of(&self.ids.fresh()), self.clock.now()).await;
         touched.map_err(unavailable)

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::mode::Mode;
 
-/// What the sender says a fresh turn does to its session.
+/// Relation of a fresh turn to its session, as declared by the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// It begins a session.
@@ -15,48 +15,48 @@ pub enum Intent {
     ExistingSession,
 }
 
-/// What made a signal arrive.
+/// Trigger of a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// Somebody or something sent it.
+    /// It was sent.
     #[default]
     Signal,
     /// The pause fell due; the payload comes from the pause itself.
     Due,
 }
 
-/// By which way a signal came that names only its correlation token. One that is parked waits for whoever waits for that
-/// way.
+/// Way by which a signal came that names only its correlation token. One that is parked waits for an invocation that
+/// waits for that way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SignalOrigin {
-    /// Somebody sent it by that token who may: with the key for signals, or as an event of our own.
+    /// A sender that may send it by that token: with the key for signals, or as an event of our own.
     #[default]
     Sent,
-    /// A rule found it in an event of somebody else.
+    /// A rule found it in an event of another source.
     Event(EventOrigin),
 }
 
-/// What is known of an event beside the signal that it carries.
+/// Knowledge about an event beside the signal that it carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventOrigin {
     /// The shape of the rule that took it; unknown where a rule of an earlier version did.
     pub shape: Option<ShapeId>,
-    /// Who sent it.
+    /// Source of the event.
     pub source: Option<String>,
-    /// What kind of fact it tells.
+    /// Detail type of the event.
     pub detail_type: Option<String>,
 }
 
 /// One inbound request, event or timer, free of its transport (harness §3).
 #[derive(Clone, Debug)]
 pub struct Transmission {
-    /// What it asks for.
+    /// Kind of the request.
     pub kind: TransmissionKind,
-    /// How much time the worker has left; the turn ends before it.
+    /// Time that the worker has left; the turn ends before it.
     pub time_left: Option<Duration>,
 }
 
-/// What a transmission asks for.
+/// Kind of a transmission.
 #[derive(Clone, Debug)]
 pub enum TransmissionKind {
     /// A turn that begins an invocation.
@@ -74,7 +74,7 @@ pub enum TransmissionKind {
 pub struct FreshTurn {
     /// The graph that it runs.
     pub graph: String,
-    /// What the sender says of the session, where the transport knows.
+    /// Relation to the session as declared by the sender, where the transport knows.
     pub intent: Option<Intent>,
     /// The session, where the sender names one.
     pub session_id: Option<SessionId>,
@@ -82,8 +82,8 @@ pub struct FreshTurn {
     pub state: Map,
     /// The id it shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
-    /// Where it names its id: a digest of who asks for it with what. Whoever names the id again is told of it only with
-    /// the same digest.
+    /// Where it names its id: a digest of the caller and the request. A caller that names the id again gets its outcome
+    /// only with the same digest.
     pub request_digest: Option<String>,
     /// Used verbatim.
     pub correlation_id: Option<String>,
@@ -98,9 +98,9 @@ pub struct Callback {
     pub invocation_id: InvocationId,
     /// The pause that it means; whichever is current when absent.
     pub generation: Option<u64>,
-    /// Which of several expected signals it is.
+    /// The part among several expected signals.
     pub part: Option<String>,
-    /// What it carries.
+    /// Payload of the signal.
     pub payload: Map,
 }
 
@@ -109,9 +109,9 @@ pub struct Callback {
 pub struct Signal {
     /// The correlation token.
     pub signal_id: SignalId,
-    /// By which way it came.
+    /// Way by which it came.
     pub origin: SignalOrigin,
-    /// What it carries.
+    /// Payload of the signal.
     pub payload: Map,
 }
 
@@ -120,9 +120,9 @@ pub struct Signal {
 pub struct Wakeup {
     /// The paused invocation.
     pub invocation_id: InvocationId,
-    /// In which of its pauses.
+    /// The pause that is meant.
     pub generation: u64,
-    /// Which of its deadlines is meant, by its instant; whichever is next when absent.
+    /// The deadline that is meant, by its instant; the next one when absent.
     pub due_at: Option<Timestamp>,
 }
 

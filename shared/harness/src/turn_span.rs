@@ -30,20 +30,20 @@ pub trait TraceExporter: Send + Sync {
     /// Sends what has ended. The caller bounds the time; what is on its way when the future is dropped is gone.
     ///
     /// # Errors
-    /// When the spans are lost.
+    /// If the spans are lost.
     async fn flush(&self) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
 /// The span around a turn that runs. Dropped without [`end`](Self::end) the turn was dropped too.
 pub trait TurnSpan: Send {
-    /// Where it is, as a W3C `traceparent`: the invocations of the turn become its children.
+    /// Its position, as a W3C `traceparent`: the invocations of the turn become its children.
     fn context(&self) -> String;
 
     /// The turn is over.
     fn end(self: Box<Self>, outcome: &TurnOutcome);
 }
 
-/// Runs `turn` inside a span, if somebody makes spans of turns.
+/// Runs `turn` inside a span, if a tracer makes spans of turns.
 pub(crate) async fn in_span(
     tracer: Option<&Arc<dyn TurnTracer>>,
     transmission: &Transmission,

@@ -1,4 +1,4 @@
-//! What wakes a pause from outside: its timer, and the rule for its event.
+//! External wake-ups of a pause: its timer, and the rule for its event.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ impl WakeRegistrar {
         &self.rules
     }
 
-    /// Makes sure that `subscription` wakes its invocation, and says whether it would have without.
+    /// Makes sure that `subscription` wakes its invocation, and returns whether it would have without.
     ///
     /// # Errors
-    /// When the rule, or the timer, cannot be made.
+    /// If the rule, or the timer, cannot be made.
     pub async fn register(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let mut registration = Registration::Known;
         if let Some(wait) = &subscription.wake.event {

@@ -1,4 +1,4 @@
-//! What turns run on.
+//! The services on which turns run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::records::Records;
 use crate::registry::{GraphRegistry, events_of};
 use crate::wake_registrar::WakeRegistrar;
 
-/// What turns run on: each part has one concern.
+/// The services on which turns run: each part has one concern.
 pub(crate) struct Worker {
     pub(crate) engine: Engine,
     pub(crate) graphs: GraphRegistry,

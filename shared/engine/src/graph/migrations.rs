@@ -19,7 +19,7 @@ pub struct Migrations {
     duplicate: Option<Versions>,
 }
 
-/// From which version to which.
+/// Versions from which and to which a migration leads.
 type Versions = (Arc<str>, Arc<str>);
 
 /// Owner of the migrated state: decides the category of a failure.

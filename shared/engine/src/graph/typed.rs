@@ -13,9 +13,9 @@ use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, Stat
 
 /// Builds a graph whose state is a Rust struct that [`state!`](crate::state) declares.
 ///
-/// Field names and defaults come from `S::default()`, field types from their `Deserialize`. Nodes take what they want to
-/// [see](View) of the state and return what changes; fields are named by the keys that `state!` makes, so that a misspelled
-/// one does not compile.
+/// Field names and defaults come from `S::default()`, field types from their `Deserialize`. Nodes take the part of the
+/// state that they want to [see](View) and return the changes; fields are named by the keys that `state!` makes, so
+/// that a misspelled one does not compile.
 ///
 /// ```
 /// use dormouse_engine::{END, Graph};

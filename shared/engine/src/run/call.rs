@@ -11,12 +11,12 @@ use dormouse_ports::{
 use crate::observe::{Observer, Phases};
 use crate::{EngineError, State};
 
-/// Under which name and for how long exclusive rights are taken.
+/// Owner and duration of exclusive rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
     /// Owner of the right; unique to this turn.
     pub owner: Owner,
-    /// After which time they end by themselves. The turn must have ended by then.
+    /// Time after which they end by themselves. The turn must have ended by then.
     pub duration: Duration,
 }
 
@@ -68,7 +68,7 @@ pub struct Resume {
     pub payload: Map,
     /// The pause that is meant; whichever is current when absent.
     pub generation: Option<u64>,
-    /// Under which name and for how long the invocation is claimed.
+    /// Owner and duration of the claim on the invocation.
     pub claim: LeaseTerms,
     /// Observers of this call only.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
@@ -92,7 +92,7 @@ pub enum AfterError {
 pub struct Begin {
     /// Makes the caller's own data from the state at entry, added to what the record carries.
     pub carry: Option<Carry>,
-    /// Under which name and for how long the invocation is claimed, and its session leased.
+    /// Owner and duration of the claim on the invocation and of the lease of its session.
     pub claim: LeaseTerms,
     /// Observers of this call only.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
@@ -132,7 +132,7 @@ pub struct Completed {
     pub state: State,
     /// Data that the caller gave along when the invocation began.
     pub carried: Map,
-    /// By what its last pause ended; `None` when it never slept.
+    /// Resolution of its last pause; `None` when it was never suspended.
     pub resolution: Option<Resolution>,
 }
 

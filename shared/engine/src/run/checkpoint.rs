@@ -15,7 +15,7 @@ use super::engine::Engine;
 use super::progress::Progress;
 use crate::CompiledGraph;
 
-/// Checkpointer of an invocation, and the key under which it saves its progress.
+/// Checkpointer of an invocation, and the data that all its records share.
 pub(super) struct Checkpoints {
     backend: Arc<dyn Checkpointer>,
     clock: Arc<dyn Clock>,

@@ -13,7 +13,7 @@ use crate::CompiledGraph;
 
 /// Input that a pause takes up at its beginning.
 pub(super) struct TakenUp {
-    /// With what it goes on at once; `None` where more signals are needed.
+    /// Payload with which it goes on at once; `None` where more signals are needed.
     pub(super) payload: Option<Map>,
     /// The signals, which are consumed.
     pub(super) early: Vec<EarlySignal>,

@@ -17,7 +17,7 @@ use crate::ambient::Identity;
 use crate::sending::Sending;
 use crate::{EngineError, State};
 
-/// On which terms a run ends.
+/// Terms on which a run ends.
 pub(super) enum Tenure<'c> {
     /// Nothing is stored of the invocation yet.
     Own(Own),

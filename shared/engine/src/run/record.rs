@@ -35,7 +35,7 @@ pub(crate) struct Run {
     growing: GrowingLists,
 }
 
-/// With what a run begins.
+/// Data with which a run begins.
 pub(super) struct Beginning<'b> {
     pub(super) engine: &'b Engine,
     pub(super) graph: &'b CompiledGraph,

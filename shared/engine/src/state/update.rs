@@ -65,11 +65,11 @@ pub(super) struct Part {
 /// Demand of a contribution on the reducer of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// That it does with the value what it does.
+    /// Reduces the value, whatever the reducer does.
     Reduce,
-    /// That the value is the field's from now on.
+    /// Makes the value the field's own.
     Replace,
-    /// That the items of the value join those that are there.
+    /// Adds the items of the value to those that are there.
     Append,
 }
 

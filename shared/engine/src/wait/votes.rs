@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, bound(deserialize = "A: Deserialize<'de>"))]
 pub struct Votes<A> {
-    /// By name, what each has answered.
+    /// Answers by the names of their parts.
     pub answers: BTreeMap<String, A>,
     /// Parts that have not answered.
     pub missing: Vec<String>,

@@ -24,14 +24,14 @@ pub struct ChatHarness {
     graph: String,
 }
 
-/// How a message is sent.
+/// Options for sending a message.
 #[derive(Clone, Debug, Default)]
 pub struct SendOptions {
     /// The id that its turn shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
     /// A digest of who sends what ([`FreshTurn::request_digest`]).
     pub request_digest: Option<String>,
-    /// How much time the worker has left.
+    /// Time that the worker has left.
     pub time_left: Option<Duration>,
 }
 
@@ -60,8 +60,8 @@ impl ChatHarness {
         self.send_as(session_id, message, SendOptions::default()).await.1
     }
 
-    /// As [`send`](Self::send), with what `sending` says; also tells which dispatch path the turn took (§6), where one
-    /// began.
+    /// As [`send`](Self::send), with the options in `sending`; also returns the dispatch path of the turn (§6), where
+    /// one began.
     pub async fn send_as(
         &self,
         session_id: &SessionId,

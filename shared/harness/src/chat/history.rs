@@ -12,12 +12,12 @@ pub const MESSAGES: &str = "messages";
 /// Key under which a chat turn carries along how long its history was when it began, the user's message included.
 pub const HISTORY_LENGTH: &str = "history_length";
 
-/// Whether turns of `graph` can be a conversation.
+/// True if turns of `graph` can be a conversation.
 pub(super) fn is_chat(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
 }
 
-/// What a turn of `graph` keeps of its first state, whoever begins it.
+/// Data that a turn of `graph` keeps of its first state, however it begins.
 pub(crate) fn carry_of(graph: &CompiledGraph) -> Option<Carry> {
     is_chat(graph).then(|| -> Carry { Arc::new(carry) })
 }
@@ -28,7 +28,7 @@ pub(super) fn carry(state: &State) -> Map {
     Map::from_iter([(HISTORY_LENGTH.to_owned(), length.into())])
 }
 
-/// How many messages `state` holds.
+/// Number of messages in `state`.
 pub(super) fn history_length(state: &Map) -> usize {
     state.get(MESSAGES).and_then(Value::as_array).map_or(0, Vec::len)
 }

@@ -59,8 +59,9 @@ impl Listeners {
         ListenerHandle { listeners: self.0.clone(), session_id, id }
     }
 
-    /// Tells the listeners of the session what the resumed turn came to. `paused` is the state out of which it was
-    /// resumed: what is behind its messages is new. Only the worker that ran the turn comes here, so it is told once.
+    /// Notifies the listeners of the session of the outcome of the resumed turn. `paused` is the state out of which it
+    /// was resumed: the messages behind its own are new. Only the worker that ran the turn comes here, so they are
+    /// notified once.
     pub(crate) async fn notify(
         &self,
         graph: &CompiledGraph,

@@ -37,7 +37,7 @@ impl ChatMessage {
     /// Checks role, content and tool fields against each other (harness-chat §3.1).
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence that names the mistake.
     pub fn validate(&self) -> Result<(), String> {
         match self.0.get("role").and_then(Value::as_str) {
             Some("system") => self.without(&["tool_calls", "tool_call_id"]).and_then(|()| self.string_content()),

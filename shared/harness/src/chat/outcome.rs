@@ -7,7 +7,7 @@ use crate::bucket::Bucket;
 use crate::error::TurnError;
 use crate::outcome::{Tally, TurnOutcome};
 
-/// What came of a message (harness-chat §5.2).
+/// Outcome of a message (harness-chat §5.2).
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChatTurnOutcome {
     /// The turn is done.
@@ -19,28 +19,28 @@ pub enum ChatTurnOutcome {
     },
     /// The turn failed.
     Errored {
-        /// What the user can do.
+        /// Remedy of the user.
         error_bucket: Bucket,
-        /// What went wrong.
+        /// Category of the error.
         error_category: Category,
         /// A message from the system that can be shown as it is (§10).
         reply: ChatMessage,
-        /// Whether the message may have been taken in all the same ([`TurnError::in_doubt`]).
+        /// True if the message may have been taken in all the same ([`TurnError::in_doubt`]).
         in_doubt: bool,
-        /// After how many seconds there should be room, where somebody knows.
+        /// Number of seconds after which there should be room, where that is known.
         retry_after: Option<u32>,
     },
     /// The turn waits for a signal; the replies behind it go to the listeners of the session.
     Suspended {
-        /// What it waits for.
+        /// Descriptor of the wait.
         signal_descriptor: SignalDescriptor,
         /// The messages that the turn added before it went to sleep, in order; may be empty.
         pending_messages: Vec<ChatMessage>,
         /// The paused invocation.
         invocation_id: InvocationId,
-        /// Which of its pauses it is, from 1.
+        /// Number of the pause among those of the invocation, from 1.
         generation: u64,
-        /// How far it is, when it expects several signals.
+        /// Progress of the pause, when it expects several signals.
         tally: Option<Tally>,
     },
 }

@@ -1,7 +1,8 @@
 //! Work that is accepted now and done later: what is checked before, who is called, and how it is taken up.
 //!
-//! Whoever accepts something writes it down, by [`InvocationWrite::Accept`] or [`InvocationWrite::Deliver`] in a commit of
-//! its own, and [calls](crate::WorkCall) for a worker. The call may be lost: the sweep calls for what nobody has taken up.
+//! A caller that accepts work writes it down, by [`InvocationWrite::Accept`] or [`InvocationWrite::Deliver`] in a
+//! commit of its own, and [calls](crate::WorkCall) for a worker. The call may be lost: the sweep calls for work that no
+//! worker has taken up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::outcome::TurnOutcome;
 use crate::transmission::FreshTurn;
 use crate::worker::Worker;
 
-/// What a worker does while another turn of the session runs.
+/// Reaction of a worker while another turn of the session runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenSessionBusy {
     /// It waits, as a fresh turn does.
@@ -62,12 +63,12 @@ pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInv
     })
 }
 
-/// Checks that `payload` could resume `paused`, and gives the payload to [deliver](InvocationWrite::Deliver): without
-/// the words that only the harness says. It changes nothing.
+/// Checks that `payload` could resume `paused`, and returns the payload to [deliver](InvocationWrite::Deliver): without
+/// the fields that only the harness sets. It changes nothing.
 ///
 /// # Errors
-/// `request_invalid` when the pause waits for several signals ([`part_input`](super::answers::part_input)); `graph_unknown`,
-/// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+/// `request_invalid` when the pause waits for several signals ([`part_input`](super::answers::part_input));
+/// `graph_unknown`, `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
 pub(crate) fn input(worker: &Worker, paused: &PausedInvocation, mut payload: Map) -> Result<Map, TurnError> {
     payload.shift_remove(RESOLUTION);
     if paused.fan_in.is_some() {
@@ -148,7 +149,7 @@ async fn begin_alone(
     }
 }
 
-/// What the invocation ended with is told as such: nothing is left to try again.
+/// The end of the invocation is reported as such: nothing is left to try again.
 async fn begin_once(
     worker: &Worker,
     graph: &Arc<CompiledGraph>,
@@ -187,7 +188,7 @@ async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnErr
     }
 }
 
-/// Whether the run failed on something around it and not by itself: the next one may get further.
+/// True if the run failed on something around it and not by itself: the next one may get further.
 fn is_port_busy(error: &EngineError) -> bool {
     error.is_transient() || *error.category() == Category::SessionLeaseHeld
 }

@@ -16,17 +16,17 @@ use crate::outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, TurnOutcome
 use crate::transmission::Trigger;
 use crate::worker::Worker;
 
-/// With what a delivery claims its pause.
+/// Payload with which a delivery claims its pause.
 #[derive(Clone, Debug)]
 pub(super) struct ClaimProposal {
     pub(super) payload: Map,
-    /// Of how many answers it was made.
+    /// Number of answers of which it was made.
     pub(super) answered: Option<usize>,
 }
 
-/// What a delivery comes to at a pause that expects several signals.
+/// Effect of a delivery on a pause that expects several signals.
 pub(super) enum FanInStep {
-    /// Its sender is told, and the pause sleeps on.
+    /// Its sender gets the outcome, and the pause stays suspended.
     Told(TurnOutcome),
     /// It is to claim the pause with this.
     Claims(ClaimProposal),
@@ -56,7 +56,7 @@ pub(super) async fn gather(
         return Err(TurnError::new(Category::SuspensionRecordInvalid, message));
     }
     if fan_in.decision().is_some() {
-        // They were enough before, and whoever went on with them gave the pause back.
+        // They were enough before, and the worker that went on with them gave the pause back.
         return Ok(FanInStep::Claims(ClaimProposal {
             payload: fan_in.payload(),
             answered: Some(fan_in.answers.len()),
@@ -93,12 +93,12 @@ pub(super) async fn gather(
     }
 }
 
-/// What to commit for `payload` to be the answer of `part` to `paused`: that it is [delivered](InvocationWrite::Deliver)
-/// together with all others where it decides, else that it is [noted](InvocationWrite::Answer). It changes nothing.
+/// The write by which `payload` becomes the answer of `part` to `paused`: it is [delivered](InvocationWrite::Deliver)
+/// together with all others where it decides, else [noted](InvocationWrite::Answer). It changes nothing.
 ///
 /// # Errors
 /// `request_invalid` when the pause does not expect an answer of `part`, or has one; `graph_unknown`,
-/// `suspension_resume_payload_invalid`, or whatever else a resume would be refused with.
+/// `suspension_resume_payload_invalid`, or any other error with which a resume would be refused.
 pub(crate) fn part_input(
     worker: &Worker,
     paused: &PausedInvocation,
@@ -124,7 +124,7 @@ pub(crate) fn part_input(
     })
 }
 
-/// What is said to a delivery that comes when its pause is over: it may be one that ended it and is sent again, or one
+/// The answer to a delivery that comes when its pause is over: it may be one that ended it and is sent again, or one
 /// that [changed nothing](Overruled).
 pub(super) fn answer_to(
     record: InvocationRecord,
@@ -147,8 +147,8 @@ fn check_fit(worker: &Worker, paused: &PausedInvocation, payload: Map) -> Result
     worker.graph_of(paused)?.takes(paused, &payload).map_err(TurnError::from)
 }
 
-/// Why `sent`, for the pause of `generation`, changed nothing; `paused` is the last pause. Nothing where it did, or where a
-/// record of former versions does not say.
+/// Reason for which `sent`, for the pause of `generation`, changed nothing; `paused` is the last pause. `None` where it
+/// did, or where a record of former versions does not show it.
 fn overruled(
     paused: &PausedInvocation,
     generation: Option<u64>,

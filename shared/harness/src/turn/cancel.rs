@@ -1,4 +1,4 @@
-//! Canceling an invocation, whatever it is doing.
+//! Canceling an invocation in any status.
 
 use dormouse_ports::{
     Cancellation, Category, CommitError, Due, DueAction, InvocationId, InvocationPhase, InvocationRecord,
@@ -10,17 +10,17 @@ use crate::error::{TurnError, store_failed};
 use crate::records::is_put_aside;
 use crate::worker::Worker;
 
-/// The longest reason, in bytes: it is told to everybody who asks for the invocation from then on.
+/// The longest reason, in bytes: every caller that asks for the invocation from then on receives it.
 const MOST_REASON: usize = 1024;
 
-/// An invocation that somebody ended.
+/// An invocation that was canceled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanceledTurn {
-    /// Which.
+    /// The invocation.
     pub invocation_id: InvocationId,
-    /// Why and when: of the first cancellation, which stands.
+    /// Reason and instant of the first cancellation, which stands.
     pub cancellation: Cancellation,
-    /// Whether it was canceled before.
+    /// True if it was canceled before.
     pub repeated: bool,
 }
 
@@ -28,14 +28,14 @@ pub struct CanceledTurn {
 /// or sweep moves it any more; what it registered outside is taken back behind it, and finds nothing to do where a
 /// crash loses that.
 ///
-/// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and is
-/// told so at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). What its nodes do
-/// outside, sessions that they save themselves among it, is theirs to undo. What was put aside can be canceled, too,
-/// and is not tried again from then on. Of an invocation of which nothing is
-/// stored, because it never slept, the cancellation is kept for as long as other ends: it can neither sleep nor,
-/// when its id was given by whoever began it, complete.
+/// An invocation that is being resumed is canceled at once: its worker can write nothing of it any more, and learns so
+/// at its next commit, or before where a node asks ([`dormouse_engine::cancellation`]). The effects of its nodes
+/// outside, sessions that they save themselves among them, are theirs to undo. An invocation that was put aside can be
+/// canceled, too, and is not tried again from then on. Of an invocation of which nothing is stored, because it was
+/// never suspended, the cancellation is kept for as long as other ends: it can neither be suspended nor, when its id
+/// was given by its starter, complete.
 ///
-/// `generation` is the pause that is meant, for callers that may end no other; whatever is current when absent.
+/// `generation` is the pause that is meant, for callers that may end no other; the current one when absent.
 ///
 /// # Errors
 /// `suspension_record_invalid` when it ended before, or is past the pause that is meant; a retryable
@@ -78,7 +78,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Ends an invocation whose record nobody can read any more. Its signals and wake-ups stay until a sweep or an event
+/// Ends an invocation whose record cannot be read any more. Its signals and wake-ups stay until a sweep or an event
 /// finds nothing to do.
 async fn cancel_unreadable(
     worker: &Worker,
@@ -95,7 +95,7 @@ async fn cancel_unreadable(
     if generation.is_some_and(|meant| meant != paused.generation) {
         return refuse("the invocation is past the pause for which this address was given");
     }
-    // How far it is on its ladder of deadlines, nobody can read either.
+    // The position on its ladder of deadlines cannot be read either.
     for rung in 0..=u32::try_from(limits::RUNGS).unwrap_or_default() {
         let due = Due { rung, ..Due::first(paused.suspended_at, DueAction::Fail) };
         let wake = WakePlan { due: (rung > 0).then_some(due), ..WakePlan::default() };
@@ -114,7 +114,7 @@ async fn cancel_unreadable(
 /// As much of an invocation whose record cannot be read as is needed to cancel it; `None` when it has ended.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store does not answer.
 pub(crate) async fn remains(worker: &Worker, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
     let glances = worker.store().invocations.glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
     let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != InvocationPhase::Ended);

@@ -1,8 +1,8 @@
-//! Who waits for a signal that names nothing but its correlation token.
+//! Finding the invocation that waits for a signal that names nothing but its correlation token.
 //!
 //! A token is chosen by a node, and may be guessed or met by chance: what it leads to depends on the way by which the
-//! signal came. What somebody sends who may is for whoever waits for the token. What an event carries is for whoever waits
-//! for an event of that shape, and nobody else: it is looked up, and parked, as
+//! signal came. A signal of a sender that may send it is for the invocation that waits for the token. A signal in an
+//! event is for an invocation that waits for an event of that shape, and for no other: it is looked up, and parked, as
 //! [a signal of its own](SignalId::of_event).
 
 use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, Map, ShapeId, SignalId, SignalState};
@@ -18,15 +18,15 @@ use crate::outcome::TurnOutcome;
 use crate::transmission::{EventOrigin, Trigger};
 use crate::worker::Worker;
 
-/// What is known of a signal.
+/// State of a signal.
 enum Known {
-    /// Somebody waits for it, or has: that is what comes of it.
+    /// An invocation waits for it, or has waited: that is the outcome.
     Told(TurnOutcome),
-    /// Nobody does, so far.
+    /// No invocation does, so far.
     Unclaimed,
 }
 
-/// Finds who waits for `signal_id`, or keeps the signal until somebody does.
+/// Finds the invocation that waits for `signal_id`, or keeps the signal until one does.
 pub(super) async fn correlate(
     worker: &Worker,
     signal_id: SignalId,
@@ -78,7 +78,7 @@ pub(super) async fn correlate_event(
     }
 }
 
-/// Notes for the doctor that an event came and did not fit, where somebody waits for it; names that invocation.
+/// Notes for the doctor that an event came and did not fit, where an invocation waits for it; names that invocation.
 pub(super) async fn unfit_event(
     worker: &Worker,
     signal_id: &SignalId,
@@ -122,7 +122,7 @@ async fn deliver_known(
     }
 }
 
-/// Keeps the signal until somebody waits for it. `None` when somebody does by now.
+/// Keeps the signal until an invocation waits for it. `None` when one does by now.
 async fn keep(
     worker: &Worker,
     stored: &SignalId,
@@ -162,8 +162,8 @@ async fn waits_in_the_old_way(worker: &Worker, signal_id: &SignalId, shape: &Sha
     Ok(awaited.is_some_and(|awaited| awaited.id() == *shape))
 }
 
-/// Delivers what an event carries to whoever waits for the token and for an event that may be this one. Nobody may
-/// keep it: of which shape it is is not known.
+/// Delivers the signal in an event to the invocation that waits for the token and for an event that may be this one. It
+/// cannot be kept: its shape is not known.
 async fn deliver_unshaped(
     worker: &Worker,
     signal_id: SignalId,
@@ -185,7 +185,7 @@ async fn deliver_unshaped(
     }
 }
 
-/// Refuses an event that whoever waits for the signal did not ask for, whatever rule took it.
+/// Refuses an event that the invocation that waits for the signal did not ask for, by any rule.
 fn check_event(
     record: Option<&InvocationRecord>,
     signal_id: &SignalId,

@@ -36,9 +36,10 @@ pub(super) async fn deliver(worker: &Worker, delivery: Delivery<'_>) -> Result<T
             ClaimOutcome::Granted(record) => {
                 let accepted = PayloadAck::of(&record, &bid.payload);
                 match continue_claimed(worker, record, delivery.budget, accepted).await {
-                    // What a worker that died had left does not fit and is forgotten; ours was not looked at yet.
+                    // The payload that a dead worker had left does not fit and is forgotten; ours was not looked at
+                    // yet.
                     Err(error) if accepted == PayloadAck::Sent && is_misfit(&error) => {}
-                    // What it had left was another answer, which counts: the next look says so of ours.
+                    // The payload that it had left was another answer, which counts: the next look shows so for ours.
                     Ok(_) if accepted == PayloadAck::Sent && delivery.generation.is_some() => {}
                     turn => return turn.map_err(|error| error.of(&id)),
                 }

@@ -12,11 +12,11 @@ pub(super) struct Delivery<'w> {
     pub(super) part: SignalTarget,
     pub(super) payload: Map,
     pub(super) budget: Budget<'w>,
-    /// Who triggered it: a person waits for an answer, a timer comes again.
+    /// Its trigger: a person waits for an answer, a timer comes again.
     pub(super) trigger: Trigger,
 }
 
-/// Which of several expected signals a delivery is.
+/// The signal that a delivery is, among several expected ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SignalTarget {
     /// It names the invocation only.

@@ -48,7 +48,7 @@ async fn signalled(worker: &Worker, signal: Signal, budget: Budget<'_>) -> Resul
     }
 }
 
-/// The payload of a signal, which cannot say that time decided.
+/// The payload of a signal, which cannot claim that time decided.
 fn checked(worker: &Worker, mut payload: Map) -> Result<Map, TurnError> {
     check_size(worker, &payload)?;
     payload.shift_remove(RESOLUTION);

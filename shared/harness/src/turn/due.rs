@@ -1,8 +1,8 @@
 //! Pauses that fall due: what is announced, what wakes them, what ends them.
 //!
-//! A deadline that only announces something is told on the bus first, then the pause moves on to the next deadline in
-//! one conditional write, then that one is registered. Whoever finds the pause between two of these steps does the rest:
-//! a deadline may be announced twice, with the same id, and is passed once.
+//! A deadline that is only an announcement is published on the bus first, then the pause moves on to the next deadline
+//! in one conditional write, then that one is registered. A worker that finds the pause between two of these steps does
+//! the rest: a deadline may be announced twice, with the same id, and is passed once.
 
 use dormouse_ports::{
     Announcement, BusError, Category, CommitError, Due, DueAction, Event, InvocationId, InvocationRecord,
@@ -21,12 +21,12 @@ use crate::outcome::{SuspendedTurn, TurnOutcome};
 use crate::transmission::Trigger;
 use crate::worker::Worker;
 
-/// Who sends the events that tell of a passed deadline.
+/// Source of the events that announce a passed deadline.
 const SOURCE: &str = "dormouse";
-/// What kind of events they are.
+/// Their detail type.
 const DETAIL_TYPE: &str = "Dormouse Deadline";
 
-/// What a pause that fell due asks for. `meant` is the deadline that the timer or the sweep had seen.
+/// Handles a pause that fell due. `meant` is the deadline that the timer or the sweep had seen.
 pub(super) async fn fall_due(
     worker: &Worker,
     invocation_id: InvocationId,
@@ -76,7 +76,7 @@ pub(super) async fn fall_due(
     }
 }
 
-/// Tells everybody on the bus that a deadline has passed.
+/// Publishes on the bus that a deadline has passed.
 async fn announce(
     worker: &Worker,
     paused: &PausedInvocation,

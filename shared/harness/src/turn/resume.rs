@@ -12,15 +12,16 @@ use crate::error::{TurnError, subscription_failed};
 use crate::outcome::{CompletedTurn, SuspendedTurn, TurnOutcome};
 use crate::worker::Worker;
 
-/// How often a pause may be followed by the next one within one delivery, because each signal was there already.
+/// Number of times that a pause may be followed by the next one within one delivery, because each signal was there
+/// already.
 const MOST_CONTINUATIONS: usize = 16;
 
-/// Whether the sender of the payload that counts still waits for an answer, or was told already that it is accepted.
+/// Acknowledgement to the sender of the payload that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadAck {
-    /// It waits: after a transient error it is told to send again.
+    /// The sender waits: after a transient error it is asked to send again.
     Pending,
-    /// It was told: after a transient error the payload must stay.
+    /// The sender has its acknowledgement: after a transient error the payload must stay.
     Sent,
 }
 
@@ -38,14 +39,14 @@ impl PayloadAck {
     }
 }
 
-/// What is left to do after an outcome of the engine.
+/// Work left to do after an outcome of the engine.
 enum Settled {
     Done(TurnOutcome),
     /// The awaited signal was there already: go on with this claimed record.
     GoOn(Box<InvocationRecord>),
 }
 
-/// Continues an invocation whose claim is ours, and clears up what else would have woken it.
+/// Continues an invocation whose claim is ours, and clears up its other wake-ups.
 pub(super) async fn continue_claimed(
     worker: &Worker,
     record: Box<InvocationRecord>,
@@ -55,7 +56,7 @@ pub(super) async fn continue_claimed(
     let graph = match worker.graph_of(&record.paused) {
         Ok(graph) => graph.clone(),
         Err(error) => {
-            // What was acknowledged stays with the claim.
+            // An acknowledged payload stays with the claim.
             match accepted {
                 PayloadAck::Pending => worker.records.give_back(&record).await,
                 PayloadAck::Sent => worker.records.leave(&record).await,
@@ -142,8 +143,8 @@ async fn settle(worker: &Worker, graph: &CompiledGraph, outcome: Outcome) -> Res
     }
 }
 
-/// Registers the wake-up of a pause. Whatever is refused, the pause stays, and the sweep registers it as soon as it is
-/// taken: what may pass is told as late, what somebody has to repair as an error.
+/// Registers the wake-up of a pause. After any refusal, the pause stays, and the sweep registers it as soon as it is
+/// taken: a refusal that may pass is reported as late, one that an operator has to repair as an error.
 async fn arrange(worker: &Worker, turn: SuspendedTurn) -> Result<TurnOutcome, TurnError> {
     let subscription = Subscription {
         invocation_id: turn.invocation_id.clone(),
@@ -170,7 +171,7 @@ fn may_try_again(error: &EngineError) -> bool {
     error.is_transient() || bucket_of(error.derived_category()) == Bucket::RetryableTransient
 }
 
-/// What the pause of `record` had registered, where it had.
+/// The subscription that the pause of `record` had registered, where it had.
 pub(super) fn subscription_of(record: &InvocationRecord) -> Option<Subscription> {
     let paused = &record.paused;
     (paused.wake.due.is_some() || paused.wake.event.is_some()).then(|| Subscription::from(paused))

@@ -11,7 +11,7 @@ use crate::worker::Worker;
 /// counted from the beginning.
 ///
 /// # Errors
-/// `not_found`; `suspension_record_invalid` when it is not put aside; `outcome_unknown` when the store did not say
+/// `not_found`; `suspension_record_invalid` when it is not put aside; `outcome_unknown` when the store did not report
 /// whether it was done.
 pub(crate) async fn retry(worker: &Worker, id: &InvocationId) -> Result<(), TurnError> {
     let Some(record) = worker.records.load(id).await? else {

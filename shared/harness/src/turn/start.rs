@@ -29,7 +29,7 @@ pub(crate) async fn start(
     let sending = Sending::begin();
     let outcome = sending.over(start_once(worker, graph, turn, worker.budget(time_left), carry)).await;
     outcome.map_err(|error| TurnError {
-        // Who names the invocation is told what came of it, however often they ask.
+        // A caller that names the invocation gets its outcome, however often it asks.
         in_doubt: given.is_none() && (error.in_doubt || sending.may_have_written()),
         ..error
     })
@@ -43,7 +43,7 @@ async fn start_once(
     carry: Option<Carry>,
 ) -> Result<TurnOutcome, TurnError> {
     let given = turn.invocation_id.clone();
-    // Of those that name the same id one runs its nodes; the others are told what came of it.
+    // Of those that name the same id one runs its nodes; the others get its outcome.
     let _only = worker.lines.chosen(given.as_ref(), wait(budget)).await?;
     if let Some(id) = &given
         && let Some(earlier) = earlier_answer(worker, id, graph.name(), turn.request_digest.as_deref()).await?
@@ -100,7 +100,7 @@ async fn invoke_alone(
     }
 }
 
-/// How long a fresh turn waits for others of this process.
+/// Time for which a fresh turn waits for others of this process.
 fn wait(budget: Budget<'_>) -> Wait {
     Wait { longest: budget.left() / 2, refusable: true }
 }
@@ -141,8 +141,8 @@ async fn earlier_answer(
     Ok(Some(TurnOutcome::stored(*record)))
 }
 
-/// Whether a record may tell what came of a turn that failed: the same request, delivered twice, may have ended or gone to
-/// sleep on another worker meanwhile, or this one may have without anybody knowing.
+/// True if a record may hold the outcome of a turn that failed: the same request, delivered twice, may have ended or
+/// been suspended on another worker meanwhile, or this one may have unnoticed.
 fn may_be_stored(error: &TurnError, given: bool) -> bool {
     let refused = [Category::SuspensionPersistenceFailed, Category::SessionSaveFailed].contains(&error.category);
     error.category == Category::OutcomeUnknown || (given && refused)

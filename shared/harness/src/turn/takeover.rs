@@ -13,8 +13,8 @@ use crate::transmission::{Callback, DispatchPath, FreshTurn, Transmission, Trans
 use crate::turn_span::in_span;
 use crate::worker::Worker;
 
-/// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or whichever is current, with
-/// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
+/// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or the current one, with the
+/// payload that it had accepted. `None` when there is no such claim any more, or not yet.
 pub(crate) async fn take_over(
     worker: &Worker,
     id: &InvocationId,
@@ -34,9 +34,9 @@ pub(crate) async fn take_over(
     }
 }
 
-/// Does what was accepted for the invocation `id` and nobody does yet: begins it, or goes on with its input. Stale
-/// when there is nothing to do, or somebody is at it. While another turn of the session runs it waits, and gives the
-/// work back when its time is over.
+/// Does the work that was accepted for the invocation `id` and that no worker does yet: begins it, or goes on with its
+/// input. Stale when there is nothing to do, or another worker is at it. While another turn of the session runs it
+/// waits, and gives the work back when its time is over.
 pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Option<Duration>) -> Turn {
     let budget = worker.budget(time_left);
     let request = takeover_of(worker, id, None, budget);
@@ -79,7 +79,7 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
     Turn { path: Some(path), outcome: in_span(tracer, &transmission, path, Box::pin(work)).await }
 }
 
-/// Asks for a claim that is out of time, with the payload that it stored.
+/// Request for a claim that is out of time, with the payload that it stored.
 fn takeover_of(worker: &Worker, id: &InvocationId, generation: Option<u64>, budget: Budget<'_>) -> ClaimRequest {
     let lease = budget.lease();
     let (now, until) = (worker.now(), worker.now() + lease.duration);

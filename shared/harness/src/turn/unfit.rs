@@ -7,7 +7,7 @@ use dormouse_ports::InvocationId;
 use crate::error::TurnError;
 use crate::worker::Worker;
 
-/// For how long it is remembered that an event did not fit.
+/// Time for which it is remembered that an event did not fit.
 const NOTED: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// Name of the note that an event for a pause did not fit.
@@ -15,7 +15,7 @@ pub fn unfit_note(id: &InvocationId, generation: u64) -> String {
     format!("unfit/{id}/{generation}")
 }
 
-/// Notes for the doctor that something came for a pause and did not fit.
+/// Notes for the doctor that an input came for a pause and did not fit.
 pub(super) async fn note_unfit(worker: &Worker, id: &InvocationId, generation: u64, error: &TurnError) {
     let note = format!("{}: {}", worker.now(), error.message);
     let (name, until) = (unfit_note(id, generation), worker.now() + NOTED);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The state field that receives the answers where `into` names no other.
 const INTO: &str = "fan_in";
-/// How many bytes the name of a part may have.
+/// Most bytes that the name of a part may have.
 const LONGEST_NAME: usize = 64;
 
 /// The signals under `expects`; `None` when there is no such key.

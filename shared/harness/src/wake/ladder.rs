@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::moment::{ending, moment};
 
-/// How many bytes a name under `to` may have.
+/// Most bytes that a name under `to` may have.
 const LONGEST_NAME: usize = 256;
 
 /// The steps under `deadlines`, in the order of time; none when there is no such key.

@@ -13,7 +13,7 @@ pub(super) fn moment(key: &str, value: &Value, now: Timestamp) -> Result<Timesta
     }
 }
 
-/// What `then` of the value under `key` does when no signal came in time.
+/// Effect of `then` of the value under `key` when no signal came in time.
 pub(super) fn ending(key: &str, then: Option<&Value>) -> Result<DueAction, String> {
     match (then.and_then(|then| then.get("resume")), then.and_then(Value::as_str)) {
         (Some(Value::Object(payload)), None) => Ok(DueAction::Resume(Resolution::TimedOut.mark(payload.clone()))),
