@@ -84,15 +84,15 @@ pub fn invocation_id() -> Result<InvocationId, NodeError> {
     Ok(identity.invocation_id.clone())
 }
 
-/// The command line of `agents`: `dev` runs them on this machine, the other commands ask about what sleeps, here or on
-/// AWS. Takes the arguments of this process; `--help` tells all.
+/// The command line of `agents`: `dev` runs them on this machine, the other commands ask about suspended invocations,
+/// here or on AWS. Takes the arguments of this process; `--help` lists all.
 #[cfg(feature = "cli")]
 pub fn cli(agents: &Agents) -> std::process::ExitCode {
     dormouse_cli::main(agents)
 }
 
-/// Runs `agents` on this machine until Ctrl-C, on the folder `.dormouse` and the port 8787: the command `dev` of [`cli`] with
-/// its defaults, for a program without a command line.
+/// Runs `agents` on this machine until Ctrl-C, on the folder `.dormouse` and the port 8787: the command `dev` of
+/// [`cli`] with its defaults, for a program without a command line.
 #[cfg(feature = "cli")]
 pub fn dev(agents: &Agents) -> std::process::ExitCode {
     dormouse_cli::dev(agents)

@@ -1,6 +1,6 @@
 //! A world in memory for tests of agents, with a clock that is moved by hand: three days pass in a millisecond.
 //!
-//! What decides something is the real thing: the routes, the harness and the engine. In place of AWS stand a store, a bus
+//! The deciding parts are the real ones: the routes, the harness and the engine. In place of AWS stand a store, a bus
 //! and a scheduler in memory, which call the routes as AWS calls the functions.
 
 use std::fmt;
@@ -22,12 +22,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// How many deadlines may fall due in one [`TestBed::pass`]: an agent that falls asleep until a time that is over would
-/// never end.
+/// Most deadlines that may fall due in one [`TestBed::pass`]: an agent that is suspended until a time that is over
+/// would never end.
 const MOST_WAKES: usize = 10_000;
 
-/// A world in memory in which agents run. Its methods need no async runtime, and panic with a sentence where a test cannot
-/// go on.
+/// A world in memory in which agents run. Its methods need no async runtime, and panic with a sentence where a test
+/// cannot go on.
 ///
 /// The [front page](crate) has an example.
 pub struct TestBed {
@@ -37,7 +37,7 @@ pub struct TestBed {
     clock: Arc<ManualClock>,
     bus: Arc<MemoryBus>,
     subscriptions: Arc<MemorySubscriptions>,
-    /// How many of the published events were delivered.
+    /// Number of the published events that were delivered.
     delivered: usize,
     started: usize,
 }
@@ -53,7 +53,7 @@ impl Invocation {
     }
 }
 
-/// Why something was refused, as a caller is told.
+/// Refusal of a request, as its caller receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Category of the error: `request_invalid`, for example.
@@ -74,16 +74,16 @@ impl From<TurnError> for Refused {
     }
 }
 
-/// How far an invocation is.
+/// Status of an invocation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
     /// It sleeps.
     Asleep {
         /// The state when it fell asleep.
         state: Map,
-        /// What it waits for.
+        /// Descriptor of the wait.
         waiting_for: SignalDescriptor,
-        /// When something happens although nothing comes.
+        /// Instant at which the invocation acts although no signal comes.
         due_at: Option<Timestamp>,
     },
     /// It reached the end, with this state.
@@ -93,7 +93,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether it sleeps.
+    /// True if it is suspended.
     pub fn is_asleep(&self) -> bool {
         matches!(self, Self::Asleep { .. })
     }
@@ -101,7 +101,7 @@ impl Status {
     /// The final state.
     ///
     /// # Panics
-    /// When it has not completed.
+    /// If it has not completed.
     pub fn completed(self) -> Map {
         match self {
             Self::Completed(state) => state,
@@ -109,10 +109,10 @@ impl Status {
         }
     }
 
-    /// What it waits for.
+    /// Descriptor of the wait.
     ///
     /// # Panics
-    /// When it does not sleep.
+    /// If it is not suspended.
     pub fn waiting_for(self) -> SignalDescriptor {
         match self {
             Self::Asleep { waiting_for, .. } => waiting_for,
@@ -120,10 +120,10 @@ impl Status {
         }
     }
 
-    /// Why it failed.
+    /// Error with which it failed.
     ///
     /// # Panics
-    /// When it has not failed.
+    /// If it has not failed.
     pub fn failed(self) -> Refused {
         match self {
             Self::Failed(refused) => refused,
@@ -136,7 +136,7 @@ impl TestBed {
     /// A world in which `agents` run. It is 2027-01-15T08:00:00Z.
     ///
     /// # Panics
-    /// With what is wrong with an agent, if something is.
+    /// If an agent has a mistake, which the message names.
     pub fn new(agents: &Agents) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
@@ -171,7 +171,7 @@ impl TestBed {
     /// Begins an invocation of `graph` with the fields of `state`, and lets it run until it sleeps or has ended.
     ///
     /// # Panics
-    /// When it is refused: see [`try_start`](Self::try_start).
+    /// If it is refused: see [`try_start`](Self::try_start).
     pub fn start(&mut self, graph: &str, state: impl Serialize) -> Invocation {
         self.try_start(graph, state).unwrap_or_else(|refused| panic!("{graph} is refused: {refused}"))
     }
@@ -179,10 +179,10 @@ impl TestBed {
     /// The same, where a refusal is expected.
     ///
     /// # Errors
-    /// What the caller of `POST /graphs/{graph}/turns` is told.
+    /// The error that the caller of `POST /graphs/{graph}/turns` receives.
     ///
     /// # Panics
-    /// When `state` is no JSON object.
+    /// If `state` is no JSON object.
     pub fn try_start(&mut self, graph: &str, state: impl Serialize) -> Result<Invocation, Refused> {
         self.started += 1;
         let id = format!("test-{}", self.started);
@@ -203,10 +203,10 @@ impl TestBed {
         }
     }
 
-    /// How far `invocation` is.
+    /// Returns the status of `invocation`.
     ///
     /// # Panics
-    /// When it was begun in another world.
+    /// If it was begun in another world.
     pub fn status(&self, invocation: &Invocation) -> Status {
         match self.runtime.block_on(self.server.app().harness().look_up(&invocation.0)) {
             Ok(TurnOutcome::Completed(done)) => Status::Completed(done.state),
@@ -220,10 +220,10 @@ impl TestBed {
         }
     }
 
-    /// Answers what `invocation` waits for, as whoever opens its callback address does.
+    /// Answers the wait of `invocation`, as a person does who opens its callback address.
     ///
     /// # Errors
-    /// Why the answer does not count.
+    /// The reason for which the answer does not count.
     pub fn answer(&mut self, invocation: &Invocation, answer: impl Serialize) -> Result<(), Refused> {
         self.deliver(Transmission::callback(invocation.0.clone(), None, object(answer)))
     }
@@ -231,23 +231,23 @@ impl TestBed {
     /// Answers as `part` of several who were asked.
     ///
     /// # Errors
-    /// Why the answer does not count.
+    /// The reason for which the answer does not count.
     pub fn answer_as(&mut self, invocation: &Invocation, part: &str, answer: impl Serialize) -> Result<(), Refused> {
         let answer = Callback::new(invocation.0.clone(), None, object(answer));
         self.deliver(Callback { part: Some(part.to_owned()), ..answer }.into())
     }
 
-    /// Publishes an event, which wakes whatever waits for it.
+    /// Publishes an event, which wakes the invocations that wait for it.
     ///
     /// # Panics
-    /// When `detail` is no JSON object.
+    /// If `detail` is no JSON object.
     pub fn publish(&mut self, source: &str, detail_type: &str, detail: impl Serialize) {
         let event = Event { source: source.to_owned(), detail_type: detail_type.to_owned(), detail: object(detail) };
         self.route(&event);
         self.settle();
     }
 
-    /// What agents, and Dormouse itself, have published so far.
+    /// Events that agents, and Dormouse itself, have published so far.
     pub fn published(&self) -> Vec<Event> {
         self.bus.events()
     }
@@ -260,7 +260,7 @@ impl TestBed {
     /// Lets `time` pass; everything that falls due meanwhile happens at its time.
     ///
     /// # Panics
-    /// When the agents never come to rest.
+    /// If the agents never come to rest.
     pub fn pass(&mut self, time: Duration) {
         let end = self.now() + time;
         for _ in 0..MOST_WAKES {
@@ -269,7 +269,7 @@ impl TestBed {
                 return;
             };
             self.advance_to(due_at);
-            // What it is told is for the log of a scheduler: a deadline that fails its invocation is an error there.
+            // The answer is for the log of a scheduler: a deadline that fails its invocation is an error there.
             let _ = self.runtime.block_on(self.server.app().harness().turn(Transmission::due(
                 row.invocation_id,
                 row.generation,
@@ -352,7 +352,7 @@ impl TestBed {
         }
     }
 
-    /// What AWS would put into a queue is printed with the output of the test.
+    /// An error for which AWS would put the event into a queue is printed with the output of the test.
     #[expect(clippy::print_stderr, reason = "a test shows it when it fails")]
     fn logged(&self, called: Result<Value, TriggerError>) {
         if let Err(error) = called {
@@ -381,7 +381,7 @@ fn refused(body: &[u8]) -> Refused {
     Refused { category: text("category"), message: text("message") }
 }
 
-/// Whether `event` matches the event `pattern`.
+/// True if `event` matches the event `pattern`.
 fn matches(pattern: &Map, event: &Value) -> bool {
     let mut matcher = Quamina::new();
     let pattern = Value::Object(pattern.clone()).to_string();

@@ -1,13 +1,13 @@
-//! What was put aside.
+//! Invocations that were put aside.
 
 use dormouse_harness::{TurnError, store_failed};
 use dormouse_ports::{InvocationId, MaintenanceStore};
 
-/// What was [put aside](dormouse_harness::is_put_aside) and not tried again since, the oldest first; at most a page of the
-/// store.
+/// Invocations that were [put aside](dormouse_harness::is_put_aside) and not tried again since, the oldest first; at
+/// most a page of the store.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store does not answer.
 pub async fn put_aside(store: &MaintenanceStore) -> Result<Vec<InvocationId>, TurnError> {
     store.sleepers.put_aside().await.map_err(store_failed)
 }

@@ -1,4 +1,4 @@
-//! Why an invocation sleeps, in words, and what helps where it should not.
+//! The reason for which an invocation is suspended, in words, and the remedy where it should not be.
 
 mod finding;
 mod repair;
@@ -36,7 +36,7 @@ impl<'h> Doctor<'h> {
         Self { harness, store, rules }
     }
 
-    /// Says why the invocation `id` sleeps, or why it does not go on.
+    /// Diagnoses why the invocation `id` is suspended, or why it does not go on.
     ///
     /// # Errors
     /// `not_found` when it was never suspended; otherwise when the store does not answer.
@@ -53,7 +53,8 @@ impl<'h> Doctor<'h> {
     /// The same of each of `ids`, with few requests for a hundred of them.
     ///
     /// # Errors
-    /// When the store does not answer. One that cannot be read is told instead of its diagnosis.
+    /// If the store does not answer. The error of an invocation that cannot be read stands in the place of its
+    /// diagnosis.
     pub async fn diagnose_all(&self, ids: &[InvocationId]) -> Result<Vec<Result<Diagnosis, TurnError>>, TurnError> {
         let mut diagnoses = Vec::new();
         for ids in ids.chunks(TOGETHER) {
@@ -84,7 +85,7 @@ impl<'h> Doctor<'h> {
         Ok(diagnoses)
     }
 
-    /// What is over leads nowhere.
+    /// True unless the invocation is over, which leads nowhere.
     fn has_surroundings(record: &InvocationRecord) -> bool {
         matches!(
             record.status,
@@ -238,8 +239,8 @@ impl<'h> Doctor<'h> {
         }
     }
 
-    /// A pause needs no lease to go on. What has not begun does, and its session's next turn; and a lease tells of a turn
-    /// that runs or died.
+    /// A pause needs no lease to go on. An invocation that has not begun does, and its session's next turn; and a lease
+    /// shows a turn that runs or died.
     fn look_at_lease(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
         let (Some(session), Some(until)) = (&paused.session_id, around.leased_until) else { return };
         remarks.push(if limits::lasts_too_long(until, self.now()) {
@@ -260,7 +261,7 @@ impl<'h> Doctor<'h> {
         });
     }
 
-    /// An event that did not fit lies in the queue of what failed; whoever sent it believes that it was taken.
+    /// An event that did not fit lies in the queue of failed events; its sender believes that it was taken.
     async fn look_at_unfit(&self, paused: &PausedInvocation, remarks: &mut Vec<Observation>) -> Result<(), TurnError> {
         if paused.wake.event.is_none() {
             return Ok(());
@@ -306,7 +307,8 @@ fn never_slept(id: &InvocationId) -> TurnError {
     TurnError::new(Category::NotFound, message)
 }
 
-/// Names a pause whose answer is not limited to what was asked. Answers of several parts go into one field.
+/// Names a pause whose answer is not limited to the fields that were asked for. Answers of several parts go into one
+/// field.
 fn look_at_answer(paused: &PausedInvocation) -> Option<Observation> {
     let rule = AnswerRule::of(&paused.descriptor).unwrap_or_default();
     (rule.accepts_everything() && paused.fan_in.is_none()).then(|| {

@@ -1,11 +1,11 @@
-//! What is no turn: the sweep, the doctor, and the collection of what nothing needs any more.
+//! The work beside the turns: the sweep, the doctor, and the collection of items that nothing needs any more.
 //!
-//! It looks at what is stored, calls for workers, registers what is not registered, and removes what is over. What has to
-//! be run, the harness runs. It must not know AWS, HTTP or any async runtime.
+//! It looks at stored invocations, calls for workers, registers wake-ups that are not registered, and removes rows of
+//! pauses that are over. Turns are run by the harness. It must not know AWS, HTTP or any async runtime.
 //!
 //! # Invariants
 //! - A sweep runs no turn, is bounded in rows and time, and remembers where it stopped.
-//! - Nothing goes that something refers to ([`sweep`] removes only what a whole round has not met).
+//! - No item goes while another refers to it ([`sweep`] removes only items that a whole round has not met).
 //! - The doctor changes nothing unless it is asked to [repair](doctor::repair).
 
 #![warn(missing_docs)]

@@ -1,17 +1,17 @@
-//! What a sweep is asked to do.
+//! Request for a sweep.
 
 use std::time::Duration;
 
 /// The most rows that the store is asked about at once.
 pub(crate) const TOGETHER: usize = 100;
 
-/// Which rows a sweep looks at.
+/// Rows that a sweep looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepScope {
-    /// What has fallen due, and claims whose worker died.
+    /// Rows that have fallen due, and claims whose worker died.
     Due,
-    /// The same, and then the rest: wake-ups that may not be registered, rows of pauses that are over, signals that
-    /// nobody claimed.
+    /// The same, and then the rest: wake-ups that may not be registered, rows of pauses that are over, signals that are
+    /// unclaimed.
     Everything,
 }
 
@@ -25,14 +25,14 @@ impl SweepScope {
     }
 }
 
-/// What a sweep is to do, and how much of it at most.
+/// Request for a sweep, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepOrder {
-    /// Which rows.
+    /// Rows to be looked at.
     pub scope: SweepScope,
-    /// How many rows in each lane; the next sweep goes on behind them.
+    /// Number of rows in each lane; the next sweep goes on behind them.
     pub rows: usize,
-    /// After which time no more rows are begun.
+    /// Time after which no more rows are begun.
     pub time_left: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Signals that came before anybody waited for them.
+//! Signals that came before their wait.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde::Serialize;
 use crate::summary::SweepSummary;
 use crate::time::since;
 
-/// How long a parked signal may wait before it counts as unclaimed.
+/// Time for which a parked signal may wait before it counts as unclaimed.
 const UNCLAIMED_AFTER: Duration = Duration::from_secs(60);
-/// How many rows of the index of parked signals are looked at.
+/// Number of rows of the index of parked signals that are looked at.
 const ROWS: usize = 100;
 
-/// A signal that is parked: nobody waits for it so far.
+/// A signal that is parked: no invocation waits for it so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ParkedSignal {
     /// The correlation token.
@@ -23,9 +23,9 @@ pub struct ParkedSignal {
     /// The shape of the events that alone bring it, when an event did: only who waits for such an event takes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_shape: Option<ShapeId>,
-    /// When it arrived.
+    /// Instant at which it arrived.
     pub received_at: Timestamp,
-    /// When it is forgotten.
+    /// Instant at which it is forgotten.
     pub expires_at: Timestamp,
 }
 
@@ -39,7 +39,7 @@ impl ParkedSignal {
 /// The signals that are parked, the oldest first; at most 100.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store does not answer.
 pub async fn parked_signals(harness: &Harness, store: &MaintenanceStore) -> Result<Vec<ParkedSignal>, TurnError> {
     let parked = |(row, signal): (ParkedRow, Option<BufferedSignal>)| {
         let (event_shape, signal_id) = row.signal_id.origin();

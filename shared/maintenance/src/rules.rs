@@ -1,4 +1,4 @@
-//! A round of the sweep through all that sleeps: which rules are needed, and what follows from that at its end.
+//! A round of the sweep through all suspended invocations: the rules that they need, and the consequences at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::time::TimeLimit;
 
 /// The lane under whose name a round is kept between two sweeps.
 pub(crate) const ROUND: &str = "rules";
-/// Of how many shapes a round remembers that they are needed; with more of them it removes nothing.
+/// Number of needed shapes that a round remembers; with more of them it removes nothing.
 const MOST_NEEDED: usize = 1_000;
 
-/// What a round has seen so far.
+/// State of a round so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Round {
-    /// Up to where the listing was looked at.
+    /// Position up to which the listing was looked at.
     cursor: Option<String>,
     began: Timestamp,
     /// The shapes that rows need, each with an invocation that needs it.
     needed: BTreeMap<ShapeId, InvocationId>,
-    /// Whether these are all of them.
+    /// True if these are all of them.
     sure: bool,
 }
 
@@ -37,20 +37,21 @@ impl Round {
         Self { cursor: None, began: now, needed: BTreeMap::new(), sure: true }
     }
 
-    /// The round that was `kept`, if it is the one that got as far as `cursor`; otherwise one that is not sure of itself.
+    /// The round that was `kept`, if it is the one that got as far as `cursor`; otherwise one that is not sure of
+    /// itself.
     pub(crate) fn going_on(kept: Option<&str>, cursor: &str, now: Timestamp) -> Self {
         let kept: Option<Self> = kept.and_then(|kept| serde_json::from_str(kept).ok());
         let kept = kept.filter(|kept| kept.cursor.as_deref() == Some(cursor));
         kept.unwrap_or_else(|| Self { sure: false, ..Self::beginning(now) })
     }
 
-    /// What is kept of it until the next sweep goes on behind `cursor`. It is kept before the sweep's own position: a
-    /// crash between the two leaves a round that is not sure of itself.
+    /// Form in which it is kept until the next sweep goes on behind `cursor`. It is kept before the sweep's own
+    /// position: a crash between the two leaves a round that is not sure of itself.
     pub(crate) fn kept(self, cursor: &str) -> Option<String> {
         serde_json::to_string(&Self { cursor: Some(cursor.to_owned()), ..self }).ok()
     }
 
-    /// Somebody sleeps who needs that.
+    /// Notes that the invocation `id` is suspended and has that need.
     pub(crate) fn needs(&mut self, need: &RuleNeed, id: &InvocationId) {
         match need {
             RuleNeed::Nothing => {}
@@ -63,16 +64,16 @@ impl Round {
     }
 }
 
-/// Makes rules again that are needed and gone or disabled, and removes those that nobody needs.
+/// Makes rules again that are needed and gone or disabled, and removes those that no invocation needs.
 ///
-/// What the bus does not do is counted as failed: the next round tries it again.
+/// A failure of the bus is counted: the next round tries again.
 pub(crate) async fn keep_rules(
     harness: &Harness,
     round: &Round,
     time: TimeLimit<'_>,
     summary: &mut SweepSummary,
 ) -> Result<(), TurnError> {
-    // First the rules, then the entries: whoever made a rule of the list has made its entry before.
+    // First the rules, then the entries: a process that made a rule of the list has made its entry before.
     let listed = match harness.rules().list().await {
         Ok(listed) => listed,
         Err(error) => {
@@ -105,7 +106,7 @@ pub(crate) async fn keep_rules(
     Ok(())
 }
 
-/// What the store has noted of rules.
+/// Entries of the store for rules.
 async fn entries(harness: &Harness) -> Result<BTreeMap<ShapeId, RuleEntry>, TurnError> {
     let entries = harness.engine().ports().store.rules.rule_entries().await.map_err(store_failed)?;
     Ok(entries.into_iter().map(|entry| (entry.shape.clone(), entry)).collect())
@@ -198,8 +199,8 @@ impl<'r> RuleRound<'r> {
     }
 
     /// The rules without an edition that may go: made by versions that relied on a rule for ever. There is an entry for
-    /// their shape that is old enough for those to have ended, and nobody needs the shape, or the rule of the entry is there.
-    /// Where there is no entry, one is made, for the time to begin.
+    /// their shape that is old enough for those to have ended, and no invocation needs the shape, or the rule of the
+    /// entry is there. Where there is no entry, one is made, for the time to begin.
     async fn old_editions(&self) -> Result<Vec<&'r RuleName>, TurnError> {
         let mut unused = Vec::new();
         for rule in self.listed.iter().map(|rule| &rule.name).filter(|rule| rule.edition.is_none() && self.round.sure) {
@@ -226,20 +227,20 @@ impl<'r> RuleRound<'r> {
         names.filter(|rule| rule.edition.is_some() && !named.contains(rule)).collect()
     }
 
-    /// Whether the rule for `shape` is on the bus, and that is noted.
+    /// True if the rule for `shape` is on the bus, and that is noted.
     fn stands(&self, shape: &ShapeId) -> bool {
         let entry = self.entries.get(shape);
         entry.is_some_and(|entry| is_there(self.listed, entry) && entry.stands_since.is_some())
     }
 
-    /// Whether `at` lies so far before the round that nobody has relied since on what was not touched since.
+    /// True if `at` lies so far before the round that no process still relies on a rule that was not touched since.
     fn is_long_ago(&self, at: Timestamp) -> bool {
         let kept = self.harness.config().rules.kept;
         Duration::try_from(self.round.began.duration_since(at)).is_ok_and(|span| span >= kept)
     }
 }
 
-/// Whether the rule of `entry` is among `rules`, and carries events.
+/// True if the rule of `entry` is among `rules`, and carries events.
 fn is_there(rules: &[ListedRule], entry: &RuleEntry) -> bool {
     let name = entry.name();
     rules.iter().any(|rule| rule.carries_for(&name))

@@ -1,11 +1,11 @@
-//! What a sweep tells of itself.
+//! Summary of a sweep.
 
 use std::time::Duration;
 
 use dormouse_harness::TurnError;
 use dormouse_ports::{InvocationId, SubscriptionError};
 
-/// What a sweep did and found.
+/// Results and findings of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepSummary {
     /// Rows that it looked at.
@@ -14,24 +14,26 @@ pub struct SweepSummary {
     pub called: usize,
     /// Wake-ups that it registered.
     pub registered: usize,
-    /// Rows that it could not deal with, and what the event bus did not do or take; a later sweep will try again.
+    /// Rows that it could not deal with, and requests that the event bus did not carry out; a later sweep will try
+    /// again.
     pub failed: usize,
-    /// How long ago the most overdue row fell due; zero when none was due.
+    /// Time since the most overdue row fell due; zero when none was due.
     pub late_by: Duration,
-    /// How long the one that sleeps longest has slept, among the rows that were looked at.
+    /// Time since the oldest pause began, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost. Each sweep
-    /// counts those that it finds, until a worker has them.
+    /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost. Each
+    /// sweep counts those that it finds, until a worker has them.
     pub expired_claims: usize,
     /// Timers and pauses that had lost each other: rows whose pause was over, and which are removed; wake-ups that were
     /// not registered outside, and now are; rules for events that were needed and gone, and are there again; and pauses
-    /// that nothing woke for a minute after they fell due, counted by each sweep until a worker has them.
+    /// that were not woken for a minute after they fell due, counted by each sweep until a worker has them.
     pub orphan_timers: usize,
-    /// Signals that have been parked for a minute or more, and for which nobody has waited yet; at most 100 are counted.
+    /// Signals that have been parked for a minute or more, and for which no invocation has waited yet; at most 100 are
+    /// counted.
     pub unclaimed_signals: usize,
-    /// Items that nothing referred to any more, and rules for events that nobody needed, which were removed.
+    /// Items that no other referred to any more, and rules for events that no invocation needed, which were removed.
     pub collected: usize,
-    /// Whether rows are left for the next sweep.
+    /// True if rows are left for the next sweep.
     pub unfinished: bool,
 }
 

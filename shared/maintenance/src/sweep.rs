@@ -1,16 +1,17 @@
 //! The second line: what was lost between a pause and its wake-up is found, and a worker is called for it (late, never
 //! lost).
 //!
-//! A sweep runs no turn: one that kills its process would keep the sweep from everybody else. It glances, removes the rows
-//! of what is over, and [calls](WorkCall) for the rest; what is claimed by a worker that may live is not called for.
+//! A sweep runs no turn: one that kills its process would keep the sweep from all other invocations. It glances,
+//! removes the rows of pauses that are over, and [calls](WorkCall) for the rest; an invocation that is claimed by a
+//! worker that may live is not called for.
 //!
-//! A sweep looks at a bounded number of rows and remembers where it stopped, so that what it costs does not depend on
-//! how many sleep. In the lane of what fell due it reads only due rows. Claims whose worker died are in an index of
-//! their own, which holds nothing else for long: they are found by the next sweep. In the lane of everything it reads
-//! the index of what sleeps. In each of them it needs one glance for a hundred rows; an invocation is loaded only to
-//! register a wake-up for the first time, and that is noted on its row. When it has seen all of them, it looks after the rules for events
-//! (the module `rules`). In the lane of the ground it looks at a stretch of all that is stored, for what
-//! nothing refers to any more.
+//! A sweep looks at a bounded number of rows and remembers where it stopped, so that its cost does not depend on the
+//! number of suspended invocations. In the lane of rows that fell due it reads only due rows. Claims whose worker died
+//! are in an index of their own, which holds nothing else for long: they are found by the next sweep. In the lane of
+//! everything it reads the index of suspended invocations. In each of them it needs one glance for a hundred rows; an
+//! invocation is loaded only to register a wake-up for the first time, and that is noted on its row. When it has seen
+//! all of them, it looks after the rules for events (the module `rules`). In the lane of the ground it looks at a
+//! stretch of all stored items, for those to which nothing refers any more.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,20 +29,20 @@ use crate::rules::{ROUND, Round, keep_rules};
 use crate::summary::SweepSummary;
 use crate::time::{TimeLimit, since};
 
-/// What is left of the time of a sweep when it begins no more rows: enough to write down where it stopped.
+/// Time that a sweep has left when it begins no more rows: enough to write down where it stopped.
 const MARGIN: Duration = Duration::from_secs(2);
-/// How late a wake-up may be before its timer counts as lost: what fires timers is as exact as that.
+/// Time by which a wake-up may be late before its timer counts as lost: the scheduler is as exact as that.
 const LOST_AFTER: Duration = Duration::from_secs(60);
-/// How long a worker may take to come to accepted work before its call counts as lost, and the sweep calls again.
+/// Time that a worker may take to come to accepted work before its call counts as lost, and the sweep calls again.
 const CALLED_FOR: Duration = Duration::from_secs(10);
 /// The lane of all that is stored.
 const GROUND: &str = "ground";
 
-/// Looks through the index of what sleeps, as far as `order` goes, and does what should have happened. Workers of `harness`
-/// do what it calls for.
+/// Looks through the index of what sleeps, as far as `order` goes, and does what should have happened. Workers of
+/// `harness` do what it calls for.
 ///
 /// # Errors
-/// When the index cannot be read. A row that cannot be dealt with is counted, not raised.
+/// If the index cannot be read. A row that cannot be dealt with is counted, not raised.
 pub async fn sweep(
     harness: &Harness,
     store: &MaintenanceStore,
@@ -66,22 +67,22 @@ pub async fn sweep(
 struct Sweep<'h> {
     harness: &'h Harness,
     store: &'h MaintenanceStore,
-    /// How many rows it may look at in each lane.
+    /// Number of rows that it may look at in each lane.
     rows: usize,
     time: TimeLimit<'h>,
-    /// For whom it has called: an invocation that it meets in several lanes is called for, and counted, once.
+    /// Invocations for which it has called: one that it meets in several lanes is called for, and counted, once.
     called: BTreeSet<InvocationId>,
     summary: SweepSummary,
 }
 
-/// Work that nobody has.
+/// Work that no worker has.
 #[derive(Debug)]
 struct Found {
     call: WorkCall,
     told: Told,
 }
 
-/// As what it is counted.
+/// Counter of the summary for which it counts.
 #[derive(Clone, Copy, Debug)]
 enum Told {
     ExpiredClaim,
@@ -90,7 +91,7 @@ enum Told {
 }
 
 impl<'h> Sweep<'h> {
-    /// What a turn needs of the store, too.
+    /// The store of turns.
     fn turns(&self) -> &'h TurnStore {
         &self.harness.engine().ports().store
     }
@@ -110,7 +111,8 @@ impl<'h> Sweep<'h> {
             let page = self.store.sleepers.list_pending(due_by, cursor.as_deref()).await.map_err(store_failed)?;
             rows_left = rows_left.saturating_sub(page.items.len().max(1));
             if round.is_some() && kept != page.next && page.items.iter().any(is_unregistered) {
-                // What is loaded to be registered may be too much for this process: the next one goes on behind it.
+                // A pause that is loaded to be registered may be too much for this process: the next one goes on behind
+                // it.
                 self.keep_position(lane, page.next.clone()).await?;
                 kept = page.next.clone();
             }
@@ -166,12 +168,12 @@ impl<'h> Sweep<'h> {
         })
     }
 
-    /// The calls for what fell due and nobody has.
+    /// The calls for invocations that fell due and that no worker has.
     async fn due(&mut self, rows: &[PendingRow]) -> Result<Vec<Found>, TurnError> {
         let mut found = Vec::new();
         for (row, standing) in self.alive(rows).await? {
             let late_by = self.late_by(row);
-            // What was accepted falls due at once, and its row stays until it first sleeps.
+            // Accepted work falls due at once, and its row stays until it is suspended first.
             let has_begun = row.generation > 0;
             if has_begun {
                 self.summary.late_by = self.summary.late_by.max(late_by);
@@ -196,12 +198,12 @@ impl<'h> Sweep<'h> {
         Ok(found)
     }
 
-    /// How long ago the row fell due; zero when it has not.
+    /// Time since the row fell due; zero when it has not.
     fn late_by(&self, row: &PendingRow) -> Duration {
         row.due_at.map(|due_at| since(due_at, self.now())).unwrap_or_default()
     }
 
-    /// The call for what was accepted, once the first one has had its time.
+    /// The call for accepted work, once the first one has had its time.
     fn not_begun(&self, row: &PendingRow) -> Option<Found> {
         let call = WorkCall::abandoned(row.invocation_id.clone());
         (self.late_by(row) >= CALLED_FOR).then_some(Found { call, told: Told::ExpiredClaim })
@@ -268,7 +270,7 @@ impl<'h> Sweep<'h> {
         }
     }
 
-    /// How it stands with those of `rows` whose pause is not over; the others are removed.
+    /// The phases of those of `rows` whose pause is not over; the others are removed.
     async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, InvocationPhase)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let glances = self.turns().invocations.glance(&ids).await.map_err(store_failed)?;
@@ -293,7 +295,7 @@ impl<'h> Sweep<'h> {
         Ok(found)
     }
 
-    /// For what of the row's invocation a worker is to be called.
+    /// The work of the row's invocation for which a worker is to be called.
     async fn row(
         &mut self,
         row: &PendingRow,
@@ -305,7 +307,7 @@ impl<'h> Sweep<'h> {
         }
         let is_noted = row.rule != RuleNeed::Unknown;
         let looks_closer = standing == InvocationPhase::Asleep && is_unregistered(row);
-        // Whatever becomes of the rest: it is needed.
+        // However the rest ends: it is needed.
         if is_noted || !looks_closer {
             round.needs(&row.rule, &row.invocation_id);
         }
@@ -368,7 +370,7 @@ impl<'h> Sweep<'h> {
     }
 }
 
-/// What the pause of `row` needs, whose invocation was `loaded`; nothing, when it is over.
+/// The rule that the pause of `row` needs, whose invocation was `loaded`; none, when it is over.
 fn need_of(row: &PendingRow, loaded: &Result<Option<InvocationRecord>, TurnError>) -> RuleNeed {
     match loaded {
         Ok(Some(record)) if record.paused.generation == row.generation => RuleNeed::of(&record.paused),
@@ -377,13 +379,13 @@ fn need_of(row: &PendingRow, loaded: &Result<Option<InvocationRecord>, TurnError
     }
 }
 
-/// Whether it is not noted on the row that everything is registered.
+/// True unless it is noted on the row that everything is registered.
 fn is_unregistered(row: &PendingRow) -> bool {
     !row.registered || row.rule == RuleNeed::Unknown
 }
 
-/// Whether the pause of `row` is over: not while it is put aside, for whoever lets it be tried again writes the row
-/// again. Rows are written together with their invocation, so that none is early.
+/// True if the pause of `row` is over: not while it is put aside, for a retry writes the row again. Rows are written
+/// together with their invocation, so that none is early.
 fn is_over(row: &PendingRow, glance: &InvocationSummary) -> bool {
     glance.standing == InvocationPhase::Ended || glance.generation > row.generation
 }

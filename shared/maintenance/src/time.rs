@@ -1,4 +1,4 @@
-//! How much time there is, and how long ago something was.
+//! The time that a sweep has, and the time since an instant.
 
 use std::fmt;
 use std::time::Duration;

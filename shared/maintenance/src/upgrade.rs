@@ -1,4 +1,4 @@
-//! What would become of the pauses that are stored, if they were resumed by the graphs of today.
+//! Outcome for the stored pauses, if they were resumed by the graphs of today.
 
 use dormouse_engine::Upgrade;
 use dormouse_harness::{GraphRegistry, Harness, TurnError, store_failed};
@@ -9,7 +9,7 @@ use dormouse_ports::{
 
 use crate::order::TOGETHER;
 
-/// What would become of a pause, in a word.
+/// Outcome for a pause, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MigrationOutcome {
     /// It goes on in the very graph that wrote it.
@@ -26,12 +26,12 @@ pub enum MigrationOutcome {
     GraphUnknown,
     /// It sleeps on: its graph takes no pauses of another shape, or has no place for this one.
     Refused,
-    /// What is stored of it cannot be read.
+    /// Its record cannot be read.
     Unreadable,
 }
 
 impl MigrationOutcome {
-    /// Whether the graphs of today continue it.
+    /// True if the graphs of today continue it.
     pub fn goes_on(self) -> bool {
         match self {
             Self::Same | Self::Reshaped | Self::Migrated => true,
@@ -54,18 +54,18 @@ impl MigrationOutcome {
     }
 }
 
-/// What would become of one pause.
+/// Outcome for one pause.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PauseUpgrade {
-    /// Who sleeps.
+    /// Invocation that is suspended.
     pub invocation_id: InvocationId,
-    /// In which of its pauses.
+    /// Number of the pause among those of the invocation.
     pub generation: u64,
-    /// Of which graph; empty when the record cannot be read.
+    /// Its graph; empty when the record cannot be read.
     pub graph: String,
-    /// What becomes of it, in a word.
+    /// The outcome, in a word.
     pub fate: MigrationOutcome,
-    /// What its graph makes of it, or with what it would be refused: it would sleep on.
+    /// Way in which its graph takes it up, or the error with which it would be refused: it would stay suspended.
     pub outcome: Result<Upgrade, TurnError>,
 }
 
@@ -74,15 +74,15 @@ pub struct PauseUpgrade {
 pub struct MigrationReport {
     /// The pauses of this page; may be empty although more follows.
     pub pauses: Vec<PauseUpgrade>,
-    /// Where the next page starts; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
-/// Tells of a page of what sleeps what would happen if workers of `harness` resumed it now. It changes nothing; migrations
-/// of state run and are thrown away.
+/// Reports for a page of suspended invocations the outcome if workers of `harness` resumed them now. It changes
+/// nothing; migrations of state run and are thrown away.
 ///
 /// # Errors
-/// When the store does not answer, or the cursor is not one of its own.
+/// If the store does not answer, or the cursor is not one of its own.
 pub async fn migration_report(
     harness: &Harness,
     store: &MaintenanceStore,
@@ -118,7 +118,7 @@ fn upgrade_of_row(
     }
 }
 
-/// What would become of `paused` with `graphs`.
+/// Outcome for `paused` with `graphs`.
 pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> PauseUpgrade {
     let graph = graphs.get(&paused.graph);
     let has_chain = graph.as_ref().is_ok_and(|graph| graph.takes_pauses_of(&paused.schema_version).is_ok());

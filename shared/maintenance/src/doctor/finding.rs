@@ -1,4 +1,4 @@
-//! What the doctor says.
+//! Findings of the doctor.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::parked::ParkedSignal;
 
-/// By how much a wake-up may be late before it counts as lost: a sweep comes every minute.
+/// Time by which a wake-up may be late before it counts as lost: a sweep comes every minute.
 pub(super) const LATE: Duration = Duration::from_secs(120);
-/// How many signals a sentence names.
+/// Number of signals that a sentence names.
 const NAMED: usize = 5;
 
-/// What can be the matter with an invocation.
+/// Condition of an invocation, as the doctor finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -48,11 +48,11 @@ pub enum Finding {
     RuleMissing,
     /// An event came for it, and what it carried did not fit.
     EventUnfit,
-    /// There is such a rule, and it stands since later than the pause: an event that came before reached nobody.
+    /// There is such a rule, and it stands since later than the pause: an event that came before was not delivered.
     RuleLate,
-    /// Whether there is such a rule cannot be seen.
+    /// The rules cannot be seen, and so neither whether there is such a rule.
     RuleUnseen,
-    /// Since it went to sleep, signals came for which nobody waits: one of them may have been meant for it.
+    /// After it was suspended, signals came for which no invocation waits: one of them may have been meant for it.
     SignalsAstray,
     /// The pause declares neither `accepts` nor `into`: its answer may set every field of the state.
     AcceptsEverything,
@@ -73,7 +73,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Whether somebody or something has to act; the others only explain.
+    /// True if an operator or a repair has to act; the others only explain.
     pub fn is_trouble(self) -> bool {
         match self {
             Self::Completed
@@ -106,7 +106,7 @@ impl Finding {
         }
     }
 
-    /// What [`repair`](super::repair) would do about it, where it can do anything.
+    /// Action of [`repair`](super::repair) against it, where there is one.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::ClaimExpired | Self::ClaimStuck => Some("take the claim over and go on with the accepted payload"),
@@ -139,16 +139,16 @@ impl Finding {
     }
 }
 
-/// One thing that the doctor has to say.
+/// A remark of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Observation {
-    /// What it is about.
+    /// Finding that it explains.
     pub finding: Finding,
     /// The same for people, in a sentence.
     pub sentence: String,
 }
 
-/// What the doctor has to say about an invocation; at least one remark.
+/// Diagnosis of an invocation; at least one remark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
     /// The invocation, as it was looked at.
@@ -158,7 +158,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Whether something is wrong.
+    /// True if something is wrong.
     pub fn is_trouble(&self) -> bool {
         self.remarks.iter().any(|remark| remark.finding.is_trouble())
     }

@@ -1,4 +1,4 @@
-//! What helps.
+//! Remedies for findings.
 
 use dormouse_harness::{Callback, Harness, Transmission, TurnError, TurnOutcome, store_failed, subscription_failed};
 use dormouse_ports::{
@@ -7,10 +7,10 @@ use dormouse_ports::{
 
 use super::finding::Finding;
 
-/// Does what helps against `finding`. The sentence says what came of it; `None` where there is no remedy.
+/// Applies the remedy against `finding`. Returns the outcome in a sentence; `None` where there is no remedy.
 ///
 /// # Errors
-/// When the remedy does not work; nothing is worse then than it was.
+/// If the remedy does not work; nothing is worse then than it was.
 pub async fn repair(
     harness: &Harness,
     store: &MaintenanceStore,
@@ -92,7 +92,7 @@ async fn hand_over(harness: &Harness, paused: &PausedInvocation) -> Result<Strin
     Ok(handed)
 }
 
-/// What came of a turn, in a sentence.
+/// Outcome of a turn, in a sentence.
 fn in_words(outcome: TurnOutcome) -> Result<String, TurnError> {
     match outcome {
         TurnOutcome::Completed(_) => Ok("it went on and completed".to_owned()),

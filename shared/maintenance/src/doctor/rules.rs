@@ -1,4 +1,4 @@
-//! Whether an event that somebody waits for would be carried to them.
+//! Check that an awaited event would be carried to its invocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use super::finding::{Finding, LATE, Observation, remark};
 use crate::time::since;
 
-/// Which rules were on the event bus when somebody looked.
+/// The rules that were on the event bus at the time of a look.
 #[derive(Clone, Debug)]
 pub struct RulesSeen {
     at: Timestamp,
     /// Those of the enabled ones.
     shapes: Result<BTreeSet<ShapeId>, String>,
-    /// Since when rules stand, as far as that was noted.
+    /// Instants since which rules stand, as far as that was noted.
     standing: BTreeMap<ShapeId, Timestamp>,
 }
 
@@ -31,7 +31,7 @@ impl RulesSeen {
         }
     }
 
-    /// What was seen at `at`: the rules, or why they cannot be seen.
+    /// The result of a look at `at`: the rules, or the reason for which they cannot be seen.
     pub fn new(at: Timestamp, rules: Result<Vec<ListedRule>, String>) -> Self {
         let shapes = |rules: Vec<ListedRule>| {
             rules.into_iter().filter(|rule| rule.is_enabled).map(|rule| rule.name.shape).collect()
@@ -47,8 +47,8 @@ impl RulesSeen {
         self
     }
 
-    /// What is to be said of the rule that `paused` needs. Nothing of a pause that began a moment before the look, or after
-    /// it: its rule may be made just now.
+    /// Remark on the rule that `paused` needs. Nothing of a pause that began a moment before the look, or after it: its
+    /// rule may be made just now.
     pub(super) fn remark_on(&self, paused: &PausedInvocation) -> Option<Observation> {
         let RuleNeed::Shape(shape) = RuleNeed::of(paused) else { return None };
         match &self.shapes {

@@ -3,7 +3,7 @@
 use dormouse_ports::{DueAction, Map, PausedInvocation, Until};
 use jiff::{SignedDuration, Timestamp};
 
-/// For whom a healthy pause waits, since when and until when.
+/// Describes a healthy pause: its wait, since when and until when.
 pub(super) fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
     let node = paused.suspended_at_node.join("/");
     let slept = in_words(now.duration_since(paused.suspended_at));
@@ -29,7 +29,7 @@ pub(super) fn waiting(paused: &PausedInvocation, now: Timestamp) -> String {
     sentence
 }
 
-/// What a pause waits for; of several signals, who has answered and who has not.
+/// The wait of a pause; of several signals, the parts that have answered and those that have not.
 fn waits_for(paused: &PausedInvocation) -> String {
     let Some(fan_in) = &paused.fan_in else {
         return format!("waits for signal `{}`", paused.descriptor.signal_id);
@@ -45,7 +45,7 @@ fn waits_for(paused: &PausedInvocation) -> String {
     format!("waits for {needed} of {of} answers: {answered} answered, {missing} did not")
 }
 
-/// A span of time as people say it: the two largest units.
+/// A span of time in words: the two largest units.
 pub fn in_words(span: SignedDuration) -> String {
     let seconds = span.as_secs().unsigned_abs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
