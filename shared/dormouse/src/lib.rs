@@ -1,7 +1,7 @@
 //! Agents that sleep for free.
 //!
-//! An agent is a graph of steps over a state. A step that needs a person, a job, an event or a time says what it waits
-//! for; the invocation then sleeps in a database and costs nothing, until it is resumed exactly once, on any machine.
+//! An agent is a graph of steps over a state. A step that needs a person, a job, an event or a time declares its wait;
+//! the invocation then sleeps in a database and costs nothing, until it is resumed exactly once, on any machine.
 //!
 //! ```
 //! use dormouse::{Answer, CompiledGraph, Delay, END, EngineError, Graph, Outside, Rule, Wait, invocation_id, state};

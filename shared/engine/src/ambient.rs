@@ -141,7 +141,7 @@ impl Scope {
         Self { view, attempts: None, attempt_index: 0, body: None, recorded: Vec::new() }
     }
 
-    /// The scope of what wraps a node, in attempt `attempt_index`.
+    /// The scope of the middleware around a node, in attempt `attempt_index`.
     pub(crate) fn around_node(attempts: &Arc<Attempts>, attempt_index: u32) -> Self {
         let (view, attempts) = (attempts.view.clone(), Some(attempts.clone()));
         Self { view, attempts, attempt_index, body: None, recorded: Vec::new() }
@@ -153,12 +153,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Looks at what is in scope here; `None` outside of an invocation.
+/// Looks at the scope here; `None` outside of an invocation.
 pub(crate) fn look<T>(at: impl FnOnce(&Scope) -> T) -> Option<T> {
     CURRENT.with_borrow(|scope| scope.as_ref().map(at))
 }
 
-/// Changes what is in scope here; `None` outside of an invocation.
+/// Changes the scope here; `None` outside of an invocation.
 pub(crate) fn change<T>(how: impl FnOnce(&mut Scope) -> T) -> Option<T> {
     CURRENT.with_borrow_mut(|scope| scope.as_mut().map(how))
 }
@@ -182,7 +182,7 @@ impl<F> Scoped<F> {
 }
 
 impl<F: Future + Unpin> Scoped<F> {
-    /// Runs to its end; also gives what was recorded inside.
+    /// Runs to its end; also gives the entries recorded inside.
     pub(crate) async fn recording(mut self) -> (F::Output, Vec<JournalEntry>) {
         let output = (&mut self).await;
         (output, self.scope.map(|scope| scope.recorded).unwrap_or_default())

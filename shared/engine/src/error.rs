@@ -1,4 +1,4 @@
-//! Errors: what a node raises, and what `invoke()` and `compile()` report.
+//! Errors: those that a node raises, and those that `invoke()` and `compile()` report.
 
 use std::error::Error;
 use std::fmt;

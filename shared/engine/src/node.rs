@@ -13,8 +13,8 @@ use crate::{NodeError, State, Update};
 
 /// A named unit of work (graph-engine §2).
 ///
-/// A node may run again after a crash or a suspension: what it does outside must be safe to repeat
-/// (pipeline-utilities §10.5).
+/// A node may run again after a crash or a suspension: its effects outside must be safe to repeat (pipeline-utilities
+/// §10.5).
 #[async_trait]
 pub trait Node: Send + Sync {
     /// Does the work on `state` and returns the changes. Here, and only here, [`crate::suspend`] may be called.

@@ -129,7 +129,7 @@ impl Drop for Entered {
     }
 }
 
-/// A commit under way. Who drops it without an answer does not know what came of it.
+/// A commit under way. If it is dropped without an answer, its outcome is unknown.
 struct UnderWay {
     told: Option<Sending>,
     lasts: bool,

@@ -24,7 +24,7 @@ pub use votes::{VoteOutcome, Votes};
 
 /// Wait of an invocation over the state `S`, and its outcome when nothing comes.
 ///
-/// `A` is what an answer holds: fields of the state itself, or of the record that one answer of several is.
+/// `A` is the content of an answer: fields of the state itself, or of the record that one answer of several is.
 ///
 /// ```
 /// use dormouse_engine::{Answer, Delay, Rule, Step, Wait};
@@ -110,7 +110,7 @@ impl Step {
 }
 
 impl<S> Wait<S> {
-    /// Waits for the signal `signal_id`, whose payload sets the fields of the state that `answer` names.
+    /// Waits for the signal `signal_id`, which sets by its payload the fields of the state that `answer` names.
     pub fn signal(signal_id: impl Into<SignalId>, answer: Answer<S>) -> Self {
         Self::new(signal_id.into(), answer)
     }
@@ -146,7 +146,7 @@ impl<S> Wait<S> {
 }
 
 impl<S, A> Wait<S, A> {
-    /// Waits for the signal `signal_id`, whose whole payload becomes the value of `field`.
+    /// Waits for the signal `signal_id`; its whole payload becomes the value of `field`.
     pub fn signal_into(signal_id: impl Into<SignalId>, field: FieldKey<S, A>, answer: Answer<A>) -> Self {
         Self { into: Some(field.name()), ..Self::new(signal_id.into(), answer) }
     }
@@ -184,8 +184,8 @@ impl<S, A> Wait<S, A> {
         self.label("description", sentence.into())
     }
 
-    /// Adds data of your own, which is stored and shown with the wait. Keys that mean something to Dormouse are refused
-    /// when the wait begins.
+    /// Adds data of your own, which is stored and shown with the wait. Keys that have a meaning for Dormouse are
+    /// refused when the wait begins.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.labels.insert(key.into(), value.into());
         self

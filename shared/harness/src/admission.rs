@@ -24,13 +24,13 @@ const FIRST_GUESS: Duration = Duration::from_millis(50);
 /// Limits on the work at a time, and on the line that waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
-    /// Number that work at a time.
+    /// Most pieces of work that run at a time.
     pub running: usize,
-    /// Number of one key that work at a time.
+    /// Most pieces of work of one key that run at a time.
     pub running_per_key: usize,
-    /// Number that wait.
+    /// Most that wait.
     pub waiting: usize,
-    /// Number of one key that wait.
+    /// Most of one key that wait.
     pub waiting_per_key: usize,
 }
 

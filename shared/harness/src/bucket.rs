@@ -1,7 +1,7 @@
 use dormouse_ports::Category;
 use serde::{Deserialize, Serialize};
 
-/// Class of an error by the remedy of the caller (harness §7).
+/// Remedy of a caller for an error (harness §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bucket {

@@ -72,8 +72,8 @@ fn cut_short(cut: Cut) -> TurnError {
     }
 }
 
-/// Waits between looks at what another worker is doing, the longer the more looks there were: those who wait for the
-/// same thing shall not keep the store from it.
+/// Waits between looks at the progress of another worker, the longer the more looks there were: waiters for the same
+/// thing shall not keep the store from it.
 #[derive(Debug)]
 pub(crate) struct Backoff<'w> {
     ports: &'w Ports,

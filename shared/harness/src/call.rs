@@ -1,4 +1,4 @@
-//! Calls for a worker, over the bus: for what was accepted, fell due, or was left by a worker that died.
+//! Calls for a worker, over the bus: for work that was accepted, fell due, or was left by a worker that died.
 //!
 //! A caller does not run the work that it calls for. A turn that kills its process kills a worker and nothing else, and
 //! is counted with its [attempts](crate::HarnessConfig::most_attempts). A call may be lost or come twice: the worker
@@ -28,7 +28,7 @@ pub struct WorkCall {
 }
 
 impl WorkCall {
-    /// A call for what the invocation `id` was given to do.
+    /// A call for the work that the invocation `id` was given.
     pub fn new(id: InvocationId) -> Self {
         Self { invocation_id: id, generation: None, due_at: None, swept: false }
     }

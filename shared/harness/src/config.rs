@@ -9,7 +9,7 @@ use crate::turn_span::TurnTracer;
 /// Policy for the rules for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulePolicy {
-    /// Number of our rules that the bus may have. Rules that are made at the same moment may be a few more.
+    /// Most rules of ours that the bus may have. Rules that are made at the same moment may be a few more.
     pub most: usize,
     /// Time for which a process relies on a rule without a look into the store.
     pub trusted: Duration,
@@ -32,7 +32,7 @@ impl Default for RulePolicy {
 /// Configuration of a harness.
 #[derive(Clone, Debug)]
 pub struct HarnessConfig {
-    /// Decides if turns belong to sessions.
+    /// Mode, which decides if turns belong to sessions.
     pub mode: Mode,
     /// The longest that one turn may compute; leases and claims outlive it by [`lease_margin`](Self::lease_margin).
     pub turn_budget: Duration,
@@ -41,8 +41,7 @@ pub struct HarnessConfig {
     /// Time until the next look while another worker runs a turn of the session, or another delivery of the same signal
     /// runs; each time it takes up to twice as long as before, until it is [`POLL_LONGEST`](Self::POLL_LONGEST).
     pub poll_interval: Duration,
-    /// Number of turns of one session that wait in this process for the one that runs. More are refused with
-    /// `session_busy`.
+    /// Most turns of one session that wait in this process for the one that runs. More are refused with `session_busy`.
     pub session_line: usize,
     /// Time for which a signal is kept that no invocation waits for yet. `None` refuses it with
     /// `harness_signal_correlation_failed`.

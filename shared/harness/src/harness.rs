@@ -145,8 +145,8 @@ impl Harness {
         take_up(&self.0, id, time_left).await
     }
 
-    /// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or the current one, with the
-    /// payload that it had accepted. `None` when there is no such claim any more, or not yet.
+    /// Takes over the claim of a worker that died, or that had a wrong clock, in that pause or the current one, with
+    /// the payload that it had accepted. `None` when there is no such claim any more, or not yet.
     ///
     /// # Errors
     /// The error with which the turn ends.

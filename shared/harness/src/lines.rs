@@ -11,7 +11,7 @@ use crate::error::TurnError;
 #[derive(Debug)]
 pub(crate) struct Lines {
     sessions: Admission<SessionId>,
-    /// Fresh turns whose id their callers chose.
+    /// Fresh turns under ids that their callers chose.
     chosen: Admission<InvocationId>,
 }
 

@@ -56,7 +56,7 @@ pub struct CompletedTurn {
     pub carried: Map,
     /// Resolution of its last pause; `None` when it was never suspended, or ended before this was kept.
     pub resolution: Option<Resolution>,
-    /// Reason for which the delivery that gets this answer changed nothing, where something else ended its pause.
+    /// Reason for which the delivery that gets this answer changed nothing, where its pause had ended by another cause.
     pub overruled: Option<Overruled>,
     /// True if this answer was given before, to another delivery.
     pub repeated: bool,
@@ -120,7 +120,7 @@ pub struct Tally {
     pub answered: Vec<String>,
     /// The others, in the order of the descriptor.
     pub missing: Vec<String>,
-    /// The part whose answer this delivery brought; it is accepted and does not decide yet.
+    /// The part that this delivery answered for; its answer is accepted and does not decide yet.
     pub accepted: Option<String>,
 }
 

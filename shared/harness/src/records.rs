@@ -100,7 +100,7 @@ impl Records {
         self.end_attempt(record, keep, "a claim that was left counts as an attempt").await;
     }
 
-    /// Writes down that an attempt ended, whose worker lives.
+    /// Writes down that an attempt ended, and that its worker lives.
     async fn end_attempt(
         &self,
         record: &InvocationRecord,

@@ -1,4 +1,4 @@
-//! A span around each turn, without knowing who makes it (observability §4.6).
+//! A span around each turn, without knowledge of its tracer (observability §4.6).
 
 use std::error::Error;
 use std::fmt;
@@ -27,7 +27,8 @@ pub trait TraceExporter: Send + Sync {
     /// Makes the spans of turns; give it to a harness.
     fn turn_tracer(&self) -> Arc<dyn TurnTracer>;
 
-    /// Sends what has ended. The caller bounds the time; what is on its way when the future is dropped is gone.
+    /// Sends the spans that have ended. The caller bounds the time; spans on their way when the future is dropped are
+    /// gone.
     ///
     /// # Errors
     /// If the spans are lost.

@@ -42,7 +42,7 @@ impl WakeRegistrar {
         Ok(registration.and(self.timers.schedule(subscription).await?))
     }
 
-    /// Takes back what was registered, behind a pause that is over.
+    /// Takes back the timer of a pause that is over.
     pub(crate) async fn cancel(&self, registered: &Subscription) -> Result<(), SubscriptionError> {
         self.timers.cancel(registered).await
     }

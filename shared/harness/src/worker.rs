@@ -42,12 +42,12 @@ impl Worker {
         self.ports().clock.now()
     }
 
-    /// The time of a turn whose worker has `time_left`.
+    /// The time of a turn with a worker that has `time_left`.
     pub(crate) fn budget(&self, time_left: Option<Duration>) -> Budget<'_> {
         Budget::new(self.ports(), &self.config, time_left)
     }
 
-    /// Waits between looks at what another worker is doing.
+    /// Waits between looks at the progress of another worker.
     pub(crate) fn backoff(&self) -> Backoff<'_> {
         Backoff::new(self.ports(), &self.config)
     }

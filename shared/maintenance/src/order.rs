@@ -8,7 +8,7 @@ pub(crate) const TOGETHER: usize = 100;
 /// Rows that a sweep looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepScope {
-    /// Rows that have fallen due, and claims whose worker died.
+    /// Rows that have fallen due, and claims of workers that died.
     Due,
     /// The same, and then the rest: wake-ups that may not be registered, rows of pauses that are over, signals that are
     /// unclaimed.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::summary::SweepSummary;
 use crate::time::TimeLimit;
 
-/// The lane under whose name a round is kept between two sweeps.
+/// The lane under which a round is kept between two sweeps.
 pub(crate) const ROUND: &str = "rules";
 /// Number of needed shapes that a round remembers; with more of them it removes nothing.
 const MOST_NEEDED: usize = 1_000;

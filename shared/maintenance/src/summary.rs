@@ -21,12 +21,12 @@ pub struct SweepSummary {
     pub late_by: Duration,
     /// Time since the oldest pause began, among the rows that were looked at.
     pub oldest_pause: Duration,
-    /// Claims whose worker had died or had a wrong clock, or for which none had come: work whose call was lost. Each
-    /// sweep counts those that it finds, until a worker has them.
+    /// Claims of workers that had died or had a wrong clock, and accepted work for which no worker had come, since its
+    /// call was lost. Each sweep counts those that it finds, until a worker has them.
     pub expired_claims: usize,
-    /// Timers and pauses that had lost each other: rows whose pause was over, and which are removed; wake-ups that were
-    /// not registered outside, and now are; rules for events that were needed and gone, and are there again; and pauses
-    /// that were not woken for a minute after they fell due, counted by each sweep until a worker has them.
+    /// Timers and pauses that had lost each other: rows of pauses that were over, and which are removed; wake-ups that
+    /// were not registered outside, and now are; rules for events that were needed and gone, and are there again; and
+    /// pauses that were not woken for a minute after they fell due, counted by each sweep until a worker has them.
     pub orphan_timers: usize,
     /// Signals that have been parked for a minute or more, and for which no invocation has waited yet; at most 100 are
     /// counted.

@@ -6,7 +6,7 @@
 //! worker that may live is not called for.
 //!
 //! A sweep looks at a bounded number of rows and remembers where it stopped, so that its cost does not depend on the
-//! number of suspended invocations. In the lane of rows that fell due it reads only due rows. Claims whose worker died
+//! number of suspended invocations. In the lane of rows that fell due it reads only due rows. Claims of dead workers
 //! are in an index of their own, which holds nothing else for long: they are found by the next sweep. In the lane of
 //! everything it reads the index of suspended invocations. In each of them it needs one glance for a hundred rows; an
 //! invocation is loaded only to register a wake-up for the first time, and that is noted on its row. When it has seen
@@ -261,7 +261,7 @@ impl<'h> Sweep<'h> {
         }
     }
 
-    /// Removes a row whose pause is over.
+    /// Removes the row of a pause that is over.
     async fn forget_orphan(&mut self, row: &PendingRow) {
         self.summary.orphan_timers += 1;
         let forgotten = self.store.sleepers.repair(&IndexRepair::Ended(row.clone())).await;
@@ -270,7 +270,7 @@ impl<'h> Sweep<'h> {
         }
     }
 
-    /// The phases of those of `rows` whose pause is not over; the others are removed.
+    /// The phases of those of `rows` with a pause that is not over; the others are removed.
     async fn alive<'r>(&mut self, rows: &'r [PendingRow]) -> Result<Vec<(&'r PendingRow, InvocationPhase)>, TurnError> {
         let ids: Vec<_> = rows.iter().map(|row| row.invocation_id.clone()).collect();
         let glances = self.turns().invocations.glance(&ids).await.map_err(store_failed)?;
@@ -370,7 +370,7 @@ impl<'h> Sweep<'h> {
     }
 }
 
-/// The rule that the pause of `row` needs, whose invocation was `loaded`; none, when it is over.
+/// The rule that the pause of `row` needs, by its invocation as `loaded`; none, when it is over.
 fn need_of(row: &PendingRow, loaded: &Result<Option<InvocationRecord>, TurnError>) -> RuleNeed {
     match loaded {
         Ok(Some(record)) if record.paused.generation == row.generation => RuleNeed::of(&record.paused),

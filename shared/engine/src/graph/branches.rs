@@ -61,7 +61,7 @@ impl Branch {
         self
     }
 
-    /// Wraps the branch as a whole, inside of what wraps it already (§11.7).
+    /// Wraps the branch as a whole, inside of its present middleware (§11.7).
     pub fn wrap(mut self, middleware: Arc<dyn Middleware>) -> Self {
         self.middleware.push(middleware);
         self

@@ -40,7 +40,7 @@ pub enum UpgradePolicy {
     /// nodes that lead to its place must still be there (`suspension_record_invalid`).
     #[default]
     Migrate,
-    /// Only a worker whose graph has the shape that wrote it takes it up; every other one answers `suspension_pinned`,
+    /// Only a worker with a graph of the shape that wrote it takes it up; every other one answers `suspension_pinned`,
     /// which is retryable: an older version that still runs, or a rollback, will.
     Pin,
     /// It is refused with `suspension_record_invalid`: an operator has to look.
@@ -127,7 +127,7 @@ impl GraphBuilder {
         self
     }
 
-    /// Wraps the node `name`, which was added before, inside of what wraps it already.
+    /// Wraps the node `name`, which was added before, inside of its present middleware.
     pub fn wrap(mut self, name: &str, middleware: Arc<dyn Middleware>) -> Self {
         match self.nodes.get_mut(name) {
             Some(node) => node.middleware.push(middleware),
@@ -136,7 +136,7 @@ impl GraphBuilder {
         self
     }
 
-    /// Wraps every node of this graph, outside of what wraps single nodes.
+    /// Wraps every node of this graph, outside of the middleware of single nodes.
     pub fn wrap_all(mut self, middleware: Arc<dyn Middleware>) -> Self {
         self.middleware.push(middleware);
         self

@@ -188,7 +188,7 @@ impl FanOut {
         self
     }
 
-    /// Wraps each instance as a whole, inside of what wraps it already (§9.7).
+    /// Wraps each instance as a whole, inside of its present middleware (§9.7).
     pub fn wrap(mut self, middleware: Arc<dyn Middleware>) -> Self {
         self.middleware.push(middleware);
         self

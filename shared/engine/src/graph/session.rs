@@ -15,8 +15,8 @@ pub enum SessionConcurrency {
     LastWriteWins,
     /// No other turn wrote meanwhile; else `session_write_conflict` (§8.2).
     Optimistic,
-    /// As `Optimistic`, but a turn that lost is carried over onto the newer record: what it appended is appended
-    /// there, what it changed is changed there, what it left alone stays as it is there.
+    /// As `Optimistic`, but a turn that lost is carried over onto the newer record: its appended items are appended
+    /// there, its changed fields are changed there, the fields that it left alone stay as they are there.
     Rebase,
 }
 
@@ -63,7 +63,7 @@ impl SessionPolicy {
         self
     }
 
-    /// Sets what a save assumes.
+    /// Sets the assumption of a save.
     #[must_use]
     pub fn concurrency(mut self, concurrency: SessionConcurrency) -> Self {
         self.concurrency = concurrency;

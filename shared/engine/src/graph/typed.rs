@@ -101,7 +101,7 @@ impl<S: GraphState> Graph<S> {
         self.part(|graph| graph.node(name, TypedNode { function, types: PhantomData::<fn(S, V)> }))
     }
 
-    /// Adds a node that waits: the invocation sleeps until what `wait` describes has come, and goes on behind the node.
+    /// Adds a node that waits: the invocation sleeps until `wait` is over, and goes on behind the node.
     ///
     /// A wait that cannot be right, for example one for three of two votes, is an error of the node.
     pub fn wait<A, F>(self, name: &str, wait: F) -> Self

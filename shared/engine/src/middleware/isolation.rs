@@ -45,7 +45,7 @@ impl FailureIsolation {
         Self::new(event_name.into(), Degrade::Always(update))
     }
 
-    /// Degrades to what `update` makes of the state that the wrapped chain received.
+    /// Degrades to the update that `update` makes of the state that the wrapped chain received.
     pub fn computed<F>(event_name: impl Into<Arc<str>>, update: F) -> Self
     where
         F: Fn(&State) -> Result<Update, NodeError> + Send + Sync + 'static,
@@ -57,8 +57,8 @@ impl FailureIsolation {
         Self { event_name, degrade, catch: None, predicate: None, on_caught: None }
     }
 
-    /// Catches only failures whose derived category is one of these, also through carriers. A failure without a
-    /// category is not caught then.
+    /// Catches only failures with one of these derived categories, also through carriers. A failure without a category
+    /// is not caught then.
     #[must_use]
     pub fn catch(mut self, categories: impl IntoIterator<Item = Category>) -> Self {
         self.catch = Some(categories.into_iter().collect());

@@ -84,7 +84,7 @@ struct Letter {
 pub(crate) struct EventQueue {
     sender: mpsc::UnboundedSender<Letter>,
     pub(super) delivery: Arc<Delivery>,
-    /// Those who hear how the call ends.
+    /// The observers that are notified how the call ends.
     observers: Registrations,
     identity: Arc<Identity>,
     clock: Arc<dyn Clock>,

@@ -38,7 +38,7 @@ pub struct FailureIsolated {
 pub struct MetadataAugmented {
     /// Entries that were added.
     pub entries: Map,
-    /// The node in whose dispatch it was added, and the attempt.
+    /// The node and the attempt in the dispatch of which it was added.
     pub origin: Origin,
 }
 
@@ -47,7 +47,7 @@ pub struct MetadataAugmented {
 pub struct CheckpointSaved {
     /// That of the record.
     pub last_saved_at: Timestamp,
-    /// The node whose event caused the save.
+    /// The node that caused the save by its event.
     pub at: SavePoint,
     /// Place of that node among fan-outs.
     pub source: SaveSource,

@@ -54,7 +54,7 @@ pub trait Observer: Send + Sync {
     }
 }
 
-/// An observer with what it wants to see.
+/// An observer with the phases that it wants to see.
 #[derive(Clone)]
 pub(crate) struct Registered {
     observer: Arc<dyn Observer>,

@@ -1,11 +1,11 @@
-//! Answers, held against what their pause accepts.
+//! Checks of answers against the rules of their pause.
 
 use dormouse_ports::{AnswerRule, Category, Map, PausedInvocation};
 
 use crate::EngineError;
 
-/// `answer` as `paused` accepts it, or as it accepts the answer of one of its parts: without fields that are to be dropped.
-/// It changes nothing.
+/// `answer` as `paused` accepts it, or as it accepts the answer of one of its parts: without fields that are to be
+/// dropped. It changes nothing.
 ///
 /// # Errors
 /// `suspension_resume_payload_invalid` with the field that is wrong and the fields that are accepted.

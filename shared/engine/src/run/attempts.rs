@@ -210,7 +210,7 @@ impl Attempts {
     }
 }
 
-/// Error of an attempt whose update was never used.
+/// Error of an attempt with an update that was never used.
 const DISCARDED: &str = "a middleware discarded the update and ran the node again";
 
 /// Update of work that succeeded, with the entries that it recorded.

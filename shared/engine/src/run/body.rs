@@ -23,7 +23,7 @@ pub(crate) enum Saver {
     Subgraph,
 }
 
-/// Marks the inside of a node's own body, and holds what only a body may use.
+/// Marks the inside of a node's own body, and holds the context that only a body may use.
 pub(crate) struct Body {
     pub(crate) saver: Saver,
     /// Set when the body's graph may not suspend at all.

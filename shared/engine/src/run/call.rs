@@ -72,7 +72,7 @@ pub struct Resume {
     pub claim: LeaseTerms,
     /// Observers of this call only.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
-    /// Decides what an error does to the invocation. A payload that does not fit always gives the claim back.
+    /// Decides the effect of an error on the invocation. A payload that does not fit always gives the claim back.
     pub after_error: fn(&EngineError) -> AfterError,
 }
 
@@ -96,7 +96,7 @@ pub struct Begin {
     pub claim: LeaseTerms,
     /// Observers of this call only.
     pub observers: Vec<(Arc<dyn Observer>, Phases)>,
-    /// Decides what an error does to the invocation.
+    /// Decides the effect of an error on the invocation.
     pub after_error: fn(&EngineError) -> AfterError,
 }
 

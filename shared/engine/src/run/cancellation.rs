@@ -66,7 +66,8 @@ impl Watch {
         doubt.then(|| Arc::new(Refusal::new(Category::OutcomeUnknown, reason).transient_if(true)))
     }
 
-    /// The error of a commit that was refused: a cancellation where that is why, else what `otherwise` makes of it.
+    /// The error of a commit that was refused: a cancellation where that is the reason, else the error that `otherwise`
+    /// makes of it.
     pub(super) async fn explain(
         &self,
         error: CommitError,
@@ -121,7 +122,7 @@ impl fmt::Debug for CancellationWatch {
     }
 }
 
-/// The watch of the invocation whose node runs here; `None` outside of a node's own body.
+/// The watch of the invocation that runs here; `None` outside of a node's own body.
 pub fn cancellation() -> Option<CancellationWatch> {
     ambient::look(|scope| scope.body.as_ref().map(|body| CancellationWatch(body.watch.clone()))).flatten()
 }

@@ -30,7 +30,7 @@ pub(super) enum PartWork<'c> {
     Call(&'c dyn Node),
 }
 
-/// A part with what wraps it.
+/// A part with its middleware and surroundings.
 pub(super) struct Child<'c> {
     pub(super) dispatch: &'c Dispatch<'c>,
     pub(super) work: PartWork<'c>,
@@ -38,7 +38,7 @@ pub(super) struct Child<'c> {
     pub(super) boundary: Boundary,
     pub(super) around: &'c Around,
     pub(super) no_suspension: Option<&'static str>,
-    /// The fan-out whose instance it is, where progress is saved.
+    /// The ticket of the fan-out that it is an instance of, where progress is saved.
     pub(super) ticket: Option<Ticket>,
 }
 
@@ -123,7 +123,7 @@ impl Child<'_> {
         Some(told)
     }
 
-    /// The step and the attempt of the node whose part it is.
+    /// The step and the attempt of the node that it is a part of.
     fn entered_at(&self) -> (u64, u32) {
         (self.dispatch.step, self.dispatch.attempts.last())
     }

@@ -93,7 +93,7 @@ impl<'d> Dispatch<'d> {
         ambient::look(|scope| scope.attempt_index).unwrap_or(self.attempt_index)
     }
 
-    /// One attempt at a node's body, and what that recorded.
+    /// One attempt at a node's body, and the entries that it recorded.
     async fn body(&self, node: &dyn Node, index: u32, state: State) -> Result<Recorded, NodeError> {
         let position = self.walk.run.events.is_some().then(|| {
             let namespace = self.walk.path_to(self.name);

@@ -39,7 +39,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine on `ports`, whose store reports its commits ([`Sending`](crate::Sending)).
+    /// An engine on `ports`, with a store that reports its commits ([`Sending`](crate::Sending)).
     pub fn new(ports: Ports) -> Self {
         let commits = Arc::new(Told(ports.store.commits.clone()));
         let ports = Ports { store: TurnStore { commits, ..ports.store }, ..ports };
@@ -58,7 +58,7 @@ impl Engine {
         Self { preparation: Some(preparation), ..self }
     }
 
-    /// Makes what must stand before `paused` is written.
+    /// Makes the rules that must stand before `paused` is written.
     pub(super) async fn prepare(&self, paused: &PausedInvocation) -> Result<(), EngineError> {
         let Some(preparation) = &self.preparation else { return Ok(()) };
         preparation.prepare(paused).await.map_err(|error| {

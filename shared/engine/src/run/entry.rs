@@ -19,9 +19,9 @@ use crate::{CompiledGraph, EngineError, State};
 pub(super) enum Entry<'c> {
     /// At the entry of its graph.
     Fresh { own: Own, given: Map, carry: Option<Carry> },
-    /// At the entry of its graph, with what its record was given when it was accepted.
+    /// At the entry of its graph, with the input that its record was given when it was accepted.
     Accepted { claimed: &'c mut Claimed, carry: Option<Carry> },
-    /// Behind the pause of its record, in these states, whose lists are stored in pieces.
+    /// Behind the pause of its record, in these states, with their lists as stored in pieces.
     Paused { claimed: &'c mut Claimed, states: Vec<State>, stored: Vec<StoredList> },
     /// At the place where its checkpoint was saved.
     Checkpoint { own: Own, start: Box<Start>, carry: Option<Carry> },

@@ -42,14 +42,14 @@ pub(super) struct Claimed {
     pub(super) after_error: fn(&EngineError) -> AfterError,
 }
 
-/// An invocation whose walk is over.
+/// An invocation after the end of its walk.
 pub(super) struct Exit<'r> {
     pub(super) at: Underway<'r>,
     pub(super) tenure: Tenure<'r>,
 }
 
 impl Exit<'_> {
-    /// Writes what came of the walk: the end, the pause, or the failure.
+    /// Writes the outcome of the walk: the end, the pause, or the failure.
     pub(super) async fn leave(mut self, ended: Result<End, EngineError>) -> Result<Outcome, EngineError> {
         let left = match ended {
             Ok(End::Completed(state)) => self.complete(state).await,

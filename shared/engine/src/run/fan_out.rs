@@ -32,7 +32,7 @@ enum InstanceEnd {
     Refused(Arc<Refusal>),
 }
 
-/// A fan-out whose numbers are known.
+/// A fan-out with its numbers known.
 struct Resolved {
     states: Vec<State>,
     concurrency: Option<usize>,

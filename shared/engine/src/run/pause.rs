@@ -1,4 +1,4 @@
-//! A suspension on its way from the node that asked for it out to `invoke()` (suspension §8).
+//! A suspension on its way from the node that requested it out to `invoke()` (suspension §8).
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct PauseEntries {
 }
 
 impl Pause {
-    /// The same pause as the node around a graph sees it whose completed nodes have recorded `before`.
+    /// The same pause as seen by the node around a graph in which completed nodes have recorded `before`.
     pub(super) fn behind(self: Arc<Self>, before: Vec<JournalEntry>) -> Arc<Self> {
         if before.is_empty() {
             return self;

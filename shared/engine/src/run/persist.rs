@@ -24,7 +24,7 @@ const DEFAULT_CLAIM: Duration = Duration::from_secs(30);
 /// Facts about the invocation before this pause.
 pub(super) struct Before {
     pub(super) carried: Map,
-    /// A digest of who began it with what.
+    /// A digest of its caller and request.
     pub(super) request_digest: Option<String>,
     /// Terms under which the caller would go on at once, if the signal is there already.
     pub(super) claim: Option<LeaseTerms>,
@@ -121,7 +121,8 @@ fn describe(at: Underway<'_>, pause: &Pause, before: &Before) -> Result<PausedIn
     })
 }
 
-/// Refuses a wait whose answer names a field that the innermost graph does not have: the answer's data would be lost.
+/// Refuses a wait with an answer that names a field that the innermost graph does not have: the answer's data would be
+/// lost.
 fn check_receivers(fan_in: Option<&FanIn>, descriptor: &SignalDescriptor, pause: &Pause) -> Result<(), String> {
     let rule = AnswerRule::of(descriptor)?;
     let receivers: Vec<&str> = match fan_in {

@@ -47,7 +47,7 @@ impl FanOutKey {
         Self(FanOutInstance { namespace, fan_out_node_name: name, fan_out_index: 0 }, lineage)
     }
 
-    /// A `visit` of the node, whose `instances` have come so far.
+    /// A `visit` of the node, with its `instances` as far as they have come.
     fn progress(&self, visit: u32, instances: Vec<InstanceProgress>) -> FanOutProgress {
         let Self(node, lineage) = self.clone();
         FanOutProgress {
@@ -89,7 +89,7 @@ fn is_inside(progress: &FanOutProgress, around: &FanOutProgress) -> bool {
 }
 
 impl Progress {
-    /// Takes up what a record holds.
+    /// Takes up the progress that a record holds.
     pub(super) fn restore(&self, entries: Vec<FanOutProgress>) {
         self.lock().restored = entries;
     }

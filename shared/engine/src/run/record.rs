@@ -45,7 +45,7 @@ pub(super) struct Beginning<'b> {
     pub(super) observers: Vec<Registered>,
 }
 
-/// An invocation under way: who runs what, and how far that is.
+/// An invocation under way: its engine, its graph and its run.
 #[derive(Clone, Copy)]
 pub(super) struct Underway<'r> {
     pub(super) engine: &'r Engine,

@@ -39,7 +39,7 @@ pub(super) fn resumed(
     Ok((paused, states))
 }
 
-/// `paused` in the present schema version, whose place is still there.
+/// `paused` in the present schema version, if its place is still there.
 pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
     let paused = migrated(graph, paused)?;
     let containing = innermost(graph, &paused)?;

@@ -149,8 +149,8 @@ impl SessionRun {
 
     /// Commits `invocation` together with `save`. When the session was changed meanwhile and the policy allows it, the
     /// save is carried over onto the newer record and tried again. Returns the version that `invocation` was given: the
-    /// one whose record is `state`. Of a save that was carried over it is the one before, so that a turn that goes on
-    /// from `state` finds a newer record and is carried over in turn.
+    /// one of the record that holds `state`. Of a save that was carried over it is the one before, so that a turn that
+    /// goes on from `state` finds a newer record and is carried over in turn.
     pub(super) async fn commit(
         &self,
         save: SessionSave<'_>,

@@ -1,4 +1,4 @@
-//! From the wish of a node to what its surroundings see (suspension §8).
+//! From the suspend request of a node to the form in which its surroundings see it (suspension §8).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::slot::SuspendRequest;
 use crate::{EngineError, State};
 
 impl Dispatch<'_> {
-    /// Turns the wish that the node was stopped by into what its surroundings see.
+    /// Turns the request that stopped the node into the form in which its surroundings see it.
     pub(super) fn stop(&self, wish: SuspendRequest, state: &State) -> Result<Stop, EngineError> {
         match wish {
             SuspendRequest::Nested(pause) => {

@@ -131,8 +131,7 @@ impl<'r> Walk<'r> {
         around.iter().chain(own).chain(scoped).cloned().collect()
     }
 
-    /// Runs the outermost graph; where something refused to go on, that is an error. Nothing of an invocation around
-    /// this one reaches in.
+    /// Runs the outermost graph; a refusal to go on is an error. Nothing of an invocation around this one reaches in.
     pub(super) async fn walk(&self, state: State, from: StartAt) -> Result<End, EngineError> {
         let scope = Scope::outside_nodes(self.run.view.clone());
         match Scoped::new(scope, Box::pin(self.walk_inside(state, from))).await? {

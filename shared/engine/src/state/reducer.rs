@@ -31,12 +31,12 @@ pub enum Reducer {
         /// Most items that stay; at least 1.
         max_len: i64,
     },
-    /// As `Append`, without items whose key is there already.
+    /// As `Append`, without items that have a key that is there already.
     DedupeAppend {
         /// Key of an item; the item itself when absent.
         key: Option<KeyFn>,
     },
-    /// Items whose key is there replace in place (of prior duplicates the last), the others are appended.
+    /// Items with a key that is there replace in place (of prior duplicates the last), the others are appended.
     MergeByKey {
         /// Key of an item; must be given.
         key: Option<KeyFn>,

@@ -23,9 +23,9 @@ pub enum FieldType {
     Float,
     /// A string.
     Str,
-    /// A list whose items have this type.
+    /// A list with items of this type.
     List(Box<FieldType>),
-    /// A mapping whose values have this type.
+    /// A mapping with values of this type.
     Mapping(Box<FieldType>),
     /// This type, or null.
     Optional(Box<FieldType>),

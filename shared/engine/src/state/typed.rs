@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::{State, Update};
 
-/// A field of the record `S`, whose values are `V`. [`state!`](crate::state) gives every field one, under the field's
-/// name.
+/// A field of the record `S`, with values of type `V`. [`state!`](crate::state) gives every field one, under the
+/// field's name.
 pub struct FieldKey<S, V> {
     name: &'static str,
     types: PhantomData<fn(S) -> V>,
@@ -74,7 +74,7 @@ impl<S, V> fmt::Display for FieldKey<S, V> {
     }
 }
 
-/// Several fields of the record `S`: a key, a list of keys, or a tuple of keys whose fields have different types.
+/// Several fields of the record `S`: a key, a list of keys, or a tuple of keys for fields of different types.
 pub trait FieldKeys<S> {
     /// Their names in order.
     fn names(self) -> Vec<Arc<str>>;

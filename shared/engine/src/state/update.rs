@@ -104,8 +104,8 @@ impl<S> Update<S> {
         self.put(field.name(), serde_json::to_value(value), How::Reduce)
     }
 
-    /// The update that `change` makes of `before`: the fields whose JSON is another one afterwards. It writes both, so
-    /// that [`set`](Self::set) costs less where a record is large.
+    /// The update that `change` makes of `before`: the fields with another JSON afterwards. It writes both, so that
+    /// [`set`](Self::set) costs less where a record is large.
     ///
     /// ```
     /// # dormouse_engine::state! {

@@ -13,7 +13,7 @@ pub struct Votes<A> {
     pub answers: BTreeMap<String, A>,
     /// Parts that have not answered.
     pub missing: Vec<String>,
-    /// The part whose answer decided; absent when time did.
+    /// The part that decided by its answer; absent when time did.
     pub decided_by: Option<String>,
     /// Reason for the decision.
     pub outcome: VoteOutcome,

@@ -29,7 +29,7 @@ pub struct ChatHarness {
 pub struct SendOptions {
     /// The id that its turn shall have, which makes repeating it safe.
     pub invocation_id: Option<InvocationId>,
-    /// A digest of who sends what ([`FreshTurn::request_digest`]).
+    /// A digest of the sender and the message ([`FreshTurn::request_digest`]).
     pub request_digest: Option<String>,
     /// Time that the worker has left.
     pub time_left: Option<Duration>,
@@ -54,7 +54,7 @@ impl ChatHarness {
         Ok(Self { harness, graph: graph.to_owned() })
     }
 
-    /// Sends a message into a conversation and waits for what the turn comes to (§5). Sends to the same session run
+    /// Sends a message into a conversation and waits for the outcome of the turn (§5). Sends to the same session run
     /// one after the other, on all machines together; sends to different sessions run side by side.
     pub async fn send(&self, session_id: &SessionId, message: ChatMessage) -> ChatTurnOutcome {
         self.send_as(session_id, message, SendOptions::default()).await.1

@@ -11,7 +11,7 @@ use super::outcome::ChatTurnOutcome;
 use crate::error::TurnError;
 use crate::outcome::TurnOutcome;
 
-/// Receives what a resumed turn of a session came to (harness-chat §8.2).
+/// Receives the outcome of a resumed turn of a session (harness-chat §8.2).
 pub type Listener = Arc<dyn Fn(ChatTurnOutcome) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The listeners of this process, by session.

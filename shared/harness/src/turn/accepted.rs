@@ -1,4 +1,4 @@
-//! Work that is accepted now and done later: what is checked before, who is called, and how it is taken up.
+//! Work that is accepted now and done later: the checks before, the call for a worker, and the take-up.
 //!
 //! A caller that accepts work writes it down, by [`InvocationWrite::Accept`] or [`InvocationWrite::Deliver`] in a
 //! commit of its own, and [calls](crate::WorkCall) for a worker. The call may be lost: the sweep calls for work that no
@@ -37,7 +37,7 @@ pub(super) enum WhenSessionBusy {
 /// sweep that comes by calls for it. It changes nothing.
 ///
 /// # Errors
-/// `graph_unknown`, and what the turn would be refused with before any node runs.
+/// `graph_unknown`, and the errors with which the turn would be refused before any node runs.
 pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInvocation, TurnError> {
     let graph = worker.graphs.get(&turn.graph)?;
     graph.check_inputs(&turn.state)?;
@@ -80,7 +80,7 @@ pub(crate) fn input(worker: &Worker, paused: &PausedInvocation, mut payload: Map
     Ok(payload)
 }
 
-/// Begins an accepted invocation whose claim is ours.
+/// Begins an accepted invocation that we have claimed.
 pub(super) async fn begin(
     worker: &Worker,
     record: Box<InvocationRecord>,

@@ -48,7 +48,7 @@ pub(super) async fn correlate(
     }
 }
 
-/// The same for a signal that `event` carries: only who waits for such events is found.
+/// The same for a signal that `event` carries: only an invocation that waits for such events is found.
 pub(super) async fn correlate_event(
     worker: &Worker,
     signal_id: SignalId,
@@ -152,7 +152,7 @@ async fn keep(
     }
 }
 
-/// Whether a pause of an earlier version waits for events of `shape`: it has no signal of its own for them.
+/// True if a pause of an earlier version waits for events of `shape`: it has no signal of its own for them.
 async fn waits_in_the_old_way(worker: &Worker, signal_id: &SignalId, shape: &ShapeId) -> Result<bool, TurnError> {
     let Some(SignalState::Waiting { invocation_id, .. }) = known_state(worker, signal_id).await? else {
         return Ok(false);

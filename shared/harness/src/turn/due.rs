@@ -1,4 +1,4 @@
-//! Pauses that fall due: what is announced, what wakes them, what ends them.
+//! Pauses that fall due: their announcements, wake-ups and ends.
 //!
 //! A deadline that is only an announcement is published on the bus first, then the pause moves on to the next deadline
 //! in one conditional write, then that one is registered. A worker that finds the pause between two of these steps does

@@ -1,4 +1,4 @@
-//! Going on with an invocation whose claim is ours.
+//! Going on with an invocation that we have claimed.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ enum Settled {
     GoOn(Box<InvocationRecord>),
 }
 
-/// Continues an invocation whose claim is ours, and clears up its other wake-ups.
+/// Continues an invocation that we have claimed, and clears up its other wake-ups.
 pub(super) async fn continue_claimed(
     worker: &Worker,
     record: Box<InvocationRecord>,

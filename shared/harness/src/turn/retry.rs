@@ -1,4 +1,4 @@
-//! Another try for what was put aside.
+//! Another try for an invocation that was put aside.
 
 use dormouse_ports::{Category, CommitError, InvocationId, InvocationWrite};
 

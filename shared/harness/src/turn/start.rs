@@ -15,7 +15,7 @@ use crate::outcome::TurnOutcome;
 use crate::transmission::FreshTurn;
 use crate::worker::Worker;
 
-/// A fresh turn (dispatch paths 3.0 to 3.2), which keeps what `carry` makes of its first state.
+/// A fresh turn (dispatch paths 3.0 to 3.2), which keeps the data that `carry` makes of its first state.
 pub(crate) async fn start(
     worker: &Worker,
     turn: FreshTurn,

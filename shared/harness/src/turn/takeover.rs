@@ -1,4 +1,4 @@
-//! Taking up what was accepted, or left by a worker that died.
+//! Taking up work that was accepted, or left by a worker that died.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::transmission::{Callback, DispatchPath, FreshTurn, Transmission, Trans
 use crate::turn_span::in_span;
 use crate::worker::Worker;
 
-/// Takes over the claim of a worker that died, or whose clock was wrong, in that pause or the current one, with the
+/// Takes over the claim of a worker that died, or that had a wrong clock, in that pause or the current one, with the
 /// payload that it had accepted. `None` when there is no such claim any more, or not yet.
 pub(crate) async fn take_over(
     worker: &Worker,

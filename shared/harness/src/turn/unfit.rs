@@ -1,4 +1,4 @@
-//! Notes for the doctor of what came for a pause and did not fit.
+//! Notes for the doctor of input that came for a pause and did not fit.
 
 use std::time::Duration;
 
