@@ -75,7 +75,7 @@ fn tell(innermost: Option<&Sending>, how: impl Fn(&Sent)) {
 pub enum Cut {
     /// Its time was over, and it has written nothing.
     Clean,
-    /// It has written, or perhaps; its outcome is unknown.
+    /// It has written, or may have; its outcome is unknown.
     InDoubt,
 }
 

@@ -57,7 +57,7 @@ pub struct HarnessConfig {
 }
 
 impl HarnessConfig {
-    /// The longest until the next look at what another worker is doing.
+    /// The longest time until the next look at the progress of another worker.
     pub const POLL_LONGEST: Duration = Duration::from_secs(1);
 
     /// Defaults for `mode`: turns of at most 25 seconds, early signals kept for 7 days.

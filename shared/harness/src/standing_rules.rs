@@ -6,7 +6,7 @@
 //! its entry that it stands, and leaves the bus alone; the sweep looks whether that is so. Rules that a graph declares
 //! are made by the first sweep of a deployment, and stay.
 //!
-//! # Why no rule goes that somebody needs
+//! # Why no rule goes that is needed
 //! The store has an entry for each rule, which names its edition, a name that never comes again. Three things are so:
 //!
 //! 1. A pause is written, with the shape of its events on its row, and then its rule is looked after once more. A

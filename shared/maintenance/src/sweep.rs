@@ -38,8 +38,8 @@ const CALLED_FOR: Duration = Duration::from_secs(10);
 /// The lane of all that is stored.
 const GROUND: &str = "ground";
 
-/// Looks through the index of what sleeps, as far as `order` goes, and does what should have happened. Workers of
-/// `harness` do what it calls for.
+/// Looks through the index of suspended invocations, as far as `order` goes, and makes up for what was missed. Workers
+/// of `harness` do the work that it calls for.
 ///
 /// # Errors
 /// If the index cannot be read. A row that cannot be dealt with is counted, not raised.

@@ -93,7 +93,7 @@ pub struct NodeEvent {
     pub fan_out_index_chain: Vec<Option<u32>>,
     /// For each containing node, outermost first, the parallel branch entered there.
     pub branch_name_chain: Vec<Option<Arc<str>>>,
-    /// For each containing node, outermost first, what was entered there and when.
+    /// For each containing node, outermost first, the graph that was entered there, and at which step.
     pub entry_chain: Vec<Entry>,
     /// Configuration that a fan-out node resolved; on its own events only.
     pub fan_out_config: Option<Arc<FanOutConfig>>,
@@ -165,7 +165,7 @@ pub struct Origin {
     pub fan_out_index_chain: Vec<Option<u32>>,
     /// For each containing node, outermost first, the parallel branch entered there.
     pub branch_name_chain: Vec<Option<Arc<str>>>,
-    /// For each containing node, outermost first, what was entered there and when.
+    /// For each containing node, outermost first, the graph that was entered there, and at which step.
     pub entry_chain: Vec<Entry>,
 }
 

@@ -68,7 +68,7 @@ impl Engine {
         })
     }
 
-    /// Limits on the number of pauses of one invocation, and on its size.
+    /// Limits on the pauses of one invocation, and on the size of its states.
     pub fn limits(&self) -> InvocationLimits {
         self.limits
     }

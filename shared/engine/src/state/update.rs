@@ -65,7 +65,7 @@ pub(super) struct Part {
 /// Demand of a contribution on the reducer of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Reduces the value, whatever the reducer does.
+    /// Reduces the value, as the reducer does.
     Reduce,
     /// Makes the value the field's own.
     Replace,
