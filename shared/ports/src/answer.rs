@@ -1,4 +1,4 @@
-//! What the answer to a pause may say.
+//! The rules for the answer to a pause.
 
 mod schema;
 
@@ -13,16 +13,16 @@ const ACCEPTS: &str = "accepts";
 /// Key of a descriptor's metadata with the state field that receives the whole answer.
 const INTO: &str = "into";
 
-/// What the answer to a pause may say and where it goes, as the descriptor's metadata declares it.
+/// Content and destination of the answer to a pause, as the descriptor's metadata declares them.
 ///
 /// | key | value | meaning |
 /// |---|---|---|
 /// | `accepts` | a [JSON Schema](ValueSchema) of type `object` | an answer with a field that the schema does not name is refused, as is one that breaks the schema, and an empty one unless the schema names no field |
 /// | `into` | the name of a state field | the field receives the whole answer; without this key each field of the answer is laid over the state field of its name |
 ///
-/// A pause with neither key accepts everything: its answer may set every field of the state. Where the pause waits for an
-/// `event`, fields that the schema does not name are dropped instead of refused, because an event carries what its sender
-/// likes. With `expects` the schema holds for the answer of each part.
+/// A pause with neither key accepts everything: its answer may set every field of the state. Where the pause waits for
+/// an `event`, fields that the schema does not name are dropped instead of refused, because an event carries the fields
+/// that its sender likes. With `expects` the schema holds for the answer of each part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnswerRule {
     schema: Option<ValueSchema>,
@@ -34,7 +34,7 @@ impl AnswerRule {
     /// The rule that `descriptor` declares.
     ///
     /// # Errors
-    /// A sentence that says which key of the metadata is wrong and what it should be.
+    /// A sentence that names the wrong key of the metadata and its expected form.
     pub fn of(descriptor: &SignalDescriptor) -> Result<Self, String> {
         let Some(metadata) = &descriptor.metadata else { return Ok(Self::default()) };
         let into = match metadata.get(INTO) {
@@ -49,7 +49,7 @@ impl AnswerRule {
         Ok(Self { schema, into, drops_unknown: metadata.contains_key("event") })
     }
 
-    /// Whether an answer may set every field of the state.
+    /// True if an answer may set every field of the state.
     pub fn accepts_everything(&self) -> bool {
         self.schema.is_none() && self.into.is_none()
     }
@@ -61,15 +61,15 @@ impl AnswerRule {
         named.chain(self.into.as_deref())
     }
 
-    /// Whether the schema names `field`.
+    /// True if the schema names `field`.
     pub fn names(&self, field: &str) -> bool {
         self.schema.as_ref().is_some_and(|schema| schema.property_names().any(|name| name == field))
     }
 
-    /// `answer` without what is to be dropped, if it is acceptable.
+    /// `answer` without the fields that are to be dropped, if it is acceptable.
     ///
     /// # Errors
-    /// A sentence that says which field is wrong, and what is accepted.
+    /// A sentence that names the wrong field, and the accepted ones.
     pub fn admit(&self, mut answer: Map) -> Result<Map, String> {
         let Some(schema) = &self.schema else { return Ok(answer) };
         if self.drops_unknown {

@@ -4,40 +4,40 @@
 //! everything that crosses such a trait is a plain record. The crate imports nothing of ours and must not know AWS,
 //! HTTP or any async runtime.
 //!
-//! # What a host gives
+//! # Ports of a host
 //! Engine, harness and graphs compile for `wasm32-unknown-unknown` and reach the outside only through these traits. A
 //! runtime at the edge that implements them can run turns:
 //!
-//! | port | what it asks of the host |
+//! | port | request to the host |
 //! |---|---|
 //! | [`TurnStore`] | a strongly consistent store that changes a few records together, each under a condition: DynamoDB, or the transactional storage of one durable object per session |
-//! | [`MaintenanceStore`] | its index of what sleeps, for sweeps and doctors |
+//! | [`MaintenanceStore`] | its index of suspended invocations, for sweeps and doctors |
 //! | [`Clock`] | the time, a monotonic reading, and a timer to await |
 //! | [`IdSource`] | random ids, from the host's source of randomness |
-//! | [`Spawner`] | to drive a future beside the request: observers are told that way |
+//! | [`Spawner`] | to drive a future beside the request: observers receive their events that way |
 //! | [`Timers`], [`EventRules`] | an alarm at an instant, and rules that route awaited events; both call back as a transmission of the harness |
 //! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
 //!
-//! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one thread
-//! will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the invocation goes on
-//! from what was committed last. Spans (`Observer` of the engine, `TurnTracer` of the harness) are optional.
+//! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
+//! thread will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the
+//! invocation goes on from its last commit. Spans (`Observer` of the engine, `TurnTracer` of the harness) are optional.
 //!
 //! # The ports of a store
 //! One adapter implements all of them, as a [`StateStore`]; each caller names those that it needs.
 //!
-//! | port | what it holds | callers |
+//! | port | content | callers |
 //! |---|---|---|
 //! | [`Sessions`] | the records of sessions, and their leases | the engine at the beginning of a turn, the API when a message goes to a task |
 //! | [`Invocations`] | records of invocations as they are read, whole or at a glance | engine and harness when a turn resumes, is looked up or canceled; API, sweep, doctor, command line |
-//! | [`Signals`] | what is known of a signal id, and signals that came early | the engine before it writes a pause, the harness when a signal finds no wait; sweep and doctor |
+//! | [`Signals`] | the state of a signal id, and signals that came early | the engine before it writes a pause, the harness when a signal finds no wait; sweep and doctor |
 //! | [`Commits`] | claims, and the one atomic change of session, invocation, signals and journal | engine and harness; the API for everything that its clients change |
 //! | [`RuleEntries`] | which shape of event has which rule on the bus, and since when it is idle | the harness before a pause waits for an event; sweep and doctor |
 //! | [`Notes`] | short texts under names | the sweep for its positions; the harness leaves the doctor a note of an event that did not fit |
-//! | [`Sleepers`] | the index of pauses, dead claims, what was put aside, and parked signals | sweep, doctor, command line, the scheduler of local mode |
-//! | [`Diagnostics`] | what there is around pauses, many at once | the doctor |
-//! | [`Garbage`] | what nothing refers to any more | the sweep |
+//! | [`Sleepers`] | the index of pauses, dead claims, invocations that were put aside, and parked signals | sweep, doctor, command line, the scheduler of local mode |
+//! | [`Diagnostics`] | the records around pauses, many at once | the doctor |
+//! | [`Garbage`] | records that nothing refers to any more | the sweep |
 //! | [`Records`] | documents and streams of journals, as they are read | the API |
 //!
 //! # Invariants
@@ -45,7 +45,7 @@
 //!   signal and pending row together or not at all.
 //! - Preconditions are values ([`SessionExpectation`], [`InvocationWrite`]); a lost race is a variant of
 //!   [`CommitError`], never a string.
-//! - Reads are strongly consistent: what one call wrote the next call sees, on any machine.
+//! - Reads are strongly consistent: a write of one call is visible to the next call, on any machine.
 
 #![warn(missing_docs)]
 

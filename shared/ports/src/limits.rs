@@ -1,6 +1,6 @@
-//! How much is taken in, kept and allowed, in one place. Whatever is beyond a limit is refused before anything is written.
-//! An operator changes some of them by the environment of a function or of local mode: `Quotas` of `dormouse-lambda`
-//! lists the variables.
+//! Limits on input, storage and work, in one place. Input beyond a limit is refused before anything is written. An
+//! operator changes some of them by the environment of a function or of local mode: `Quotas` of `dormouse-lambda` lists
+//! the variables.
 //!
 //! | what | default | beyond it | to change it |
 //! |---|---|---|---|
@@ -17,17 +17,17 @@
 //! | signals that one pause expects | [`PARTS`] | `harness_signal_subscription_failed` (422): wait for groups, one after the other | fixed: all are written in one transaction |
 //! | steps of a ladder of deadlines | [`RUNGS`] | `harness_signal_subscription_failed` (422) | fixed |
 //! | lease of a session or claim of a pause, from the instant at which another turn asks | [`LEASE`] | it does not count: the clock that gave it was wrong, and the next turn or sweep takes it over | fixed |
-//! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with what is left to do | `Engine::limited` |
+//! | pauses of one invocation | [`InvocationLimits::pauses`], 10,000 | `limit_exceeded` (500): the invocation ends; begin another one with the remaining work | `Engine::limited` |
 //! | pauses in a row that wake by themselves within [`AT_ONCE`] | [`InvocationLimits::self_wakes`], 100 | `limit_exceeded` (500): the invocation ends; sleep longer, or wait for something | `Engine::limited` |
 //! | turns of one session that wait in a process for the one that runs | [`SESSION_LINE`] | `session_busy` (429): nothing was done; send it again after `retry-after` | `HarnessConfig::session_line` of `dormouse-harness` |
 //! | workers in a row that die of an invocation, or never come to an end | [`ATTEMPTS`] | `attempts_exhausted` (500): it is put aside whole; `dormouse doctor` names it, `dormouse retry` lets it go on | `Limits::attempts` of `dormouse-lambda` |
-//! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: whoever began the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-lambda` |
+//! | time for which an address with a token is good | [`ADDRESS`], 366 days | 410: the starter of the invocation asks for its present address, or sends the request again with its id | `Limits::address` of `dormouse-lambda` |
 //! | answer to an HTTP request | [`ANSWER`] bytes | of a turn: its largest fields are left out, and named with their sizes; content of an artifact: 413, ask for it in ranges; a stream: it ends early, to be taken up again | fixed: Lambda refuses a larger one when the work is done |
 //! | page of a list, range of events | [`PAGE`] bytes of JSON, but one element at least | it ends early, with a cursor | fixed |
-//! | message of a graph's conversation, as clients of the protocol are told of it | [`MESSAGE`] bytes of JSON | it is told shortened; the agent keeps it whole | fixed |
+//! | message of a graph's conversation, as clients of the protocol receive it | [`MESSAGE`] bytes of JSON | it is sent shortened; the agent keeps it whole | fixed |
 //! | entries that nodes record, in one commit | [`ENTRIES`], [`ENTRIES_BYTES`] bytes of JSON together | `limit_exceeded` (500) at the node that recorded too much: record less, or save the session in between | fixed: they are written in one transaction |
 //! | payload of one such entry; its kind | [`ENTRY`] bytes of JSON; [`ENTRY_KIND`] bytes | the same: record a reference to the data | fixed |
-//! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RulePolicy::most` of `dormouse-harness`; rules that nobody has needed for an hour go |
+//! | rules for events on a bus | [`PATTERN_RULES`] | `harness_signal_subscription_failed` (422): let waits share a pattern | `RulePolicy::most` of `dormouse-harness`; rules that no wait has needed for an hour go |
 
 use std::time::Duration;
 
@@ -37,17 +37,17 @@ use jiff::Timestamp;
 pub const BODY: usize = 1024 * 1024;
 /// The largest payload of a signal, in bytes of JSON. EventBridge and the scheduler carry no more.
 pub const SIGNAL_PAYLOAD: usize = 256 * 1024;
-/// How many workers may die of one invocation, without it getting any further. Machines that fail for reasons of their own
-/// rarely hit the same invocation as often.
+/// Number of workers that may die of one invocation, without it getting any further. Machines that fail for reasons of
+/// their own rarely hit the same invocation as often.
 pub const ATTEMPTS: u32 = 8;
-/// How long an address is good that opens a pause, cancels it or looks at it, from when it was given. What ends before makes
-/// it useless before.
+/// Duration for which an address is good that opens a pause, cancels it or looks at it, from its making. The end of
+/// its pause or invocation makes it useless before.
 pub const ADDRESS: Duration = Duration::from_secs(366 * 24 * 3600);
-/// How long a signal is kept for a wait that has not begun.
+/// Duration for which a signal is kept for a wait that has not begun.
 pub const EARLY_SIGNALS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The largest state, in bytes as it is stored.
 pub const STATE: usize = 4 * 1024 * 1024;
-/// The largest state, in bytes of JSON, whatever a store makes of it: what a function holds in memory several times.
+/// The largest state, in bytes of JSON, however a store encodes it: a function holds as much in memory several times.
 pub const STATE_JSON: usize = 16 * 1024 * 1024;
 /// The largest metadata of an invocation or a signal descriptor, in bytes of JSON.
 pub const METADATA: usize = 64 * 1024;
@@ -65,11 +65,12 @@ pub const SESSION_LINE: usize = 16;
 /// The most rules for events on one bus: two thirds of what AWS allows, so that others find room there.
 pub const PATTERN_RULES: usize = 200;
 /// The longest answer to an HTTP request, in bytes of its body. Lambda takes 6 MB, within which the body is a string of
-/// JSON, or Base64: so many bytes are 5.6 MB of Base64, whatever they are.
+/// JSON, or Base64: so many bytes of any kind are 5.6 MB of Base64.
 pub const ANSWER: usize = 4 * 1024 * 1024;
-/// The most bytes of JSON that the elements of one page have together. A single one may be longer, and is below [`ANSWER`].
+/// The most bytes of JSON that the elements of one page have together. A single one may be longer, and is below
+/// [`ANSWER`].
 pub const PAGE: usize = 1024 * 1024;
-/// The most bytes of JSON that one message has of what an agent says. Clients may send as much in one request.
+/// The most bytes of JSON of one message of an agent to its clients. Clients may send as much in one request.
 pub const MESSAGE: usize = 256 * 1024;
 /// The most entries that the nodes of a run record between two commits.
 pub const ENTRIES: usize = 100;
@@ -82,22 +83,23 @@ pub const ENTRY_KIND: usize = 128;
 /// A pause that wakes by itself sooner than this wakes at once.
 pub const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// Whether a lease or claim until `until` lasts longer, at `now`, than any turn may take: the clock that gave it was wrong.
+/// True if a lease or claim until `until` lasts longer, at `now`, than any turn may take: the clock that gave it was
+/// wrong.
 pub fn lasts_too_long(until: Timestamp, now: Timestamp) -> bool {
     until > now + LEASE
 }
 
-/// Whether a claim until `until` counts no more at `now`: its time is over, or it [lasts too long](lasts_too_long).
+/// True if a claim until `until` counts no more at `now`: its time is over, or it [lasts too long](lasts_too_long).
 pub fn out_of_time(until: Timestamp, now: Timestamp) -> bool {
     until <= now || lasts_too_long(until, now)
 }
 
-/// How often one invocation may sleep, and on how much.
+/// Limits on the pauses of one invocation, and on its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvocationLimits {
     /// The most pauses from its beginning to its end.
     pub pauses: u64,
-    /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop that nobody from outside is part of.
+    /// The most pauses in a row that wake by themselves within [`AT_ONCE`]: a loop without any signal from outside.
     pub self_wakes: u32,
     /// The most bytes of JSON that one state may have when it is written.
     pub state: usize,

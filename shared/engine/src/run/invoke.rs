@@ -37,11 +37,11 @@ impl Engine {
         enter(self, graph, Arrival { identity, observers, entry }).await
     }
 
-    /// Whether an invocation of `graph` could begin with the state, session and metadata of `call`. The session is loaded
-    /// only where the state does not suffice without it.
+    /// Checks that an invocation of `graph` could begin with the state, session and metadata of `call`. The session is
+    /// loaded only where the state does not suffice without it.
     ///
     /// # Errors
-    /// What [`invoke`](Self::invoke) would refuse before any node runs.
+    /// Every error with which [`invoke`](Self::invoke) would refuse before any node runs.
     pub async fn admit(&self, graph: &Arc<CompiledGraph>, call: &Invocation) -> Result<(), EngineError> {
         metadata::accept(&call.metadata)?;
         let given = &call.state;
@@ -52,10 +52,11 @@ impl Engine {
         }
     }
 
-    /// Begins an invocation that was accepted before and whose claim the caller holds: runs `graph` from its entry, alone
-    /// in its session for as long as `call.claim` says, and ends the claim with what comes of it.
+    /// Begins an invocation that was accepted before and whose claim the caller holds: runs `graph` from its entry,
+    /// alone in its session for the duration of `call.claim`, and ends the claim with the outcome.
     ///
-    /// Where the claim is kept, because a worker died or `call` says so, the next one who takes it over begins anew.
+    /// Where the claim is kept, because a worker died or `call` decides so, the next worker that takes it over begins
+    /// anew.
     ///
     /// # Errors
     /// As [`invoke`](Self::invoke). After `session_lease_held` the claim is still the caller's.
@@ -153,8 +154,8 @@ impl Engine {
     /// state and both ids are ignored. A session that `call` names is opened as by [`invoke`](Self::invoke), but the
     /// state is that of the checkpoint (§10.14).
     ///
-    /// Nothing calls this by itself: who starts invocations remembers their ids until they end, and resumes those that a
-    /// crash left behind.
+    /// Nothing calls this by itself: who starts invocations remembers their ids until they end, and resumes those that
+    /// a crash left behind.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -172,10 +173,10 @@ impl Engine {
     /// ```
     ///
     /// At END the session is saved as by `invoke`. What another turn saved between the checkpoint and this call is
-    /// replaced then where the last write wins. With any other [`SessionConcurrency`](crate::SessionConcurrency) nothing
-    /// runs and the call fails with `session_write_conflict`: a checkpoint holds no session to rebase from. Nor does it
-    /// tell whether it was a node of its own that saved the session and crashed before its checkpoint. Without a session
-    /// the call goes through.
+    /// replaced then where the last write wins. With any other [`SessionConcurrency`](crate::SessionConcurrency)
+    /// nothing runs and the call fails with `session_write_conflict`: a checkpoint holds no session to rebase from. Nor
+    /// does it show whether it was a node of its own that saved the session and crashed before its checkpoint. Without
+    /// a session the call goes through.
     ///
     /// A pause is no checkpoint: an invocation that sleeps is continued by [`resume`](Self::resume) only (§10.15).
     ///
