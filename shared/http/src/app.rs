@@ -18,14 +18,14 @@ use crate::routes::Route;
 use crate::surface::late;
 use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, trigger};
 
-/// What an [`App`] is made of.
+/// Constituents of an [`App`].
 #[derive(Clone)]
 pub struct Parts {
-    /// Runs the graphs, on the ports of this process, and tells the clients of tasks of it.
+    /// Runs the graphs, on the ports of this process, and publishes to the clients of tasks.
     pub engine: RecordingEngine,
     /// The agents that it serves.
     pub agents: CompiledAgents,
-    /// What its sweeps go through: of the same store as the engine.
+    /// Store that its sweeps go through: the same one as the engine's.
     pub maintenance: MaintenanceStore,
     /// Registers wake-ups.
     pub subscriptions: Arc<dyn SignalSubscriptions>,
@@ -33,17 +33,17 @@ pub struct Parts {
     pub bus: Arc<dyn EventBus>,
     /// Signs and checks the tokens in callback addresses.
     pub callbacks: CallbackSigner,
-    /// What a sender of `POST /signals/{signal_id}` must present.
+    /// Key that a sender of `POST /signals/{signal_id}` must present.
     pub signal_key: BearerKey,
-    /// How callers prove who they are that begin turns and send messages.
+    /// Proof of identity that callers who begin turns and send messages have to give.
     pub authorization: Authorization,
     /// The API keys, where those are what they prove it by.
     pub keys: Keys,
-    /// What callback addresses begin with, for example `https://agents.example.com`; without it they begin with `/`.
+    /// Prefix of callback addresses, for example `https://agents.example.com`; without it they begin with `/`.
     pub base_url: Option<String>,
-    /// How much is taken in.
+    /// Limits on the input that is accepted.
     pub limits: Limits,
-    /// Where spans of turns and invocations go; nowhere when absent.
+    /// Destination of the spans of turns and invocations; none are exported when absent.
     pub telemetry: Option<Arc<dyn TraceExporter>>,
 }
 
@@ -53,8 +53,8 @@ impl fmt::Debug for Parts {
     }
 }
 
-/// How much an [`App`] takes in, and how long it works on it. All limits, also those of other crates, are listed in
-/// [`dormouse_ports::limits`].
+/// Limits on the input of an [`App`], and on the time that it works on it. All limits, also those of other crates, are
+/// listed in [`dormouse_ports::limits`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The largest body of a turn or a message, in bytes.
@@ -63,13 +63,13 @@ pub struct Limits {
     pub signal_payload: usize,
     /// The longest that one turn may compute.
     pub turn: Duration,
-    /// How long a signal that nobody waits for yet is kept; `None` refuses it.
+    /// Time for which a signal is kept that no invocation waits for yet; `None` refuses it.
     pub early_signals: Option<Duration>,
-    /// How rules for events are kept.
+    /// Policy by which rules for events are kept.
     pub rules: RulePolicy,
-    /// How many workers may die of an invocation before it is put aside.
+    /// Number of workers that may die of an invocation before it is put aside.
     pub attempts: u32,
-    /// How long the addresses are good that answers hold.
+    /// Validity of the addresses that answers hold.
     pub address: Duration,
     /// The longest wait after a turn, for observers and for the collector of spans together.
     pub drain: Duration,
@@ -168,7 +168,7 @@ impl App {
     /// Answers one HTTP request of any route.
     ///
     /// # Errors
-    /// What the caller is refused with.
+    /// Refusal that the caller receives.
     pub(crate) async fn answer(&self, request: &Request) -> Result<Reply, Refusal> {
         if request.method == "OPTIONS" {
             let allowed = Route::allowed(&request.path)?;
@@ -198,7 +198,7 @@ impl App {
     /// Looks through what sleeps and does what should have happened, for at most `time_left`.
     ///
     /// # Errors
-    /// When the index cannot be read, or the time is over: a later sweep goes on.
+    /// If the index cannot be read, or the time is over: a later sweep goes on.
     pub async fn sweep(&self, scope: SweepScope, time_left: Option<Duration>) -> Result<SweepSummary, TurnError> {
         let order = SweepOrder { time_left, ..scope.into() };
         self.within(time_left, sweep(self.harness(), &self.0.maintenance, order)).await?
@@ -213,9 +213,9 @@ impl App {
         in_time(&self.engine().ports().clock, time_left, work).await.map_err(late)
     }
 
-    /// Waits until the observers of all turns have been told everything and the spans have left, within the limit and
-    /// `time_left`. Who is told late is cut off: only a process that is frozen between requests calls it after each of
-    /// them.
+    /// Waits until the observers of all turns have been notified of everything and the spans have been exported, within
+    /// the limit and `time_left`. An observer that is notified late is cut off: only a process that is frozen between
+    /// requests calls it after each of them.
     pub async fn drain(&self, time_left: Option<Duration>) -> DrainSummary {
         let (limit, clock) = (self.0.limits.drain, &self.engine().ports().clock);
         let limit = time_left.map_or(limit, |left| left.min(limit));
@@ -241,7 +241,7 @@ impl App {
         self.0.sessioned.graphs()
     }
 
-    /// What clients are told of the agents that it serves.
+    /// Descriptions that clients are given of the agents that it serves.
     pub(crate) fn personas(&self) -> &[PersonaSpec] {
         &self.0.personas
     }
@@ -276,7 +276,7 @@ impl App {
         &self.0.doorkeeper
     }
 
-    /// What addresses begin with; nothing when it is not known.
+    /// Prefix of addresses; empty when it is not known.
     pub(crate) fn base_url(&self) -> &str {
         &self.0.base_url
     }

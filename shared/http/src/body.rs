@@ -1,4 +1,4 @@
-//! Reads bodies and ids. Whoever sent something wrong is told what, where, and what it should be.
+//! Reads bodies and ids. The sender of something wrong is told what, where, and what it should be.
 
 use dormouse_json::{Excess, ReadError};
 use dormouse_ports::limits::ID;
@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::Request;
 use crate::refusal::Refusal;
 
-/// The body of `request` as a JSON object of at most `limit` bytes within the [bounds](dormouse_json::ENTRY) of what comes in; an empty body is an empty object.
+/// The body of `request` as a JSON object of at most `limit` bytes within the [bounds](dormouse_json::ENTRY) of what
+/// comes in; an empty body is an empty object.
 pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, Refusal> {
     let size = request.body.len();
     if size > limit {

@@ -1,5 +1,5 @@
-//! What HTTP asks of every answer to a read, whoever gives it (RFC 9110): `HEAD`, `ETag` with `If-None-Match`, and ranges of
-//! content.
+//! Requirements of HTTP on every answer to a read, from either API (RFC 9110): `HEAD`, `ETag` with `If-None-Match`, and
+//! ranges of content.
 
 use dormouse_ports::limits::ANSWER;
 use dormouse_protocol::{ErrorCode, ProtocolError};
@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 
 use crate::{Content, Request, Response};
 
-/// How a request wants to be answered. A `HEAD` is served as the `GET` that it stands for; a stream has none (405).
+/// Form of answer that a request asks for. A `HEAD` is served as the `GET` that it stands for; a stream has none (405).
 ///
-/// A whole answer to a read carries an `ETag`, the SHA-256 of its bytes, so that of an artifact's content is its `sha256`.
-/// Content of artifacts is also given in ranges, of at most [`ANSWER`] bytes; whole only if it has no more.
+/// A whole answer to a read carries an `ETag`, the SHA-256 of its bytes, so that of an artifact's content is its
+/// `sha256`. Content of artifacts is also given in ranges, of at most [`ANSWER`] bytes; whole only if it has no more.
 #[derive(Debug)]
 pub(crate) struct ConditionalRead {
     is_head: bool,
@@ -21,7 +21,7 @@ pub(crate) struct ConditionalRead {
 }
 
 impl ConditionalRead {
-    /// Those of `request`, which becomes a `GET` where it is a `HEAD`.
+    /// That of `request`, which becomes a `GET` where it is a `HEAD`.
     pub(crate) fn of(request: &mut Request) -> Self {
         let is_head = request.method == "HEAD";
         if is_head {
@@ -33,7 +33,7 @@ impl ConditionalRead {
         Self { is_head, is_read, is_content, known: header("if-none-match"), range: header("range") }
     }
 
-    /// `response`, as they want it.
+    /// `response`, in the form that the request asks for.
     #[must_use]
     pub(crate) fn answer(&self, response: Response) -> Response {
         let response = match &response.content {
@@ -102,7 +102,8 @@ enum Range {
 }
 
 impl Range {
-    /// What the header `text` asks for of `length` bytes; `None` if it says nothing that is understood, or asks for several.
+    /// Range of `length` bytes that the header `text` asks for; `None` if it holds nothing that is understood, or asks
+    /// for several.
     fn of(text: &str, length: usize) -> Option<Self> {
         let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
         let end = length.checked_sub(1);
@@ -146,7 +147,7 @@ fn tag_of(bytes: &[u8]) -> String {
     format!("\"{}\"", hex::encode(Sha256::digest(bytes)))
 }
 
-/// Whether the header `known` names `tag`, or any.
+/// True if the header `known` names `tag`, or any.
 fn names(known: &str, tag: &str) -> bool {
     known.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
 }

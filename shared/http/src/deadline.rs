@@ -9,8 +9,9 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// By how much more what has written something may overrun its time. Less than the functions keep back of theirs.
 const GRACE: Duration = Duration::from_millis(900);
 
-/// Does `work` for at most `time_left`, and a moment for a turn to say itself that its time is over: whoever waits shall
-/// hear something before the process is stopped. What has written something gets a little longer, to say so.
+/// Does `work` for at most `time_left`, and a moment in which a turn can report itself that its time is over: a waiting
+/// caller shall get an answer before the process is stopped. Work that has written something gets a little longer, to
+/// report so.
 ///
 /// # Errors
 /// [`Cut`] when it was not done by then.

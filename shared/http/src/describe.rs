@@ -1,5 +1,5 @@
-//! The routes as a part of the OpenAPI document: what each takes and answers, and who may ask. Made from the list that is
-//! served, and from the types that are read and written.
+//! The routes as a part of the OpenAPI document: what each takes and answers, and who may ask. Made from the list that
+//! is served, and from the types that are read and written.
 
 use dormouse_ports::Map;
 use dormouse_ports::limits::ID;
@@ -14,7 +14,7 @@ use crate::routes::{LISTED, Listed};
 use crate::said::{FieldOmitted, TurnRefusal};
 use crate::{App, Authorization};
 
-/// What the routes are found under.
+/// Tag under which the routes are listed.
 const TAG: &str = "Graphs and chat";
 const DESCRIPTION: &str = "Graphs and chats without the protocol, and the addresses at which what sleeps is looked at, woken \
     and canceled. These routes want no version. Their refusals are {\"error\": {\"category\", \"bucket\", \"message\", …}}: \
@@ -28,27 +28,27 @@ pub(crate) fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// Who may ask.
+/// Credential that a route demands.
 #[derive(Debug)]
 pub(crate) enum Asks {
-    /// Everybody.
+    /// None: every caller may ask.
     Nothing,
-    /// Whoever may begin turns, by whatever this deployment asks for; a key needs these scopes.
+    /// That of a caller who may begin turns, by the proof that this deployment asks for; a key needs these scopes.
     Principal(&'static [Scope]),
-    /// Whoever holds the token of an address.
+    /// The token of an address.
     Token,
-    /// The same, or whoever has the signal key.
+    /// The token of an address, or the signal key.
     TokenOrSignalKey,
-    /// Whoever has the signal key.
+    /// The signal key.
     SignalKey,
 }
 
-/// What is given, of these types, under a status.
+/// Response of these types, under a status.
 pub(crate) struct Gives {
     pub(crate) status: u16,
     pub(crate) when: &'static str,
     pub(crate) types: &'static [SchemaOf],
-    /// Whether `location` names where to look.
+    /// True if `location` names where to look.
     pub(crate) located: bool,
 }
 
@@ -176,7 +176,7 @@ impl Described {
         responses
     }
 
-    /// Whether a route that may answer `status` does so in this deployment.
+    /// True if a route that may answer `status` does so in this deployment.
     fn is_possible(&self, asks: &Asks, status: u16) -> bool {
         match (asks, self.authorization) {
             (Asks::Principal(_), Authorization::None) => !matches!(status, 401 | 403),
@@ -195,7 +195,7 @@ impl Described {
     }
 }
 
-/// What a refusal with `status` means, in all routes.
+/// Meaning of a refusal with `status`, in all routes.
 fn meaning(status: u16) -> &'static str {
     match status {
         400 => "It cannot be read, or is ambiguous.",

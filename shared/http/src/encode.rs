@@ -14,17 +14,18 @@ use crate::said::{
 };
 use crate::{App, log, percent};
 
-/// Who is answered: it decides which addresses the answer may hold.
+/// Caller that is answered: it decides which addresses the answer may hold.
 #[derive(Debug)]
 pub(crate) enum Caller {
-    /// Somebody who may begin turns or send signals at all.
+    /// Caller that may begin turns or send signals at all.
     Operator,
-    /// Who was given the address at which to look, because they began it: they see all of it, and how to answer it.
+    /// Caller that was given the address at which to look, because it began the invocation: it sees all of it, and how
+    /// to answer it.
     Reader,
-    /// Somebody who was given the address of one pause and may wake that one only. They see what it shows, and nothing of
-    /// the state.
+    /// Caller that was given the address of one pause and may wake that one only. It sees what the pause shows, and
+    /// nothing of the state.
     Token {
-        /// What they presented.
+        /// Token that was presented.
         token: String,
         /// The pause that it is for.
         generation: u64,
@@ -39,7 +40,7 @@ pub(crate) const STATUS: u64 = 0;
 pub(crate) const CANCEL: &str = "\0cancel";
 
 impl Caller {
-    /// Whether they may know the state.
+    /// True if the caller may know the state.
     pub(crate) fn sees_all(&self) -> bool {
         match self {
             Self::Operator | Self::Reader => true,
@@ -65,8 +66,8 @@ impl Caller {
 }
 
 impl App {
-    /// Answers for a turn and leaves a line about it in the log. `kept` says that what becomes of the invocation is kept,
-    /// even if it never slept.
+    /// Answers for a turn and leaves a line about it in the log. `kept` means that the outcome of the invocation is
+    /// kept, even if it never slept.
     pub(crate) fn encode(&self, turn: &Turn, caller: &Caller, kept: bool) -> Reply {
         if let TurnOutcome::Completed(done) = &turn.outcome
             && let Some(overruled) = &done.overruled
@@ -111,7 +112,7 @@ impl App {
         }
     }
 
-    /// What is said of an invocation that has ended; with where to look for it, if it is kept.
+    /// Answer for an invocation that has ended; with the address at which to look for it, if it is kept.
     fn completed(&self, done: &CompletedTurn, caller: &Caller, kept: bool) -> Value {
         json!(TurnCompleted {
             status: Completed::Completed,
@@ -125,7 +126,7 @@ impl App {
         })
     }
 
-    /// Where whoever began the invocation `id` looks at it.
+    /// Address at which the starter of the invocation `id` looks at it.
     pub(crate) fn status_url(&self, id: &InvocationId) -> String {
         self.address("invocations", id, &self.token(id, STATUS, None), None)
     }
@@ -167,7 +168,7 @@ impl App {
     }
 
     /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one
-    /// pause, or one part of it: whoever holds one is not given another.
+    /// pause, or one part of it: its holder is not given another.
     pub(crate) fn links(&self, id: &InvocationId, generation: u64, tally: Option<&Tally>, caller: &Caller) -> Links {
         let address = |what: &str, token: &str, part: Option<&str>| self.address(what, id, token, part);
         let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
@@ -180,7 +181,7 @@ impl App {
             Caller::Token { token, generation: of, part } => {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
                 if *of + 1 == generation && part.is_none() && tally.is_none() {
-                    // Whose answer led to the next pause may answer that one too.
+                    // The caller whose answer led to the next pause may answer that one too.
                     return own(&self.token(id, generation, None), None, true);
                 }
                 own(token, part.as_deref(), may_wake)

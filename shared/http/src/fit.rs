@@ -1,5 +1,5 @@
-//! Answers are no longer than can be sent. What they tell of has happened by then, so that something has to be said of
-//! it: an answer that is too long tells everything but its largest fields, and how large those are.
+//! Answers are no longer than can be sent. What they report has happened by then, so that some answer is needed: one
+//! that is too long reports everything but its largest fields, and how large those are.
 
 use dormouse_ports::limits::ANSWER;
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::reply::Reply;
 use crate::said::FieldOmitted;
 
-/// What the name of a field ends with that stands for one that was left out.
+/// Suffix of the name of a field that stands for one that was left out.
 pub(crate) const OMITTED: &str = "_omitted";
-/// Where there is an address at which fields of a state can be asked for.
+/// Help text for an answer whose address lets fields of a state be asked for.
 const ASK_FOR_FIELDS: &str =
     "too large for one answer: ask status_url for some fields of the state, with &fields=NAME,NAME";
 const NOT_KEPT: &str = "too large for one answer, and kept nowhere else: keep large data elsewhere and a reference in the \

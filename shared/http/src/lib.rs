@@ -1,15 +1,15 @@
 //! The application behind HTTP: routes, bodies, answers and the tokens in addresses, as plain values in and out.
 //!
 //! [`Server`] is everything that is served over HTTP: an [`Request`] in, a response out. Its [`App`] serves turns, and
-//! takes an event or a wake-up as JSON and gives a JSON summary or a [`TriggerError`]. They know no listener, no vendor and
-//! no runtime: a function on Lambda and local mode serve the very same routes.
+//! takes an event or a wake-up as JSON and gives a JSON summary or a [`TriggerError`]. They know no listener, no vendor
+//! and no runtime: a function on Lambda and local mode serve the very same routes.
 //!
-//! What decides something about turns belongs to `dormouse-harness`, what the protocol's operations do to `dormouse-api`.
+//! Decisions about turns belong to `dormouse-harness`, the effects of the protocol's operations to `dormouse-api`.
 //!
 //! # Invariants
 //! - Decoding and encoding are pure. Nothing is loaded or written before a request was read in full and allowed.
 //! - Every HTTP answer carries `x-request-id`; every failure names its category or code, and what to do.
-//! - No answer is longer than Lambda takes: what was done can be told.
+//! - No answer is longer than Lambda takes: what was done can be reported.
 //! - A wrong token and an unknown invocation cannot be told apart.
 //! - An event of unknown shape is an error, so that the service which sent it keeps it in a dead-letter queue.
 //! - Neither payloads, nor state, nor secrets are logged.

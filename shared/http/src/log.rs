@@ -65,7 +65,7 @@ pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcom
 fn failed(path: Option<&str>, error: &TurnError) {
     let invocation_id = error.invocation_id.as_ref().map(dormouse_ports::InvocationId::as_str);
     let (category, bucket, repeated) = (&error.category, error.bucket.as_str(), error.repeated);
-    // What a sender got wrong is told to the sender; the sentence may quote what was sent.
+    // A mistake of the sender is reported to the sender; the sentence may quote what was sent.
     let reason = match error.bucket {
         Bucket::RetryableTransient | Bucket::SessionTerminating => Some(error.message.as_str()),
         Bucket::UserCorrectable => None,

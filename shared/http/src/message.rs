@@ -17,16 +17,16 @@ pub struct Request {
     pub query: String,
     /// Header names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Who sent it, where whoever delivered it has made sure of that.
+    /// Caller that sent it, where the deliverer has verified that.
     pub caller: Option<String>,
     /// The body as it came.
     pub body: Vec<u8>,
-    /// How much time the worker has left for it.
+    /// Time that the worker has left for it.
     pub time_left: Option<Duration>,
 }
 
 impl Request {
-    /// The value of the query parameter `name`, decoded. Two of them are none: nobody can say which one counts.
+    /// The value of the query parameter `name`, decoded. Two of them are none: it is not known which one counts.
     pub fn query_value(&self, name: &str) -> Option<String> {
         let mut values = self.query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(key, _)| *key == name);
         let value = values.next().map(|(_, value)| percent::decode(&value.replace('+', " ")))?;
@@ -39,7 +39,7 @@ impl Request {
     }
 }
 
-/// What a response consists of.
+/// Body of a response.
 pub enum Content {
     /// All of it.
     Whole(Vec<u8>),
@@ -63,7 +63,7 @@ pub struct Response {
     pub status: u16,
     /// Header names in lower case.
     pub headers: Vec<(String, String)>,
-    /// What it says.
+    /// Body.
     pub content: Content,
 }
 
@@ -73,12 +73,12 @@ impl Response {
         Self { status, headers: Vec::new(), content }.header("content-type", content_type)
     }
 
-    /// A response that says `value`.
+    /// A response whose body is `value`.
     pub fn json(status: u16, value: &Value) -> Self {
         Self::new(status, "application/json", Content::Whole(value.to_string().into_bytes()))
     }
 
-    /// A response that says nothing (204).
+    /// A response without a body (204).
     pub(crate) fn empty() -> Self {
         Self { status: 204, headers: Vec::new(), content: Content::Whole(Vec::new()) }
     }

@@ -2,14 +2,14 @@
 
 use crate::{Content, Request, Response};
 
-/// What pages may do.
+/// Methods that pages may use.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
-/// What they may send beside what every page may.
+/// Headers that pages may send beside those that every page may.
 const SENT: &str =
     "authorization, content-type, harn-agents-protocol-version, idempotency-key, if-none-match, last-event-id, range";
-/// What they may read beside what every page may.
+/// Headers that pages may read beside those that every page may.
 const READ: &str = "accept-ranges, allow, content-range, etag, harn-agents-protocol-version, idempotent-replayed, retry-after, x-request-id";
-/// How many seconds a browser remembers that it may ask.
+/// Number of seconds for which a browser remembers that it may ask.
 const REMEMBERED: &str = "7200";
 
 /// The origins whose pages may read answers; by default none.
@@ -25,10 +25,11 @@ impl Origins {
         Self { named: Vec::new(), loopback: true }
     }
 
-    /// The origins in `list`, separated by commas: `https://app.example.com, http://localhost:3000`. `*` is all of them.
+    /// The origins in `list`, separated by commas: `https://app.example.com, http://localhost:3000`. `*` is all of
+    /// them.
     ///
     /// # Errors
-    /// Says which one is none, without repeating it.
+    /// Reports which one is none, without repeating it.
     pub fn parse(list: &str) -> Result<Self, String> {
         let named: Vec<String> = list.split(',').map(|one| one.trim().to_ascii_lowercase()).collect();
         match named.iter().position(|one| one != "*" && !is_origin(one)) {

@@ -1,4 +1,4 @@
-//! Who begins turns: how they prove who they are, and which sessions are theirs.
+//! Principals that begin turns: how they prove who they are, and which sessions are theirs.
 
 use dormouse_api::{Actor, Keys};
 use dormouse_harness::{TurnError, store_failed};
@@ -10,22 +10,22 @@ use crate::refusal::{BEARER, Refusal};
 use crate::repeat::check_own_id;
 use crate::{App, Request};
 
-/// What the stored ids of sessions begin with that belong to a principal.
+/// Prefix of the stored ids of sessions that belong to a principal.
 const OWNED: &str = "owned_";
-/// How many hexadecimal digits of the owner's digest stand behind it.
+/// Number of hexadecimal digits of the owner's digest that stand behind it.
 const OWNER_DIGITS: usize = 32;
-/// Separates the digest of an owner from whatever else is digested.
+/// Separates the digest of an owner from everything else that is digested.
 const OWNER_DOMAIN: &[u8] = b"dormouse session owner 1\0";
 
-/// How callers of `/graphs` and `/chat` prove who they are.
+/// Proof of identity that callers of `/graphs` and `/chat` have to give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Authorization {
     /// By an API key, as for the protocol: `KEYS`.
     #[default]
     Keys,
-    /// By a signature that the gateway has checked; it says whose it is in [`Request::caller`]: `AWS_IAM`.
+    /// By a signature that the gateway has checked; it names the caller in [`Request::caller`]: `AWS_IAM`.
     AwsIam,
-    /// Not at all. Everybody may begin turns and is the same to us: `NONE`.
+    /// Not at all. Every caller may begin turns and all are the same to us: `NONE`.
     None,
 }
 
@@ -41,22 +41,22 @@ impl Authorization {
     }
 }
 
-/// Who asks. Repeated requests are told apart by it, and a session belongs to it.
+/// Caller. Repeated requests are distinguished by it, and a session belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal(String);
 
 impl Principal {
-    /// Whoever asks where nobody has to prove who they are.
+    /// The principal of every caller where no proof of identity is asked for.
     pub(crate) fn nobody() -> Self {
         Self(String::new())
     }
 
-    /// Whoever holds a key of `actor`. Names of tenants and actors hold no slash.
+    /// The principal of a key of `actor`. Names of tenants and actors hold no slash.
     fn of_key(actor: &Actor) -> Self {
         Self(format!("key:{}/{}", actor.tenant, actor.name))
     }
 
-    /// Whom the gateway calls `caller`.
+    /// The principal that the gateway calls `caller`.
     fn of_caller(caller: &str) -> Self {
         Self(format!("iam:{caller}"))
     }
@@ -87,7 +87,7 @@ impl Principal {
     }
 }
 
-/// What its owner calls the session that is stored as `id`.
+/// Name that its owner gave the session that is stored as `id`.
 pub(crate) fn session_name(id: &SessionId) -> &str {
     name_within(id.as_str()).unwrap_or_else(|| id.as_str())
 }
@@ -106,11 +106,11 @@ pub(crate) struct Doorkeeper {
 }
 
 impl App {
-    /// Who sends `request`, once it is known that they may: a key must have the scopes `needed`. Only the key is read
-    /// before.
+    /// Sender of `request`, once it is known that they may send it: a key must have the scopes `needed`. Only the key
+    /// is read before.
     ///
     /// # Errors
-    /// 401 when nobody is proved, for whatever reason; 403 when the key is not for this.
+    /// 401 when no caller is proved, for any reason; 403 when the key is not for this.
     pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<Principal, Refusal> {
         let Doorkeeper { authorization, keys } = self.doorkeeper();
         match authorization {
@@ -138,8 +138,8 @@ impl App {
     }
 }
 
-/// Checks that a key opens these routes: it has the scopes `needed`, and is not for some workspaces only, of which these
-/// routes know nothing.
+/// Checks that a key opens these routes: it has the scopes `needed`, and is not for some workspaces only, of which
+/// these routes know nothing.
 fn check_grant(actor: &Actor, needed: &[Scope]) -> Result<(), Refusal> {
     if let Some(scope) = needed.iter().find(|scope| !actor.scopes.contains(scope)) {
         let message = format!("the key does not have the scope {}, which this needs", scope.as_str());

@@ -24,7 +24,7 @@ use crate::{Content, Request, Response};
 
 pub(crate) use public::{Beside, ServerInfo};
 
-/// What serves the protocol.
+/// Server of the protocol.
 pub(crate) struct Protocol {
     /// Serves what is in order.
     pub(crate) operations: Arc<dyn Operations>,
@@ -32,9 +32,9 @@ pub(crate) struct Protocol {
     pub(crate) keys: Keys,
     /// Serves streams.
     pub(crate) streams: Streams,
-    /// What the server says of itself.
+    /// Information that the server gives about itself.
     pub(crate) about: ServerInfo,
-    /// Tells the time.
+    /// Clock of the server.
     pub(crate) clock: Arc<dyn Clock>,
     /// The OpenAPI document, made when it is first asked for.
     pub(crate) document: OnceLock<Value>,

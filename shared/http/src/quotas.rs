@@ -5,25 +5,25 @@ use dormouse_ports::{InvocationLimits, limits};
 
 use crate::{ConfigError, Limits, Variables};
 
-/// What an operator may change of the limits that [`dormouse_ports::limits`] lists, in the environment of a function or
-/// of local mode. What is not set keeps its default.
+/// Limits of [`dormouse_ports::limits`] that an operator may change, in the environment of a function or of local mode.
+/// What is not set keeps its default.
 ///
 /// | variable | limit | at most |
 /// |---|---|---|
 /// | `DORMOUSE_LIMIT_BODY` | bytes of the body of a turn or a message | 6 MiB, which Lambda takes |
 /// | `DORMOUSE_LIMIT_SIGNAL_PAYLOAD` | bytes of JSON of the payload of a signal | 256 KiB, which EventBridge carries |
-/// | `DORMOUSE_LIMIT_EARLY_SIGNALS` | seconds for which a signal is kept that nobody waits for; 0 refuses it | a year |
+/// | `DORMOUSE_LIMIT_EARLY_SIGNALS` | seconds that a signal is kept which no invocation awaits; 0 refuses it | a year |
 /// | `DORMOUSE_LIMIT_STATE` | bytes of JSON of a state that is written | 64 MiB |
 /// | `DORMOUSE_LIMIT_PAUSES` | pauses of one invocation | 1,000,000 |
 /// | `DORMOUSE_LIMIT_SELF_WAKES` | pauses in a row that wake by themselves at once | 10,000 |
 /// | `DORMOUSE_LIMIT_ATTEMPTS` | workers in a row that may die of one invocation before it is put aside | 1,000 |
-/// | `DORMOUSE_LIMIT_ADDRESS` | seconds for which an address with a token is good, from when it was given; at least a minute | ten years |
-/// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's own quota is 300 unless it was raised |
+/// | `DORMOUSE_LIMIT_ADDRESS` | seconds for which a given address with a token is good; at least a minute | ten years |
+/// | `DORMOUSE_LIMIT_PATTERN_RULES` | rules of ours on the event bus | 2,000; the account's quota: 300 unless raised |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// What is taken in.
+    /// Limits on input.
     pub limits: Limits,
-    /// How often one invocation may sleep, and on how much.
+    /// Limits on how often one invocation may sleep, and on how much.
     pub invocation: InvocationLimits,
 }
 

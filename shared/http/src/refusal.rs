@@ -7,7 +7,7 @@ use crate::reply::Reply;
 use crate::said::{TurnProblem, TurnRefusal};
 use crate::status::{retry_after, status_of};
 
-/// What a key is asked for with, in `www-authenticate`.
+/// Challenge that asks for a key, in `www-authenticate`.
 pub(crate) const BEARER: &str = "Bearer realm=\"dormouse\"";
 /// Longest message in an answer, in characters.
 const MESSAGE: usize = 500;

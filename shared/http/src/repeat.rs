@@ -1,5 +1,5 @@
 //! Requests that may be repeated: by an id that they give their invocation, or by an idempotency key, which stands for
-//! one. What a repetition is told is what the record of the invocation says.
+//! one. A repetition is answered from the record of the invocation.
 
 use dormouse_ports::{Category, InvocationId, Map};
 use dormouse_protocol::operation::Method;
@@ -10,9 +10,9 @@ use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::{Request, body};
 
-/// What ids of invocations begin with that an idempotency key stands for.
+/// Prefix of the ids of invocations that an idempotency key stands for.
 const OF_KEYS: &str = "idempotent-";
-/// What ids begin with that only the protocol gives.
+/// Prefixes of ids that only the protocol gives.
 const OF_THE_PROTOCOL: [&str; 2] = ["task_", "session_"];
 
 /// By what a request may be repeated.
@@ -20,13 +20,14 @@ const OF_THE_PROTOCOL: [&str; 2] = ["task_", "session_"];
 pub(crate) struct Repeatable {
     /// The id that the invocation shall have.
     pub(crate) invocation_id: Option<InvocationId>,
-    /// Who asks for what; only with an id.
+    /// Digest of the caller and its request; only with an id.
     pub(crate) request_digest: Option<String>,
     by_key: bool,
 }
 
 impl Repeatable {
-    /// How `request` of `principal`, whose body says `said`, may be repeated: by the id that it names, or its key.
+    /// The manner in which `request` of `principal`, with the body `said`, may be repeated: by the id that it names, or
+    /// its key.
     ///
     /// # Errors
     /// For an id or a key that may not be, and for both of them.
@@ -62,7 +63,7 @@ impl Repeatable {
         Ok(Self { invocation_id: Some(id.into()), request_digest: Some(hex::encode(digest)), by_key: key.is_some() })
     }
 
-    /// What is said of `category`, for who may not know of the ids that keys stand for.
+    /// The category reported instead of `category`, to callers that may not know of the ids that keys stand for.
     pub(crate) fn refused(&self, category: Category) -> Category {
         let of_a_key = self.by_key && category == Category::InvocationIdInUse;
         if of_a_key { Category::IdempotencyKeyReused } else { category }

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use crate::Response;
 
-/// What is answered on the routes of turns: always JSON.
+/// Answer on the routes of turns: always JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,

@@ -1,4 +1,4 @@
-//! What can be asked over HTTP.
+//! Routes that are served over HTTP.
 
 mod chat;
 mod invocation;
@@ -21,27 +21,27 @@ use crate::{App, Request};
 use invocation::Cancel;
 use turn::TurnRequest;
 
-/// One line of the index, with what the document tells of it.
+/// One line of the index, with what the document describes of it.
 pub(crate) struct Listed {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) does: &'static str,
-    /// What clients call it.
+    /// Name that clients call it by.
     pub(crate) id: &'static str,
     pub(crate) asks: Asks,
     /// Parameters of the query beside the token, and what they mean.
     pub(crate) query: &'static [(&'static str, &'static str)],
     /// The body; it may be missing, and stands for an empty object then.
     pub(crate) takes: Option<SchemaOf>,
-    /// Whether it takes an idempotency key.
+    /// True if it takes an idempotency key.
     pub(crate) is_repeatable: bool,
     pub(crate) gives: &'static [Gives],
-    /// What it gives of failures beside a refusal.
+    /// Type of its failures beside a refusal.
     pub(crate) fails: Option<SchemaOf>,
     pub(crate) refuses: &'static [u16],
 }
 
-/// What whoever begins turns has to have a key for.
+/// Scopes that a caller that begins turns has to have a key for.
 const OF_TURNS: [Scope; 1] = [Scope::TasksWrite];
 /// The same of messages: they write to a session, as those of the protocol do, and begin work.
 const OF_MESSAGES: [Scope; 2] = [Scope::SessionsWrite, Scope::TasksWrite];
@@ -188,8 +188,8 @@ impl Route {
         Err(Refusal::invalid(format!("this path takes {allowed}")).status(405).header("allow", allowed))
     }
 
-    /// The methods that `path` takes, separated by commas. The path of a cancellation is also that of an invocation whose id
-    /// ends like one.
+    /// The methods that `path` takes, separated by commas. The path of a cancellation is also that of an invocation
+    /// whose id ends like one.
     ///
     /// # Errors
     /// 404 for an unknown path.

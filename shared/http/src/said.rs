@@ -1,4 +1,4 @@
-//! What answers say, as types: the schemas of the document are made from them.
+//! Answers as types: the schemas of the document are made from them.
 
 use dormouse_harness::Bucket;
 use dormouse_ports::{Map, Resolution, SignalDescriptor, WakePlan};
@@ -33,12 +33,12 @@ pub(crate) struct TurnCompleted<'a> {
     pub(crate) graph: &'a str,
     /// By what its last pause ended; null when it never slept.
     pub(crate) resolution: Option<Resolution>,
-    /// Whether this was answered before, to another request.
+    /// True if this was answered before, to another request.
     pub(crate) repeated: bool,
-    /// The final state; only for whoever began the invocation or has the signal key.
+    /// The final state; only for the starter of the invocation or the holder of the signal key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Map>,
-    /// Where to look at it, if it is kept.
+    /// Address at which to look at it, if it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status_url: Option<String>,
 }
@@ -52,17 +52,17 @@ pub(crate) struct TurnSuspended<'a> {
     /// Its session, if it has one.
     pub(crate) session_id: Option<&'a str>,
     pub(crate) graph: &'a str,
-    /// Which of its pauses this is, from 1.
+    /// Number of this pause among its pauses, from 1.
     pub(crate) generation: u64,
-    /// What it waits for.
+    /// Signal that it waits for.
     pub(crate) waiting_for: &'a SignalDescriptor,
-    /// When and by what it wakes by itself.
+    /// Instant and means of its wake-up without a signal.
     pub(crate) wake: &'a WakePlan,
     /// The node in which it sleeps.
     pub(crate) suspending_node: &'a str,
-    /// Whether this was answered before, to another request.
+    /// True if this was answered before, to another request.
     pub(crate) repeated: bool,
-    /// The state; only for whoever began the invocation or has the signal key.
+    /// The state; only for the starter of the invocation or the holder of the signal key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'a Map>,
     /// Of a pause for several signals: the part whose answer this request brought.
@@ -74,7 +74,7 @@ pub(crate) struct TurnSuspended<'a> {
     /// Of a pause for several signals: the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<&'a [String]>,
-    /// What of its wake-up is not registered yet, and will be by a sweep.
+    /// Part of its wake-up that is not registered yet, and will be by a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) late: Option<&'a str>,
     #[serde(flatten)]
@@ -84,17 +84,17 @@ pub(crate) struct TurnSuspended<'a> {
 /// The addresses of a pause.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Links {
-    /// Where to wake it, for those who may.
+    /// Address at which to wake it, for those who may.
     #[serde(rename = "callback_url", skip_serializing_if = "Option::is_none")]
     pub(crate) callback: Option<String>,
-    /// Where to answer for each part, when it expects several signals.
+    /// Addresses at which to answer for each part, when it expects several signals.
     #[serde(rename = "callback_urls", skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "texts")]
     pub(crate) parts: Map,
-    /// Where to end it, for those who may.
+    /// Address at which to end it, for those who may.
     #[serde(rename = "cancel_url", skip_serializing_if = "Option::is_none")]
     pub(crate) cancel: Option<String>,
-    /// Where to look.
+    /// Address at which to look.
     #[serde(rename = "status_url")]
     pub(crate) status: String,
 }
@@ -107,7 +107,7 @@ pub(crate) struct TurnErrored<'a> {
     pub(crate) error: TurnProblem,
 }
 
-/// A signal for which nobody waits yet; whoever will wait for it finds it.
+/// A signal that no invocation waits for yet; the invocation that will wait for it finds it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct SignalBuffered<'a> {
     pub(crate) status: Buffered,
@@ -125,20 +125,20 @@ pub(crate) struct TurnStale<'a> {
     pub(crate) repeated: bool,
 }
 
-/// An invocation that somebody has ended for good.
+/// An invocation that was canceled for good.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TurnCanceled<'a> {
     pub(crate) status: Canceled,
     pub(crate) invocation_id: &'a str,
     #[schemars(extend("format" = "date-time"))]
     pub(crate) canceled_at: String,
-    /// Why, as the first cancellation said.
+    /// Reason that the first cancellation gave.
     pub(crate) reason: Option<&'a str>,
-    /// Whether it was canceled before.
+    /// True if it was canceled before.
     pub(crate) repeated: bool,
 }
 
-/// What a message was replied to with.
+/// Reply to a message.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(transform = may_be_too_large)]
 pub(crate) struct ChatCompleted<'a> {
@@ -147,7 +147,7 @@ pub(crate) struct ChatCompleted<'a> {
     #[schemars(with = "Vec<ChatMessage>")]
     pub(crate) replies: Vec<Value>,
     pub(crate) final_state: &'a Map,
-    /// Where to look at it, if it is kept.
+    /// Address at which to look at it, if it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status_url: Option<String>,
 }
@@ -159,16 +159,16 @@ pub(crate) struct ChatSuspended<'a> {
     pub(crate) status: Suspended,
     pub(crate) invocation_id: &'a str,
     pub(crate) session_id: &'a str,
-    /// What it waits for.
+    /// Signal that it waits for.
     pub(crate) waiting_for: &'a SignalDescriptor,
-    /// What was said before it fell asleep.
+    /// Messages that the graph emitted before it fell asleep.
     #[schemars(with = "Vec<ChatMessage>")]
     pub(crate) pending_messages: Vec<Value>,
     #[serde(flatten)]
     pub(crate) links: Links,
 }
 
-/// A message that failed, with something to show to whoever sent it.
+/// A message that failed, with something to show to its sender.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChatErrored<'a> {
     pub(crate) status: Errored,
@@ -184,20 +184,20 @@ pub(crate) struct TurnRefusal {
     pub(crate) error: TurnProblem,
 }
 
-/// What went wrong, and what to do.
+/// Problem, and its remedy.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TurnProblem {
-    /// What went wrong: a name of the specification, or one of the graph's own.
+    /// Category of the problem: a name of the specification, or one of the graph's own.
     pub(crate) category: String,
-    /// What the caller can do: send something else, send the same again later, or have somebody look.
+    /// Remedy of the caller: send something else, send the same again later, or have a person look.
     #[schemars(schema_with = "buckets")]
     pub(crate) bucket: &'static str,
-    /// What a person reads.
+    /// Message for a person.
     pub(crate) message: String,
-    /// Somebody has to look at it.
+    /// True if a person has to look at it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) intervention_required: Option<bool>,
-    /// Whether the same request may be sent again: not where something may have been written.
+    /// True if the same request may be sent again: not where something may have been written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retry_safe: Option<bool>,
     /// The caller has to send something else.
@@ -222,7 +222,7 @@ pub(crate) struct ChatMessage {
     content: Option<Value>,
 }
 
-/// What is here.
+/// Index of the routes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Index<'a> {
     pub(crate) name: &'static str,
@@ -230,7 +230,7 @@ pub(crate) struct Index<'a> {
     /// The graphs that can be run.
     pub(crate) graphs: Vec<&'a str>,
     pub(crate) routes: Vec<IndexLine>,
-    /// What the paths of the protocol begin with.
+    /// Prefix of the paths of the protocol.
     pub(crate) protocol: &'static str,
     /// The page to read.
     pub(crate) docs: &'static str,
@@ -247,13 +247,13 @@ pub(crate) struct IndexLine {
 /// In the place of a field that is too large for one answer.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct FieldOmitted {
-    /// How large it is, as JSON.
+    /// Size, as JSON.
     pub(crate) bytes: usize,
-    /// What to do.
+    /// Remedy.
     pub(crate) help: &'static str,
 }
 
-/// Any field that is no scalar may be left out of an answer; in its place stands one that says so.
+/// Any field that is no scalar may be left out of an answer; in its place stands one that reports so.
 fn may_be_too_large(schema: &mut Schema) {
     let is_scalar = |name: &Value| {
         let kind = name.as_str().and_then(|name| schema.get("properties")?.get(name));

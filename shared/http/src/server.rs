@@ -20,10 +20,10 @@ use crate::{App, Origins, Request, Response, log};
 
 /// The longest id of a request that is taken over from the gateway.
 const LONGEST_REQUEST_ID: usize = 200;
-/// Where addresses begin that nobody has configured.
+/// Prefix of addresses where none is configured.
 const SOMEWHERE: &str = "http://localhost";
 
-/// What a [`Server`] needs beside its [`App`], to serve the protocol.
+/// Configuration that a [`Server`] needs beside its [`App`], to serve the protocol.
 #[derive(Clone)]
 pub struct ProtocolConfig {
     /// Reads what the app's store has written of documents and streams.
@@ -32,23 +32,23 @@ pub struct ProtocolConfig {
     pub timers: Arc<dyn Timers>,
     /// Makes the cursors of lists.
     pub cursors: Cursors,
-    /// What addresses begin with.
+    /// Prefix of addresses.
     pub base_url: Option<String>,
-    /// What addresses of streams begin with, if they are served elsewhere.
+    /// Prefix of the addresses of streams, if they are served elsewhere.
     pub stream_url: Option<String>,
     /// Rung by commits of this process.
     pub notifier: AppendNotifier,
-    /// How streams behave.
+    /// Limits of streams.
     pub streams: StreamLimits,
-    /// Which pages of browsers may ask.
+    /// Origins of the pages of browsers that may ask.
     pub origins: Origins,
-    /// Whether only reads are served, of the protocol alone.
+    /// True if only reads are served, of the protocol alone.
     pub reads_only: bool,
 }
 
 impl ProtocolConfig {
-    /// The protocol over `records`, at no address that anybody has configured and for no pages of browsers. Wake-ups of
-    /// what is canceled are forgotten by `timers`, cursors made by `cursors`.
+    /// The protocol over `records`, at no configured address and for no pages of browsers. Wake-ups of what is canceled
+    /// are forgotten by `timers`, cursors made by `cursors`.
     pub fn new(records: Arc<dyn Records>, timers: Arc<dyn Timers>, cursors: Cursors) -> Self {
         Self {
             records,
@@ -118,13 +118,13 @@ impl Server {
         Self(Arc::new(Shared { app, protocol, origins: wire.origins, reads_only: wire.reads_only }))
     }
 
-    /// What serves turns, events and wake-ups.
+    /// The application that serves turns, events and wake-ups.
     pub fn app(&self) -> &App {
         &self.0.app
     }
 
-    /// Serves one HTTP request of any path. Those that nobody knows are refused as the protocol refuses. A panic is an
-    /// answer too.
+    /// Serves one HTTP request of any path. Unknown paths are refused as the protocol refuses. A panic is an answer
+    /// too.
     pub async fn http(&self, request: Request) -> Response {
         let mut request = request;
         let conditional = ConditionalRead::of(&mut request);
@@ -158,8 +158,8 @@ impl Server {
         if self.0.reads_only { Surface::Protocol } else { Surface::of(path) }
     }
 
-    /// Answers `request` within its time. Whoever waits shall hear something before the worker is stopped; of what was
-    /// written, what came of it.
+    /// Answers `request` within its time. A waiting caller shall get an answer before the worker is stopped; to a
+    /// write, its outcome.
     async fn guarded(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, Refused> {
         let work = AssertUnwindSafe(self.answer(surface, request, request_id)).catch_unwind();
         match in_time(&self.0.app.engine().ports().clock, request.time_left, work).await {
@@ -182,8 +182,8 @@ impl Server {
         }
     }
 
-    /// `response` with the headers that every response of the API has. Addresses hold tokens: no other site is told
-    /// from where a visitor came. Pages of browsers may ask the protocol, and not for turns.
+    /// `response` with the headers that every response of the API has. Addresses hold tokens: no other site learns
+    /// where a visitor came from. Pages of browsers may ask the protocol, and not for turns.
     fn dressed(&self, surface: Surface, request: &Request, response: Response) -> Response {
         let response = match surface {
             Surface::Turns => response,

@@ -1,4 +1,4 @@
-//! From what went wrong to what HTTP says about it.
+//! Mapping from errors to statuses of HTTP.
 //!
 //! | status | when |
 //! |---|---|

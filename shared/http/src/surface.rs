@@ -10,15 +10,15 @@ use crate::Response;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 
-/// What paths of turns, callbacks and signals begin with.
+/// Prefixes of the paths of turns, callbacks and signals.
 const OF_TURNS: [&str; 5] = ["/graphs/", "/chat/", "/invocations/", "/callback/", "/signals/"];
 
-/// Which API a request asks.
+/// API that a request asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Surface {
     /// Turns, chats, callbacks and signals.
     Turns,
-    /// The protocol, the pages about it, and every path that nobody knows.
+    /// The protocol, the pages about it, and every unknown path.
     Protocol,
 }
 
@@ -29,7 +29,7 @@ impl Surface {
         if of_turns { Self::Turns } else { Self::Protocol }
     }
 
-    /// What a request is called that its gateway gave no id.
+    /// Id of a request to which its gateway gave none.
     pub(crate) fn request_id(self, fresh: String) -> String {
         match self {
             Self::Turns => fresh,
@@ -54,7 +54,7 @@ impl Surface {
         match self {
             Self::Turns => {
                 let error = TurnError::new(Category::NodeException, format!("{message}; the log says why"));
-                // What it wrote may stand: nobody is told to send the same again.
+                // What it wrote may stand: no caller is told to send the same again.
                 Refused::Turns(TurnError { bucket: Bucket::SessionTerminating, ..error }.into())
             }
             Self::Protocol => Refused::Protocol(ProtocolError::new(ErrorCode::InternalError, message)),
@@ -80,7 +80,7 @@ pub(crate) fn late(cut: Cut) -> TurnError {
     }
 }
 
-/// Why a request is not served, in the words of the API that it asked.
+/// Reason for not serving a request, in the words of the API that it asked.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// `{"error": {"category", "bucket", "message", …}}`

@@ -1,4 +1,4 @@
-//! Who may call back: tokens that name one pause, and the key of whoever operates the endpoint.
+//! Credentials for calling back: tokens that name one pause, and the key of the operator of the endpoint.
 
 mod bearer;
 mod signer;

@@ -1,15 +1,15 @@
 //! Events and wake-ups: no caller waits for an answer, only the service that delivers them.
 //!
-//! | the turn | the service is outcome | because |
+//! | the turn | answer to the service | because |
 //! |---|---|---|
 //! | completed, suspended, buffered, stale | success | it is done, or was done before |
-//! | failed, because what an event carries does not fit | failure | nobody else would hear of it: it ends up in the queue of what failed, with the reason |
+//! | failed, because the content of an event does not fit | failure | only the queue of failures reports it |
 //! | failed otherwise, user-correctable | success, and a warning in the log | delivering the same again cannot help |
 //! | failed before, and this is a duplicate | success, and a warning in the log | the same |
 //! | failed because the pause ended by its deadline | success, and a warning in the log | it was ordered to |
-//! | failed otherwise, called for by the sweep | success, and a warning in the log | the sweep calls again as long as there is something to do |
+//! | failed otherwise, called by the sweep | success, and a warning in the log | the sweep calls again |
 //! | failed, retryable | failure | the service delivers it again, and at last puts it aside |
-//! | failed, session-terminating | failure | it ends up in the dead-letter queue, which somebody watches |
+//! | failed, session-terminating | failure | it ends up in the dead-letter queue, which an operator watches |
 //! | nothing: the event is of no known shape | failure | the same |
 
 use std::time::Duration;
@@ -24,10 +24,10 @@ use serde_json::{Value, json};
 use crate::refusal::Refusal;
 use crate::{App, body, log};
 
-/// Why an event shall be delivered again or put aside by the service that sent it.
+/// Reason for which the service that sent an event shall deliver it again or put it aside.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
-    /// Nobody can make sense of the event.
+    /// The event is not understood.
     #[error("{0}")]
     Unreadable(String),
     /// The turn failed in a way that a later delivery, or a person, has to deal with.
@@ -35,7 +35,7 @@ pub enum TriggerError {
     Turn(Box<TurnError>),
 }
 
-/// What kind of event carries a signal of our own; its source is `dormouse`, its detail `signal_id` and `payload`.
+/// Kind of event that carries a signal of our own; its source is `dormouse`, its detail `signal_id` and `payload`.
 pub const SIGNAL: &str = "Dormouse Signal";
 
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\",\"shape\",\"source\",\"detail_type\"}} of a rule or an event of source `dormouse` and \
@@ -53,12 +53,12 @@ pub(crate) struct Signal {
     event_id: Option<String>,
     #[serde(flatten)]
     origin: Envelope,
-    /// Whether it is an event of our own.
+    /// True for an event of our own.
     #[serde(skip)]
     is_own: bool,
 }
 
-/// What a rule tells of the event in which it found a signal. Rules of earlier versions tell nothing.
+/// Description by a rule of the event in which it found a signal. Rules of earlier versions give none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 struct Envelope {
     #[serde(default)]
@@ -96,7 +96,7 @@ struct BusEvent {
     detail: Value,
 }
 
-/// What the scheduler asks for, or who accepted something.
+/// Order from the scheduler, or from the acceptor of an invocation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) enum Wakeup {
     #[serde(rename = "dormouse_wakeup")]
@@ -136,14 +136,14 @@ pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
     serde_json::from_value(event.detail).map(Wakeup::Work).map_err(wrong)
 }
 
-/// Refuses an event that nobody could keep: it is put aside with the reason.
+/// Refuses an event that could not be kept: it is put aside with the reason.
 fn bounded(event: &Value) -> Result<(), TriggerError> {
     dormouse_json::measure(event, dormouse_json::ENTRY)
         .map_err(|excess| TriggerError::Unreadable(format!("an event that is not taken: {excess}")))
 }
 
-/// The order in `event`, without what a schedule tells of itself beside it (its `<aws.scheduler.…>` attributes). Two
-/// orders are none.
+/// The order in `event`, without what a schedule adds about itself (its `<aws.scheduler.…>` attributes). Two orders are
+/// none.
 fn order(mut event: Value) -> Value {
     if let Some(fields) = event.as_object_mut() {
         fields.retain(|name, _| name.starts_with("dormouse_"));
@@ -227,7 +227,7 @@ impl App {
     }
 }
 
-/// What the service is outcome of a turn, by the table of this module.
+/// Answer to the service for a turn, by the table of this module.
 fn outcome(turn: Turn, is_raised: impl Fn(&TurnError) -> bool) -> Result<Value, TriggerError> {
     match turn.outcome {
         TurnOutcome::Completed(done) => {
@@ -253,7 +253,7 @@ fn is_to_be_raised(error: &TurnError) -> bool {
     }
 }
 
-/// What a sweep did and found, outcome to the log (whose lines are counted) and to the service.
+/// Reports what a sweep did and found, to the log (whose lines are counted) and to the service.
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, called, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
     let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;

@@ -9,7 +9,7 @@ use dormouse_api::{Actor, Call};
 use crate::Request;
 
 impl Protocol {
-    /// What `request` asks, once nothing speaks against it any more.
+    /// The call that `request` makes, once nothing speaks against it any more.
     ///
     /// # Errors
     /// The first objection, in the order that the module names.

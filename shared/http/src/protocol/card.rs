@@ -15,7 +15,8 @@ use dormouse_api::PersonaSpec;
 
 const NAME: &str = "Dormouse";
 const DESCRIPTION: &str = "Runs agents that sleep while they wait for a person, a job, an event or a clock.";
-/// What is spoken at the address: this protocol. The bindings of A2A itself are not served, and others go by their URI.
+/// Binding that is spoken at the address: this protocol. The bindings of A2A itself are not served, and others go by
+/// their URI.
 const BINDING: &str = "https://harnlang.com/spec/agents-protocol/v1";
 const A2A_VERSION: &str = "0.3.0";
 

@@ -59,7 +59,7 @@ fn write(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::f
     writeln!(page, "</body></html>")
 }
 
-/// What an element is called that is headed `title`.
+/// Anchor of an element that is headed `title`.
 fn anchor(title: &str) -> String {
     escape(&title.replace(' ', "-"))
 }
@@ -128,7 +128,7 @@ fn describe(page: &mut String, spec: &Spec, document: &Value) -> std::fmt::Resul
     }
 }
 
-/// The same of a route beside the protocol, of which only the document tells.
+/// The same of a route beside the protocol, which only the document describes.
 fn describe_beside(
     page: &mut String,
     (method, path): (&str, &str),

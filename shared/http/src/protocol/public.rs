@@ -11,12 +11,12 @@ use dormouse_api::PersonaSpec;
 use super::{Protocol, card, page};
 use crate::{Content, Request, Response};
 
-/// Where a person reads about the API.
+/// Path at which a person reads about the API.
 const DOCS: &str = "/docs";
-/// Where clients of A2A look for a card.
+/// Path at which clients of A2A look for a card.
 const A2A_CARD: &str = "/.well-known/agent-card.json";
 
-/// What can be done with what is only read.
+/// Methods of resources that are only read.
 const READ_ONLY: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
 /// The answer to who asks what can be done.
@@ -58,25 +58,25 @@ fn add(to: &mut Value, fields: &Map) {
 /// Marks an operation in the document that is part of the protocol and not offered here.
 pub(super) const NOT_OFFERED: &str = "x-dormouse-not-offered";
 
-/// Whether an operation is more than a name: those of level Core are, and the public ones.
+/// True if an operation is more than a name: those of level Core are, and the public ones.
 fn is_offered(spec: &Spec) -> bool {
     spec.level == Level::Core || spec.access == Access::Public
 }
 
-/// What a server says of itself.
+/// Information that a server gives about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
     /// The version of the server.
     pub(crate) version: String,
-    /// What its addresses begin with, without a slash at the end.
+    /// Prefix of its addresses, without a slash at the end.
     pub(crate) base_url: String,
-    /// Where its streams are served, if elsewhere.
+    /// Prefix of the addresses of its streams, if they are served elsewhere.
     pub(crate) stream_url: Option<String>,
-    /// Who can be asked to do something.
+    /// Personas that can be given tasks.
     pub(crate) personas: Vec<PersonaSpec>,
-    /// What it serves beside the protocol.
+    /// Routes that it serves beside the protocol.
     pub(crate) beside: Option<Beside>,
-    /// Since when it is as it is.
+    /// Instant since which it is as it is.
     pub(crate) since: Timestamp,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct ServerInfo {
 pub(crate) struct Beside {
     /// The tag of all of them, and of nothing else.
     pub(crate) tag: String,
-    /// What they are for.
+    /// Purpose of the routes.
     pub(crate) description: String,
     /// Their paths, none of which the protocol knows.
     pub(crate) paths: Map,
@@ -94,7 +94,7 @@ pub(crate) struct Beside {
 }
 
 impl Protocol {
-    /// The answer to a request that everybody may make; `None` if it needs a key.
+    /// The answer to a request that needs no key; `None` if it needs one.
     ///
     /// # Errors
     /// For a method that a public path does not take.

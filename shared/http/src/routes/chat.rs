@@ -37,7 +37,7 @@ impl App {
         Ok(self.chat_answer(session_id, outcome, repeatable.invocation_id.as_ref()))
     }
 
-    /// Answers for a message. What became of it is kept under the id `kept`, where it was sent with an idempotency key.
+    /// Answers for a message. Its outcome is kept under the id `kept`, where it was sent with an idempotency key.
     fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> Reply {
         match outcome {
             ChatTurnOutcome::Completed { replies, final_state } => {

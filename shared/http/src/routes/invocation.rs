@@ -1,5 +1,5 @@
 //! `GET /invocations/{invocation_id}`, `POST /callback/{invocation_id}` and `POST /invocations/{invocation_id}/cancel`:
-//! for whoever holds the address of a pause; canceling also for whoever has the signal key.
+//! for the holder of the address of a pause; canceling also for the holder of the signal key.
 
 use dormouse_harness::{Callback, Transmission, TurnError, TurnOutcome};
 use dormouse_ports::{Category, InvocationId};
@@ -18,7 +18,7 @@ use crate::{App, Request, Token, body};
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CancelTurnRequest")]
 pub(super) struct Cancel {
-    /// Why.
+    /// Reason for the cancellation.
     #[serde(default)]
     reason: Option<String>,
 }
@@ -59,8 +59,8 @@ impl App {
         }
     }
 
-    /// Ends an invocation. The caller of a token ends the pause that it is for; the caller of the signal key ends
-    /// whatever the id names, also one that never slept or is not known.
+    /// Ends an invocation. The caller of a token ends the pause that it is for; the caller of the signal key ends any
+    /// invocation that the id names, also one that never slept or is not known.
     pub(super) async fn post_cancel(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
         let (id, generation) = if self.is_operator(request) {
             body::check_id("invocation_id", id)?;
@@ -83,7 +83,7 @@ impl App {
         Ok(Reply::new(200, json!(told)))
     }
 
-    /// Who asks. Nothing is loaded before the token is known to be right.
+    /// The caller. Nothing is loaded before the token is known to be right.
     fn caller(&self, id: &str, request: &Request) -> Result<(InvocationId, Caller), Refusal> {
         let token = presented(request).ok_or_else(Refusal::no_invocation)?;
         let id = InvocationId::from(id);
@@ -97,7 +97,8 @@ impl App {
         }
     }
 
-    /// The generation that `token` opens. Nobody learns why another one does not, but who held one that has ended.
+    /// The generation that `token` opens. The reason why another one does not is reported only to the holder of one
+    /// that has ended.
     fn opened(&self, id: &InvocationId, part: Option<&str>, token: &str) -> Result<u64, Refusal> {
         match self.callbacks().verify(id, part, token, self.engine().ports().clock.now()) {
             Some(Token::Good(generation)) => Ok(generation),

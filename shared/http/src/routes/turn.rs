@@ -12,7 +12,7 @@ use crate::reply::Reply;
 use crate::routes::OF_TURNS;
 use crate::{App, Request, body};
 
-/// What begins a turn.
+/// Request that begins a turn.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TurnRequest {
@@ -22,11 +22,11 @@ pub(super) struct TurnRequest {
     session_id: Option<String>,
     /// An id of the caller's own, by which the request can be repeated.
     invocation_id: Option<String>,
-    /// What joins it with other things in logs and traces.
+    /// Id that joins it with other things in logs and traces.
     correlation_id: Option<String>,
-    /// What is told to observers.
+    /// Metadata that observers are given.
     metadata: Map,
-    /// Whether the session has to be new, or has to be there.
+    /// Demand that the session is new, or exists.
     intent: Option<TurnIntent>,
 }
 

@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq;
 /// A key that a caller presents. Only its digest is kept, and comparing takes the same time for every wrong key.
 #[derive(Clone)]
 pub struct BearerKey {
-    /// None of the key that nobody has.
+    /// `None` for the key that no caller has.
     digest: Option<[u8; 32]>,
 }
 
@@ -16,12 +16,12 @@ impl BearerKey {
         Self { digest: Some(Sha256::digest(key).into()) }
     }
 
-    /// A key that nobody has.
+    /// A key that no caller has.
     pub fn of_nobody() -> Self {
         Self { digest: None }
     }
 
-    /// Whether `presented` is the key.
+    /// True if `presented` is the key.
     pub fn matches(&self, presented: &str) -> bool {
         let digest: [u8; 32] = Sha256::digest(presented).into();
         self.digest.is_some_and(|own| own.ct_eq(&digest).into())

@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use sha2::Sha256;
 
-/// Separates these tokens from whatever else the secret may ever sign.
+/// Separates these tokens from everything else that the secret may ever sign.
 const DOMAIN: &[u8] = b"dormouse callback 2\0";
 /// The same for tokens of one part of a pause.
 const PART_DOMAIN: &[u8] = b"dormouse callback part 2\0";
@@ -18,7 +18,7 @@ const GENERATION_BYTES: usize = 8;
 const END_BYTES: usize = 8;
 const SIGNATURE_BYTES: usize = 32;
 
-/// What a genuine token is.
+/// Meaning of a genuine token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
     /// It opens the pause of this generation.
@@ -27,7 +27,7 @@ pub enum Token {
     Ended,
 }
 
-/// What callback tokens are signed with. At least 32 random bytes.
+/// Secret with which callback tokens are signed. At least 32 random bytes.
 #[derive(Clone)]
 pub struct CallbackSecret(Vec<u8>);
 
@@ -37,7 +37,7 @@ impl CallbackSecret {
         Self(bytes.into())
     }
 
-    /// The bytes, for whatever else is signed with them and keeps its domain apart.
+    /// The bytes, for other signatures that keep their domain apart.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -49,11 +49,11 @@ impl fmt::Debug for CallbackSecret {
     }
 }
 
-/// Makes and checks callback tokens: whoever holds one may resume exactly one pause of one invocation, or, where that
+/// Makes and checks callback tokens: the holder of one may resume exactly one pause of one invocation, or, where that
 /// expects several signals, send exactly one of them.
 ///
-/// A token is base64url, without padding, of the generation and the second at which it ends (eight bytes each, big-endian,
-/// the second since 1970), and an HMAC-SHA256 over these, the invocation, and the part if it is for one.
+/// A token is base64url, without padding, of the generation and the second at which it ends (eight bytes each,
+/// big-endian, the second since 1970), and an HMAC-SHA256 over these, the invocation, and the part if it is for one.
 #[derive(Clone, Debug)]
 pub struct CallbackSigner {
     secret: CallbackSecret,
@@ -65,7 +65,8 @@ impl CallbackSigner {
         Self { secret }
     }
 
-    /// The token for pause `generation` of `invocation`, good until `ends`; with `part`, for that one of several signals.
+    /// The token for pause `generation` of `invocation`, good until `ends`; with `part`, for that one of several
+    /// signals.
     pub fn token(&self, invocation: &InvocationId, generation: u64, part: Option<&str>, ends: Timestamp) -> String {
         let said = [generation.to_be_bytes(), seconds(ends).to_be_bytes()].concat();
         let domain = if part.is_some() { PART_DOMAIN } else { DOMAIN };
@@ -73,8 +74,8 @@ impl CallbackSigner {
         URL_SAFE_NO_PAD.encode([said.as_slice(), signature.as_slice()].concat())
     }
 
-    /// What `token` is at `now`, or `None` when it was not made for `invocation` and `part` under this secret. Takes the
-    /// same time for every wrong signature. Tokens of earlier versions do not end.
+    /// The meaning of `token` at `now`, or `None` when it was not made for `invocation` and `part` under this secret.
+    /// Takes the same time for every wrong signature. Tokens of earlier versions do not end.
     pub fn verify(&self, invocation: &InvocationId, part: Option<&str>, token: &str, now: Timestamp) -> Option<Token> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (said, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE_BYTES)?)?;
@@ -94,8 +95,8 @@ impl CallbackSigner {
     }
 
     fn signing(&self, domain: &[u8], invocation: &InvocationId, said: &[u8], part: Option<&str>) -> Hmac<Sha256> {
-        // Whatever stands before the id has a length that its domain fixes or that it says, so that nothing else gives
-        // the same bytes.
+        // Everything before the id has a length that its domain fixes or that it states, so that nothing else gives the
+        // same bytes.
         let mac = <Hmac<Sha256> as Mac>::new_from_slice(&self.secret.0);
         let mac = mac.unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
         let mac = mac.chain_update(domain).chain_update(said);
@@ -107,7 +108,7 @@ impl CallbackSigner {
     }
 }
 
-/// Since 1970; nothing before.
+/// Seconds since 1970; 0 for every instant before.
 fn seconds(instant: Timestamp) -> u64 {
     instant.as_second().try_into().unwrap_or_default()
 }
