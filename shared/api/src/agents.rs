@@ -1,4 +1,4 @@
-//! What a server runs: the graphs of its authors, with what clients are told of them.
+//! Agents that a server runs: the graphs of its authors, with the descriptions that clients are given of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use dormouse_protocol::resource::AutonomyTier;
 
 use crate::PersonaSpec;
 
-/// What graphs may use of the world: made by whatever runs them, the same for all of them.
+/// Capabilities that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Outside {
@@ -36,7 +36,7 @@ impl fmt::Debug for Outside {
 
 type Make = dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync;
 
-/// A graph that clients can have work done by, and what they are told of it.
+/// A graph that clients can have work done by, and the description that they are given of it.
 #[derive(Clone)]
 pub struct Agent {
     make: Arc<Make>,
@@ -45,19 +45,19 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that works by the graph which `make` makes. Until something else is said, it is described by the name of
+    /// An agent that works by the graph which `make` makes. Unless described otherwise, it is described by the name of
     /// its graph, and acts by itself.
     pub fn new(make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
         Self { make: Arc::new(make), description: None, autonomy_tier: AutonomyTier::ActAuto }
     }
 
-    /// What it is responsible for, in a sentence for those who choose an agent.
+    /// Responsibility of the agent, in a sentence for those who choose an agent.
     #[must_use]
     pub fn description(self, description: impl Into<String>) -> Self {
         Self { description: Some(description.into()), ..self }
     }
 
-    /// How much it does without asking a person.
+    /// Degree to which it acts without asking a person.
     #[must_use]
     pub fn autonomy(self, autonomy_tier: AutonomyTier) -> Self {
         Self { autonomy_tier, ..self }
@@ -83,7 +83,7 @@ impl fmt::Debug for Agent {
 #[derive(Clone, Debug, Default)]
 pub struct Agents(Vec<Agent>);
 
-/// Why agents cannot be served. Says which one, and what to do.
+/// Reason for which agents cannot be served. Names the agent, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentsError {
     /// There is none.
@@ -110,7 +110,7 @@ impl Agents {
         self
     }
 
-    /// Also the agent of the graph which `make` makes, with nothing said about it.
+    /// Also the agent of the graph which `make` makes, without a description.
     #[must_use]
     pub fn graph(self, make: impl Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync + 'static) -> Self {
         self.agent(Agent::new(make))
@@ -139,12 +139,12 @@ impl Agents {
 pub struct CompiledAgents {
     /// Their graphs.
     pub graphs: GraphRegistry,
-    /// What clients are told of each.
+    /// Description of each for clients.
     pub personas: Vec<PersonaSpec>,
 }
 
 impl From<GraphRegistry> for CompiledAgents {
-    /// Agents of which nothing is said but the names of their graphs.
+    /// Agents that are described by nothing but the names of their graphs.
     fn from(graphs: GraphRegistry) -> Self {
         let personas = graphs.iter().map(|graph| PersonaSpec::undescribed(graph.name())).collect();
         Self { graphs, personas }

@@ -1,20 +1,25 @@
-//! What tasks wait for, and what answers it.
+//! Requests that tasks wait for, and their answers.
 //!
 //! A suspended invocation shows as `AUTH_REQUIRED` when its descriptor is of a `kind` that asks for a permission
 //! (`approval`, `authorization`, `auth`, `oauth`), else as `INPUT_REQUIRED`. A client answers with a message:
 //!
 //! | the message has | the signal carries |
 //! |---|---|
-//! | a JSON object with `approved` (a boolean) or `outcome` (`approved`, `denied`, ...), or one word such as `yes` | what the descriptor's `answers` say under `approved` or `denied`, and the other fields of the object |
+//! | an object with `approved` or `outcome`, or a word such as `yes` | the fields of the verdict, and those of the object |
 //! | another JSON object | its fields |
 //! | text | the text, in the field that `answers` name under `text` |
 //!
-//! `answers` is metadata of the descriptor: `{"approved": {fields}, "denied": {fields}, "by": field, "text": field}`. The
-//! field under `by` receives the name of who answers, whatever the message says of it. A confirmation has to say yes or no.
+//! `approved` is a boolean, `outcome` a word (`approved`, `denied`, ...); the fields of the verdict are those that the
+//! descriptor's `answers` hold under `approved` or `denied`.
 //!
-//! Where the task waits for several answers, the request in its event has them under `expects.parts`, and under `missing`
-//! who has not answered. A message then says in its metadata which of them it is: `{"in_reply_to": name}`, or the part's
-//! signal id. The task goes on with the answer that decides; before that one it stays as it is.
+//! `answers` is metadata of the descriptor: `{"approved": {fields}, "denied": {fields}, "by": field, "text": field}`.
+//! The field under `by` receives the name of the actor that answers, even if the message holds another. A confirmation
+//! has to be yes or no.
+//!
+//! Where the task waits for several answers, the request in its event has them under `expects.parts`, and under
+//! `missing` the parts without an answer. A message then names in its metadata the part that it answers:
+//! `{"in_reply_to": name}`, or the part's signal id. The task goes on with the answer that decides; before that one it
+//! stays as it is.
 
 use dormouse_ports::{
     AnswerRule, FanIn, InvocationId, InvocationStatus, InvocationWrite, Map, PausedInvocation, SignalDescriptor,
@@ -40,14 +45,14 @@ const PERMISSIONS: &[&str] = &["approval", "auth", "authorization", "oauth"];
 /// Keys of a descriptor's metadata that are for the server alone.
 const FOR_THE_SERVER: &[&str] = &["answers", "deadlines", "event", "timeout", "wake_after", "wake_at", "wake_payload"];
 
-/// Which of several answers a message is, in its metadata.
+/// Key in the metadata of a message for the one of several answers that it is.
 const IN_REPLY_TO: &str = "in_reply_to";
 
-/// Fields of a [`PermissionResponseRequest`] that say yes or no, and those that comment on it.
+/// Fields of a [`PermissionResponseRequest`] that mean yes or no, and those that comment on it.
 const VERDICT: &[&str] = &["approved", "outcome"];
 const COMMENTS: &[&str] = &["answer", "reviewer", "reason", "metadata"];
 
-/// Words that say yes, and those that say no.
+/// Words that mean yes, and those that mean no.
 const YES: &[&str] = &["approve", "approved", "allow", "allowed", "confirm", "confirmed", "ok", "y", "yes"];
 const NO: &[&str] = &["cancel", "denied", "deny", "n", "no", "reject", "rejected"];
 
@@ -57,7 +62,7 @@ pub(crate) fn status_of(descriptor: &SignalDescriptor) -> TaskStatus {
     if PERMISSIONS.contains(&kind) { TaskStatus::AuthRequired } else { TaskStatus::InputRequired }
 }
 
-/// What the event of a task that begins to wait tells of `paused`.
+/// Description of `paused` in the event of a task that begins to wait.
 pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     let mut request = paused.descriptor.metadata.clone().unwrap_or_default();
     request.retain(|name, _| !FOR_THE_SERVER.contains(&name.as_str()));
@@ -69,7 +74,7 @@ pub(crate) fn request_of(paused: &PausedInvocation) -> Map {
     Map::from_iter([("request".to_owned(), Value::Object(request))])
 }
 
-/// What a person reads who is asked.
+/// Text for the person who is asked.
 pub(crate) fn question_of(descriptor: &SignalDescriptor) -> Option<&str> {
     text(descriptor, "description").filter(|text| !text.is_empty())
 }
@@ -79,8 +84,8 @@ fn text<'a>(descriptor: &'a SignalDescriptor, name: &str) -> Option<&'a str> {
 }
 
 impl Api {
-    /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript and is given to
-    /// the agent with the next task.
+    /// A message to a task: the answer that it waits for, or an interruption, which joins the transcript and is given
+    /// to the agent with the next task.
     pub(crate) async fn append_task_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let AppendTaskMessageRequest { kind, message } = call.body.clone().decode()?;
         let task = self.named::<Task>(call, "task_id").await?;
@@ -154,7 +159,7 @@ impl Api {
     }
 }
 
-/// Which of the parts of `fan_in` the message answers.
+/// The part of `fan_in` that the message answers.
 ///
 /// # Errors
 /// `invalid_request` when it names none of them, `conflict` when the part has answered.
@@ -169,10 +174,11 @@ fn part_of<'f>(fan_in: &'f FanIn, message: &MessageInput) -> Result<&'f str, Pro
     if fan_in.has_answered(part) { Err(conflict("this part has been answered already")) } else { Ok(part) }
 }
 
-/// What `message` says to who waits for `descriptor`: the payload of the signal. `actor` is the name of who answers.
+/// Answer in `message` for a task that waits for `descriptor`: the payload of the signal. `actor` is the name of the
+/// actor that answers.
 ///
 /// # Errors
-/// `invalid_request` when it says nothing that is waited for.
+/// `invalid_request` when it holds nothing that is waited for.
 pub fn answer_payload(
     descriptor: &SignalDescriptor,
     kind: TaskMessageKind,
@@ -211,14 +217,14 @@ pub fn answer_payload(
         }
     };
     if let Some(by) = field("by") {
-        // Whatever the message says: nobody answers in the name of another.
+        // No actor answers in the name of another, even if the message names one.
         payload.insert(by.to_owned(), actor.into());
     }
     Ok(payload)
 }
 
-/// Whether the field `name` of an answer that says yes or no goes on to the graph. What such an answer has by the protocol
-/// is no mistake where the pause does not name it.
+/// True if the field `name` of an answer that means yes or no goes on to the graph. What such an answer has by the
+/// protocol is no mistake where the pause does not name it.
 fn is_for_the_graph(rule: &AnswerRule, name: &str) -> bool {
     rule.names(name) || !(VERDICT.contains(&name) || (!rule.accepts_everything() && COMMENTS.contains(&name)))
 }

@@ -18,16 +18,16 @@ use crate::documents::{Resource, Stored};
 use crate::refusal::{busy, internal, store, unknown};
 use crate::{Answer, Call, PersonaSpec};
 
-/// How often a change is tried again that others were faster than.
+/// Number of attempts at a change that others were faster than.
 const ATTEMPTS: u32 = 64;
 
 /// After how many attempts there is a pause before each one.
 const HASTY_ATTEMPTS: u32 = 6;
 
-/// How long that pause is.
+/// Duration of that pause.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What an [`Api`] is made of.
+/// Constituents of an [`Api`].
 #[derive(Clone)]
 pub struct Parts {
     /// Runs the graphs; its store holds everything.
@@ -38,7 +38,7 @@ pub struct Parts {
     pub timers: Arc<dyn Timers>,
     /// Makes the cursors of lists.
     pub cursors: Cursors,
-    /// What is offered; the first is what works where nobody names a persona.
+    /// Personas on offer; the first is the one that works where a request names none.
     pub personas: Vec<PersonaSpec>,
 }
 
@@ -46,16 +46,16 @@ pub struct Parts {
 #[derive(Clone, Debug)]
 pub struct Api(Arc<Parts>);
 
-/// What an operation writes, all of it or nothing, and what it answers then.
+/// Writes of an operation, all of them or none, and the answer after them.
 pub(crate) struct Change {
     pub(crate) journal: Journal,
     pub(crate) invocation: Option<InvocationWrite>,
     pub(crate) session: Option<SessionWrite>,
     /// The status and the body of the answer.
     pub(crate) answer: (u16, Value),
-    /// Who has to be worked on from now on.
+    /// Invocation that has to be worked on from now on.
     pub(crate) work: Option<InvocationId>,
-    /// What wakes nobody from now on.
+    /// Subscription that wakes no invocation from now on.
     pub(crate) ended: Option<Subscription>,
 }
 
@@ -102,11 +102,11 @@ impl Api {
         &*self.0.records
     }
 
-    /// Serves one call. The operations of level Core work, but for the streams and public ones, which whoever speaks HTTP serves: of a stream of all events it serves each look;
-    /// of the others it says that they are not offered.
+    /// Serves one call. The operations of level Core work, but for the streams and public ones, which the HTTP
+    /// application serves: of a stream of all events it serves each look; the others it refuses as not offered.
     ///
     /// # Errors
-    /// What the caller is told instead of an answer. Nothing was written then.
+    /// Error that the caller receives instead of an answer. Nothing was written then.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
     pub async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
         match call.operation {
@@ -137,7 +137,7 @@ impl Api {
         }
     }
 
-    /// What a call changes, as things are now.
+    /// Change that a call makes, as things are now.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered")]
     async fn change(&self, call: &Call) -> Result<Change, ProtocolError> {
         match call.operation {
@@ -158,8 +158,8 @@ impl Api {
         }
     }
 
-    /// Writes what the call changes. Where others were faster, it looks again at what there is now; a refusal counts only
-    /// when the request was not accepted before.
+    /// Writes what the call changes. Where others were faster, it looks again at what there is now; a refusal counts
+    /// only when the request was not accepted before.
     async fn write(&self, call: &Call) -> Result<Answer, ProtocolError> {
         for attempt in 0..ATTEMPTS {
             if attempt >= HASTY_ATTEMPTS {
@@ -182,7 +182,7 @@ impl Api {
         Err(busy())
     }
 
-    /// Commits `change`; `None` when somebody else was faster.
+    /// Commits `change`; `None` when another writer was faster.
     async fn commit(&self, call: &Call, change: Change) -> Result<Option<Answer>, ProtocolError> {
         let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
         // Also a call that changes nothing is answered the same when its key comes again.
@@ -237,7 +237,7 @@ impl Api {
         found.ok_or_else(|| ProtocolError::not_found(R::Id::OBJECT))
     }
 
-    /// The `R` whose id stands in the path at `place`.
+    /// The `R` that the id at `place` in the path names.
     ///
     /// # Errors
     /// As [`see`](Self::see).
@@ -251,7 +251,7 @@ impl Api {
     }
 }
 
-/// Who makes the changes of `call`.
+/// Author of the changes of `call`.
 pub(crate) fn by(call: &Call) -> By {
     By { actor: call.actor.name.clone(), key: call.idempotency_key.as_ref().map(|key| key.as_str().to_owned()) }
 }

@@ -1,7 +1,7 @@
 //! Artifacts: content that is somewhere else, and the final states of tasks.
 //!
-//! Clients register artifacts whose bytes are elsewhere; those of a `data:` address are given from here. The final state
-//! of a task that holds no conversation is an artifact too; its bytes are made from the record of the invocation.
+//! Clients register artifacts whose bytes are elsewhere; those of a `data:` address are given from here. The final
+//! state of a task that holds no conversation is an artifact too; its bytes are made from the record of the invocation.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -39,7 +39,7 @@ impl Api {
         found(&self.named::<Artifact>(call, "artifact_id").await?.kept.resource.shown())
     }
 
-    /// What an artifact belongs to, it is in: a task names its session, a session its workspace.
+    /// Registers an artifact in what it belongs to: a task names its session, a session its workspace.
     pub(crate) async fn register_artifact(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: RegisterArtifactRequest = call.body.clone().decode()?;
         let (mut session_id, mut workspace_id) = (request.session_id, request.workspace_id);
@@ -85,8 +85,8 @@ impl Api {
         Change::new(journal, 201, &artifact.shown())
     }
 
-    /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: whoever has registered it
-    /// may have named any, so that nobody is redirected there.
+    /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: its registrant may have
+    /// named any, so that no client is redirected there.
     pub(crate) async fn download(&self, call: &Call) -> Result<Answer, ProtocolError> {
         let Stored { kept, .. } = self.named::<Artifact>(call, "artifact_id").await?;
         if kept.resource.visibility != PartVisibility::Public {
@@ -129,7 +129,7 @@ impl Api {
 /// The hash of the content that `uri` holds; `given` where the content is elsewhere.
 ///
 /// # Errors
-/// When `given` is another one.
+/// If `given` is another one.
 fn hash_of(uri: Option<&str>, given: Option<Sha256Hex>) -> Result<Option<Sha256Hex>, ProtocolError> {
     let Some(content) = uri.and_then(data) else { return Ok(given) };
     let own = Sha256Hex::parse(&hex::encode(Sha256::digest(&content)));
@@ -147,7 +147,7 @@ fn agreed<I: PartialEq>(field: &str, given: Option<I>, of: I) -> Result<I, Proto
     }
 }
 
-/// Writes an artifact that belongs to no session, and tells of it in a stream of its own.
+/// Writes an artifact that belongs to no session, and publishes it in a stream of its own.
 fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journal, ProtocolError> {
     let id: &ArtifactId = &artifact.kept.resource.envelope.id;
     let by = by(call);

@@ -7,16 +7,16 @@ use dormouse_protocol::request::{Body, IdempotencyKey, Query};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Who asks: what an API key is bound to.
+/// Caller: the actor that an API key is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// The name that resources and events give it.
     pub name: String,
-    /// Whose resources it can see at all.
+    /// Tenant that owns all resources that it can see at all.
     pub tenant: String,
-    /// Which workspaces of the tenant; `None` for all of them.
+    /// Workspaces of the tenant that it is restricted to; `None` for all of them.
     pub workspaces: Option<BTreeSet<WorkspaceId>>,
-    /// What it may do there.
+    /// Scopes of its key there.
     pub scopes: BTreeSet<Scope>,
 }
 
@@ -24,15 +24,15 @@ pub struct Actor {
 /// body an object within the limits.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What is asked.
+    /// Operation that is called.
     pub operation: Operation,
-    /// What the path names.
+    /// Parameters of the path.
     pub params: Params,
     /// The query.
     pub query: Query,
     /// The body; `{}` where there is none.
     pub body: Body,
-    /// Who asks.
+    /// Caller.
     pub actor: Actor,
     /// By which key the request may be repeated.
     pub idempotency_key: Option<IdempotencyKey>,
@@ -42,13 +42,13 @@ pub struct Call {
     pub now: Timestamp,
 }
 
-/// What a call is answered with when it succeeds.
+/// Answer to a call that succeeds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// A resource, or a list of them, with its status.
     Json(u16, Value),
-    /// What the first request with the same idempotency key was answered with. Over HTTP it is marked with
-    /// `idempotent-replayed: true`.
+    /// Answer to the first request with the same idempotency key. Over HTTP it is marked with `idempotent-replayed:
+    /// true`.
     Repeated(u16, Value),
     /// The content of an artifact.
     Bytes {

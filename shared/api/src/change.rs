@@ -1,7 +1,7 @@
-//! One change of a session, before it is committed: the events that tell of it, and the documents that it writes.
+//! One change of a session, before it is committed: the events that publish it, and the documents that it writes.
 //!
-//! Whatever belongs to a session is written together with the document of the session, on the condition that nobody
-//! else has written it since. So positions and sequences have no gaps, and what was read before is still true.
+//! Everything that belongs to a session is written together with the document of the session, on the condition that no
+//! other writer has written it since. So positions and sequences have no gaps, and what was read before is still true.
 
 use dormouse_ports::{Append, Journal, Map};
 use dormouse_protocol::event::{Draft, Place, redact};
@@ -26,7 +26,7 @@ pub(crate) struct SessionChange {
     journal: Journal,
 }
 
-/// Who makes a change, by which idempotent request.
+/// Author of a change, and its idempotent request.
 #[derive(Clone, Debug)]
 pub(crate) struct By {
     /// The actor or persona.
@@ -35,12 +35,12 @@ pub(crate) struct By {
     pub(crate) key: Option<String>,
 }
 
-/// A message that is to be told of, before it has its id.
+/// A message that is to be published, before it has its id.
 #[derive(Clone, Debug)]
 pub(crate) struct NewMessage {
     /// The message; its id does not count yet.
     pub(crate) message: Message,
-    /// Whether the agent has it by another way, or said it itself.
+    /// True if the agent has it by another way, or wrote it itself.
     pub(crate) heard: bool,
 }
 
@@ -61,12 +61,12 @@ impl SessionChange {
         &mut self.session.kept.resource
     }
 
-    /// What the server knows of the session, to change it.
+    /// Bookkeeping of the server about the session, to change it.
     pub(crate) fn thread_mut(&mut self) -> &mut SessionIndex {
         &mut self.session.kept.own
     }
 
-    /// Whose the session is.
+    /// Tenant that owns the session.
     pub(crate) fn tenant(&self) -> &str {
         &self.session.kept.tenant
     }
@@ -76,7 +76,7 @@ impl SessionChange {
         self.session.kept.resource.envelope.id.as_str()
     }
 
-    /// When the change happens.
+    /// Instant of the change.
     pub(crate) fn now(&self) -> Timestamp {
         self.now
     }
@@ -86,25 +86,25 @@ impl SessionChange {
         self.first + self.events.len() as u64
     }
 
-    /// Tells of the session itself.
+    /// Publishes an event about the session itself.
     pub(crate) fn emit_for_session(&mut self, draft: Draft) {
         self.session.kept.own.sequence += 1;
         let sequence = self.session.kept.own.sequence;
         self.emit(draft, sequence);
     }
 
-    /// Tells of a resource for the first time.
+    /// Publishes the first event about a resource.
     pub(crate) fn emit_new(&mut self, draft: Draft) {
         self.emit(draft, 1);
     }
 
-    /// Tells of `task`.
+    /// Publishes an event about `task`.
     pub(crate) fn emit_for_task(&mut self, task: &mut Stored<Task>, draft: Draft) {
         task.kept.own.sequence += 1;
         self.emit(draft, task.kept.own.sequence);
     }
 
-    /// Appends a message and tells of it by what `draft` makes. The message comes back as clients see it.
+    /// Appends a message and publishes it by what `draft` makes. The message comes back as clients see it.
     ///
     /// # Errors
     /// `internal_error` when the event could not hold it.
@@ -142,7 +142,7 @@ impl SessionChange {
         self.events.push(event);
     }
 
-    /// Takes `task` to `to`, if that is a step of its life, and tells of it; `more` joins the event.
+    /// Takes `task` to `to`, if that is a step of its life, and publishes it; `more` joins the event.
     pub(crate) fn advance(&mut self, task: &mut Stored<Task>, to: TaskStatus, failure: Option<Failure>, more: Map) {
         let before = task.kept.resource.status;
         if let Step::Moves(kind) = task.kept.resource.advance(to, self.now, failure) {
@@ -198,7 +198,7 @@ impl SessionChange {
     }
 }
 
-/// What a session is doing follows from what its tasks do, until it is closed.
+/// State of a session: it follows from the states of its tasks, until it is closed.
 fn state_of(session: &Stored<Session>) -> SessionState {
     let state = session.kept.resource.state;
     if !state.is_open() {

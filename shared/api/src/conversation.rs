@@ -8,7 +8,7 @@ use dormouse_protocol::ProtocolError;
 use dormouse_protocol::resource::{Message, MessageInput, Part, PartVisibility, Role, SubmitInput, ToolResultStatus};
 use serde_json::{Value, json};
 
-/// Whether `graph` leads a conversation.
+/// True if `graph` leads a conversation.
 pub(crate) fn converses(graph: &CompiledGraph) -> bool {
     graph.schema().declares(MESSAGES) && graph.sessions().is_some()
 }
@@ -16,8 +16,8 @@ pub(crate) fn converses(graph: &CompiledGraph) -> bool {
 /// The state that `graph` is given for `input`, behind what its agent has not heard yet.
 ///
 /// A message goes to the conversation of the graph. A structured payload is the state itself; where the graph leads a
-/// conversation and the payload names none of its fields, it is what the user says. A graph without a conversation takes
-/// a message whose parts are JSON objects as a payload.
+/// conversation and the payload names none of its fields, it is the user's message. A graph without a conversation
+/// takes a message whose parts are JSON objects as a payload.
 ///
 /// # Errors
 /// `invalid_request` when the graph cannot begin with it.
@@ -73,10 +73,10 @@ pub(crate) fn payload_of(message: &MessageInput) -> Option<Map> {
     (!payload.is_empty()).then_some(payload)
 }
 
-/// What somebody said, in the shape of a model's message. What is not text becomes its JSON.
+/// A message in the shape of a model's. Content that is not text becomes its JSON.
 ///
 /// # Errors
-/// `invalid_request` when nothing was said.
+/// `invalid_request` when the message is empty.
 fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
     let role = match role {
         Role::User | Role::Tool => "user",
@@ -89,7 +89,7 @@ fn spoken(role: Role, parts: &[Part]) -> Result<Value, ProtocolError> {
     Ok(message.into_value())
 }
 
-/// Whether something of `parts` is not public.
+/// True if a part of `parts` is not public.
 pub(crate) fn is_confidential(parts: &[Part]) -> bool {
     parts.iter().any(|part| part.visibility() != PartVisibility::Public)
 }
@@ -106,8 +106,8 @@ fn text_of(part: &Part) -> String {
     }
 }
 
-/// What a message of a graph's conversation shows to clients: no reasoning, no pictures that are inside of it. `None`
-/// if that is nothing.
+/// Content of a message of a graph's conversation that clients are shown: no reasoning, no pictures that are inside of
+/// it. `None` if that is nothing.
 pub(crate) fn shown(message: &Value) -> Option<(Role, Vec<Part>)> {
     let role = match message.get("role").and_then(Value::as_str)? {
         "user" => Role::User,

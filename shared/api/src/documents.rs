@@ -1,4 +1,5 @@
-//! What is stored of a resource: the resource as clients see it, whose it is, and what only the server knows of it.
+//! Stored documents of resources: the resource as clients see it, its tenant, and the bookkeeping that only the server
+//! sees.
 //!
 //! | kind | id | the server's own part |
 //! |---|---|---|
@@ -29,9 +30,9 @@ use crate::refusal::internal;
 
 /// A resource that is a document.
 pub(crate) trait Resource: Serialize + DeserializeOwned {
-    /// What its id is.
+    /// Type of its id.
     type Id: Identifier;
-    /// What only the server knows of it.
+    /// Bookkeeping that only the server sees.
     type Own: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
 
     /// Its envelope.
@@ -40,7 +41,7 @@ pub(crate) trait Resource: Serialize + DeserializeOwned {
     /// The ids of what it belongs to: it stands in a list of each.
     fn parents(&self) -> Vec<&str>;
 
-    /// What clients see of it, wherever it is shown.
+    /// The resource as clients see it, everywhere that it is shown.
     #[must_use]
     fn shown(self) -> Self {
         self
@@ -51,13 +52,13 @@ pub(crate) trait Resource: Serialize + DeserializeOwned {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct Kept<R: Resource> {
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// The workspace that it is in, if any.
     pub(crate) workspace: Option<WorkspaceId>,
-    /// What clients see.
+    /// Part that clients see.
     pub(crate) resource: R,
-    /// What they do not.
+    /// Part that clients do not see.
     pub(crate) own: R::Own,
 }
 
@@ -90,7 +91,7 @@ impl<R: Resource> Stored<R> {
     /// The `R` called `id`, if there is one.
     ///
     /// # Errors
-    /// When the store does not answer, or holds something else.
+    /// If the store does not answer, or holds something else.
     pub(crate) async fn load(records: &dyn Records, id: &R::Id, now: Timestamp) -> Result<Option<Self>, StoreError> {
         if !id.is_well_formed() {
             return Ok(None);
@@ -104,10 +105,10 @@ impl<R: Resource> Stored<R> {
         DocumentKey::new(R::Id::OBJECT, self.kept.resource.envelope().id.as_ref())
     }
 
-    /// Writes it, on the condition that nobody has since it was read.
+    /// Writes it, on the condition that no other writer has since it was read.
     ///
     /// # Errors
-    /// When it cannot be JSON: `internal_error`.
+    /// If it cannot be JSON: `internal_error`.
     pub(crate) fn write(&self) -> Result<DocumentWrite, ProtocolError> {
         let body = match serde_json::to_value(&self.kept) {
             Ok(Value::Object(body)) => body,
@@ -125,7 +126,7 @@ impl<R: Resource> Stored<R> {
         lists.map(|parent| Listed { list: list::<R>(&self.kept.tenant, parent), order: order.to_owned() }).collect()
     }
 
-    /// Whether `actor` may know that it is there.
+    /// True if `actor` may know that it is there.
     pub(crate) fn is_seen_by(&self, actor: &Actor) -> bool {
         actor.tenant == self.kept.tenant && actor.reaches(self.kept.workspace.as_ref())
     }
@@ -138,7 +139,7 @@ pub(crate) fn list<R: Resource>(tenant: &str, parent: Option<&str>) -> String {
 }
 
 impl Actor {
-    /// Whether it may reach what is in `workspace`. What is in none belongs to the whole tenant.
+    /// True if the actor may reach what is in `workspace`. A resource in none belongs to the whole tenant.
     pub(crate) fn reaches(&self, workspace: Option<&WorkspaceId>) -> bool {
         match (&self.workspaces, workspace) {
             (Some(mine), Some(workspace)) => mine.contains(workspace),
@@ -147,39 +148,39 @@ impl Actor {
     }
 }
 
-/// What only the server knows of a session.
+/// Bookkeeping of the server about a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SessionIndex {
     /// The position of the last event of its stream. Every commit that appends to the stream writes this document, on
-    /// the condition that nobody else has: it is the lock of all that belongs to the session.
+    /// the condition that no other writer has: it is the lock of all that belongs to the session.
     pub(crate) position: u64,
-    /// How many events are about the session itself.
+    /// Number of events about the session itself.
     pub(crate) sequence: u64,
-    /// How many messages the transcript has.
+    /// Number of messages of the transcript.
     pub(crate) messages: u64,
-    /// Where the transcript is; the last piece grows.
+    /// Stretches of streams that make up the transcript; the last one grows.
     pub(crate) transcript: Vec<Segment>,
     /// From which position of its own stream on its agent has not been given the messages; 0 for the whole transcript.
     #[serde(rename = "unheard")]
     pub(crate) undelivered_from: Option<u64>,
-    /// The tasks that have not ended, and whether they wait for somebody.
+    /// The tasks that have not ended, and whether they wait for an answer.
     pub(crate) open: BTreeMap<TaskId, TaskStanding>,
 }
 
-/// What an open task does.
+/// Standing of an open task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TaskStanding {
     /// It works.
     Works,
-    /// It waits for somebody.
+    /// It waits for an answer.
     Waits,
 }
 
 /// A stretch of a stream whose messages are part of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Segment {
-    /// Which stream.
+    /// Stream that it is a stretch of.
     pub(crate) stream: String,
     /// The first position.
     pub(crate) first: u64,
@@ -187,24 +188,24 @@ pub(crate) struct Segment {
     pub(crate) last: Option<u64>,
 }
 
-/// What only the server knows of a task.
+/// Bookkeeping of the server about a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// How many events are about the task.
+    /// Number of events about the task.
     pub(crate) sequence: u64,
     /// The position of its first event in the stream of its session.
     pub(crate) first: u64,
     /// The graph that does the work.
     pub(crate) graph: String,
-    /// How many messages of the graph's conversation were told; unknown before the first turn has ended.
+    /// Number of messages of the graph's conversation that were published; unknown before the first turn has ended.
     #[serde(rename = "told")]
     pub(crate) published_messages: Option<u64>,
-    /// Whether it was given something that is not public: its final state may hold that.
+    /// True if it was given something that is not public: its final state may hold that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_confidential: bool,
 }
 
-/// Where the content of an artifact is.
+/// Location of the content of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Source {
     /// It is the final state of this task.
@@ -253,8 +254,8 @@ impl Resource for Artifact {
         [workspace, session, self.task_id.as_ref().map(TaskId::as_str)].into_iter().flatten().collect()
     }
 
-    /// Where the content is, is told of what is public; that may be the content itself. Its hash, from which a short
-    /// content can be found, is also told of what is only proved.
+    /// Shows the location of the content for what is public; that may be the content itself. Shows its hash, from which
+    /// a short content can be found, also for what is only proved.
     fn shown(self) -> Self {
         let (uri, sha256) = match self.visibility {
             PartVisibility::Public => (self.uri, self.sha256),

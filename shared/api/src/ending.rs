@@ -1,4 +1,4 @@
-//! How a task ends, for its clients: last words, artifact, outcome and event, in one change.
+//! End of a task, for its clients: last words, artifact, outcome and event, in one change.
 
 use dormouse_ports::limits::MESSAGE;
 use dormouse_ports::{FailureRecord, Map};
@@ -16,7 +16,7 @@ use crate::ids;
 use crate::page::fitting;
 use crate::refusal::internal;
 
-/// The field of a final state that says in a sentence what became of it.
+/// The field of a final state that describes its outcome in a sentence.
 const RESULT: &str = "result";
 
 /// The longest summary, in characters.
@@ -25,25 +25,25 @@ const SUMMARY_CHARS: usize = 200;
 /// The longest message of a failure, in characters.
 const FAILURE_CHARS: usize = 4_000;
 
-/// How a task ends.
+/// End of a task.
 pub(crate) enum TaskEnd<'a> {
     /// Its graph reached END.
     Completed {
-        /// What was said since the last event, in order.
+        /// Messages since the last event, in order.
         said: Vec<(Role, Vec<Part>)>,
         /// The final state, where it is no conversation.
         state: Option<&'a Map>,
     },
     /// Its graph failed.
     Failed(&'a FailureRecord),
-    /// Somebody called it off.
+    /// It was canceled.
     Canceled {
-        /// Why.
+        /// Reason for the cancellation.
         reason: Option<&'a str>,
     },
 }
 
-/// Ends `task`: everything that tells of it goes into `change`. Whoever ended it has seen that it has not ended yet.
+/// Ends `task`: all events about it go into `change`. The caller has seen that it has not ended yet.
 ///
 /// # Errors
 /// `internal_error` when something cannot be written.
@@ -67,7 +67,7 @@ pub(crate) fn end(
     };
     let to = match ending {
         TaskEnd::Completed { said, state } => {
-            // Nobody told when the wait was over: it was while this turn ran.
+            // The end of the wait was not published: it came while this turn ran.
             change.advance(task, TaskStatus::Working, None, Map::new());
             let result =
                 state.and_then(|state| state.get(RESULT)).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -113,7 +113,7 @@ fn last_of(mut messages: Vec<Message>) -> Result<Vec<Message>, ProtocolError> {
     Ok(messages.split_off(messages.len() - count))
 }
 
-/// Something that the agent of `task` says, [shortened](shortened) if need be.
+/// Publishes a message of the agent of `task`, [shortened](shortened) if need be.
 ///
 /// # Errors
 /// `internal_error` when it cannot be written.
@@ -149,15 +149,15 @@ fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Result<Artifa
     Ok(artifact)
 }
 
-/// What clients are told of a failure; its code is the category of the harness.
+/// Failure as clients see it; its code is the category of the harness.
 fn failure_of(record: &FailureRecord) -> Failure {
     let message = redact::value(record.message.as_str().into());
     let message = message.as_str().unwrap_or(redact::MARK).chars().take(FAILURE_CHARS).collect();
     Failure { code: record.category.as_str().to_owned(), message, details: Map::new() }
 }
 
-/// `parts`, of which those stay that together fit a message. The first that does not is cut, if it is a text; a sentence stands
-/// for what is left out.
+/// `parts`, of which those stay that together fit a message. The first that does not is cut, if it is a text; a
+/// sentence stands for what is left out.
 fn shortened(parts: Vec<Part>) -> Result<Vec<Part>, ProtocolError> {
     let size = |part: &Part| dormouse_json::length(part).map_err(|error| internal(&error));
     let (mut kept, mut bytes, mut missing) = (Vec::new(), 0, 0);

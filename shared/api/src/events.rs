@@ -17,10 +17,10 @@ use crate::refusal::store;
 use crate::transcript::{event_of, readable};
 use crate::{Answer, Call, feed};
 
-/// How many events are looked at for one range.
+/// Number of events that are looked at for one range.
 const LOOKED_AT: usize = 2_000;
 
-/// How many entries are read at once where most may not be wanted.
+/// Number of entries that are read at once where most may not be wanted.
 const PAGE: usize = 200;
 
 impl Api {
@@ -81,8 +81,8 @@ impl Api {
         if exists { Ok(position) } else { Err(expired()) }
     }
 
-    /// All events that the caller may see; those of one session or task are read from their own stream. Who `waits` is told
-    /// of all that was written before he asked, as soon as nothing can come to stand before it.
+    /// All events that the caller may see; those of one session or task are read from their own stream. A caller that
+    /// `waits` is given all that was written before it asked, as soon as nothing can come to stand before it.
     pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<Answer, ProtocolError> {
         let (query, filters) = (RangeQuery::read(&call.query)?, Filters::read(&call.query));
         if let Some(stream) = self.stream_of(call, &filters).await? {
@@ -155,7 +155,7 @@ impl Api {
         found(&event_of(entries.into_iter().next().ok_or_else(not_found)?.entry)?)
     }
 
-    /// Whether the caller may read the stream that `event` is in.
+    /// True if the caller may read the stream that `event` is in.
     async fn may_see_stream_of(&self, call: &Call, event: &EventId) -> Result<bool, ProtocolError> {
         let Some((stream, _)) = event.place() else { return Ok(false) };
         let is = |word: &str| stream.strip_prefix(word).is_some_and(|rest| rest.starts_with('_'));
@@ -176,8 +176,8 @@ fn passes(filters: &Filters, event: &Event) -> bool {
         && (task_id.is_none() || *task_id == event.task_id)
 }
 
-/// At most `limit` of `events`, as far as one page holds them; behind them the list goes on, or, where it was not read to its
-/// end, behind `upto`.
+/// At most `limit` of `events`, as far as one page holds them; behind them the list goes on, or, where it was not read
+/// to its end, behind `upto`.
 fn page_of(mut events: Vec<Event>, limit: usize, upto: Option<EventId>) -> Result<List<Event>, ProtocolError> {
     let fitting = fitting(&events, limit)?;
     let next = if events.len() > fitting {

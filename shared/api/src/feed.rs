@@ -4,9 +4,10 @@
 //! workspace, for keys that are bound to some: what happens elsewhere neither costs them anything nor shows in their
 //! cursors. What belongs to no workspace has a feed of its own, which every key of the tenant reads.
 //!
-//! Appends take effect a little after they were sent, and not in that order. So nobody is told of what came last before
-//! the store says that the feed is [complete](Records::settled) so far: then nothing can come to stand before what was
-//! told, and whoever reads on behind his cursor misses nothing. The order of one stream is exact, whatever clocks say.
+//! Appends take effect a little after they were sent, and not in that order. So what came last is published only after
+//! the store reports that the feed is [complete](Records::settled) so far: then nothing can come to stand before what
+//! was published, and a client that reads on behind its cursor misses nothing. The order of one stream is exact,
+//! independently of clocks.
 
 use dormouse_ports::{FeedRow, Map, Records, StoreError};
 use dormouse_protocol::id::{EventId, WorkspaceId};
@@ -15,15 +16,15 @@ use jiff::Timestamp;
 
 use crate::Actor;
 
-/// How many rows of a feed are read at once.
+/// Number of rows of a feed that are read at once.
 const ROWS: usize = 25;
 
-/// The feeds that tell of what belongs to `tenant` and is in `workspace`.
+/// The feeds of what belongs to `tenant` and is in `workspace`.
 pub(crate) fn names(tenant: &str, workspace: Option<&WorkspaceId>) -> Vec<String> {
     vec![whole(tenant), part(tenant, workspace)]
 }
 
-/// The feeds that tell of all that `actor` sees, each append once.
+/// The feeds of all that `actor` sees, each append once.
 pub(crate) fn seen_by(actor: &Actor) -> Vec<String> {
     let tenant = &actor.tenant;
     match &actor.workspaces {
@@ -45,17 +46,17 @@ fn part(tenant: &str, workspace: Option<&WorkspaceId>) -> String {
 pub(crate) struct Stretch {
     /// The events, as they are stored.
     pub(crate) events: Vec<(EventId, Map)>,
-    /// Whether the feeds go on behind them, as far as they are complete.
+    /// True if the feeds go on behind them, as far as they are complete.
     pub(crate) more: bool,
-    /// Whether they go on behind that.
+    /// True if they go on behind that.
     pub(crate) fresh: bool,
 }
 
-/// The events of `feeds` behind `after` that were sent by `until`, in order: at least one if there is any, and all of each
-/// append that was looked at. `None`: there is no event `after`.
+/// The events of `feeds` behind `after` that were sent by `until`, in order: at least one if there is any, and all of
+/// each append that was looked at. `None`: there is no event `after`.
 ///
 /// # Errors
-/// When the store did not answer.
+/// If the store did not answer.
 pub(crate) async fn read(
     records: &dyn Records,
     feeds: &[String],

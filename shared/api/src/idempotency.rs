@@ -20,7 +20,7 @@ use crate::{Answer, Call};
 /// The kind of the documents.
 const KIND: &str = "idempotency";
 
-/// How long an answer is kept.
+/// Time for which an answer is kept.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
 
 impl Api {

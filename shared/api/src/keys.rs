@@ -2,10 +2,10 @@
 //!
 //! A key is `dm_<id>_<secret>`: an id of 16 hexadecimal digits, by which it is listed and revoked, and a secret of 64,
 //! which are 256 bits of chance. The store holds a document of the kind `key` with the SHA-256 of the whole key, never
-//! the key. A hash without salt and rounds will do: nobody guesses 256 bits.
+//! the key. A hash without salt and rounds will do: 256 bits cannot be guessed.
 //!
 //! # Invariants
-//! - The key itself is seen once, by whoever made it. No type here shows it when it is printed for debugging.
+//! - The key itself is seen once, by its maker. No type here shows it when it is printed for debugging.
 //! - A key that is revoked is refused from then on: nothing is cached, each request reads the document.
 //! - An unknown id, a wrong secret and an expired key get the same answer for the same work: one read, one hash, one
 //!   comparison in constant time.
@@ -37,23 +37,23 @@ const LIST: &str = "keys";
 /// The longest name of an actor or a tenant.
 const LONGEST_NAME: usize = 64;
 
-/// Whether `text` can be the name of an actor or a tenant: 1 to 64 ASCII letters, digits and `-_.@+`. Names stand in
+/// True if `text` can be the name of an actor or a tenant: 1 to 64 ASCII letters, digits and `-_.@+`. Names stand in
 /// front of others in the names of lists and in scopes, so they must not run into them.
 pub fn is_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@+".contains(&byte);
     (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// What a key lets its holder do, and as whom.
+/// Rights of the holder of a key, and the actor that it acts as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The [name](is_name) that resources and events give the holder.
     pub actor: String,
-    /// The [name](is_name) of whose resources the holder can see at all.
+    /// The [name](is_name) of the tenant that owns all resources that the holder can see at all.
     pub tenant: String,
-    /// Which workspaces of the tenant; `None` for all of them.
+    /// Workspaces of the tenant that the holder is restricted to; `None` for all of them.
     pub workspaces: Option<BTreeSet<WorkspaceId>>,
-    /// What the holder may do there.
+    /// Scopes of the holder there.
     pub scopes: BTreeSet<Scope>,
     /// From when on the key is refused; `None` for never.
     pub expires_at: Option<Timestamp>,
@@ -64,9 +64,9 @@ pub struct Grant {
 pub struct KeyInfo {
     /// By what it is revoked.
     pub id: String,
-    /// When it was made.
+    /// Instant at which it was made.
     pub created_at: Timestamp,
-    /// What it lets its holder do.
+    /// Rights of its holder.
     #[serde(flatten)]
     pub grant: Grant,
 }
@@ -97,8 +97,8 @@ impl Keys {
         Self(records)
     }
 
-    /// What a store has to commit for `token` to be a key with this `grant` from `now` on. The commit fails while there
-    /// is a key with its id.
+    /// The journal that a store has to commit for `token` to be a key with this `grant` from `now` on. The commit fails
+    /// while there is a key with its id.
     pub fn creation(token: &KeyToken, grant: Grant, now: Timestamp) -> Journal {
         let expires_at = grant.expires_at;
         let stored = Stored { grant, created_at: now, hash: token.hash() };
@@ -110,7 +110,8 @@ impl Keys {
         Self::write(token.id(), 0, Some(body), expires_at)
     }
 
-    /// What a store has to commit for the key `id` to be refused from then on; `None` if there is no such key.
+    /// The journal that a store has to commit for the key `id` to be refused from then on; `None` if there is no such
+    /// key.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -139,7 +140,7 @@ impl Keys {
         Journal::new(vec![write], Vec::new())
     }
 
-    /// Who asks, by the `authorization` header; `None` for everything that is not the bearer of a good key.
+    /// The caller, by the `authorization` header; `None` for everything that is not the bearer of a good key.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.

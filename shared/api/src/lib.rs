@@ -1,13 +1,13 @@
 //! Serves the Harn Agents Protocol: calls in, answers and event streams out, over the harness and its store.
 //!
 //! A task is an invocation, the input it waits for is a signal, and every event is written in the transaction of the
-//! change that it tells of: by [`Api`] where a client changes something, by [`RecordingStore`] where a turn does. The crate
-//! knows no HTTP: who serves it makes a [`Call`] of a request, once that is found to be in order, and gives it to
+//! change that it reports: by [`Api`] where a client changes something, by [`RecordingStore`] where a turn does. The
+//! crate knows no HTTP: its server makes a [`Call`] of a request, once that is found to be in order, and gives it to
 //! [`Operations`] or [`Streams`].
 //!
 //! # Invariants
-//! - What belongs to a session is written together with the session's document, on the condition that nobody else has
-//!   written it since it was read. So positions and sequences have no gaps, and a refusal has seen what is true.
+//! - What belongs to a session is written together with the session's document, on the condition that no other writer
+//!   has written it since it was read. So positions and sequences have no gaps, and a refusal has seen what is true.
 //! - What a tenant's key cannot reach is not there: 404.
 //! - A request that is refused has written nothing.
 

@@ -15,7 +15,7 @@ use crate::refusal::{conflict, store};
 use crate::transcript::{self, Spot};
 use crate::{Answer, Call};
 
-/// How many events are looked at for one page of messages.
+/// Number of events that are looked at for one page of messages.
 const LOOKED_AT: usize = 2_000;
 
 impl Api {
@@ -41,7 +41,7 @@ impl Api {
         found(&List::page(reading.messages.into_iter().map(|(_, message)| message).collect::<Vec<_>>(), next))
     }
 
-    /// The message whose event its id leads to.
+    /// The message of the event that its id leads to.
     pub(crate) async fn get_message(&self, call: &Call) -> Result<Answer, ProtocolError> {
         let id = MessageId::from(call.params.get("message_id"));
         let not_found = || ProtocolError::not_found("message");
@@ -55,7 +55,8 @@ impl Api {
         found(&message.filter(|message| message.envelope.id == id).ok_or_else(not_found)?)
     }
 
-    /// Appends to the transcript. Where exactly one task waits and the user says what it waits for, that is its answer.
+    /// Appends to the transcript. Where exactly one task waits and the user's message holds what it waits for, that is
+    /// its answer.
     pub(crate) async fn append_message(&self, call: &Call) -> Result<Change, ProtocolError> {
         let request: AppendMessageRequest = call.body.clone().decode()?;
         let session = self.named::<Session>(call, "session_id").await?;

@@ -9,7 +9,7 @@ pub trait Operations: Send + Sync {
     /// Serves `call`. Of streams only that of all events comes here: a look at what there is behind its cursor.
     ///
     /// # Errors
-    /// What the caller is told instead of an answer.
+    /// Error that the caller receives instead of an answer.
     async fn serve(&self, call: Call) -> Result<Answer, ProtocolError>;
 }
 

@@ -16,10 +16,10 @@ use crate::documents::{self, Resource, Stored};
 use crate::refusal::{internal, store};
 use crate::{Answer, Call};
 
-/// How long a cursor is good for.
+/// Validity of a cursor.
 const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
 
-/// How many pages of the store are read for one of ours, where most of what they hold is not wanted.
+/// Number of pages of the store that are read for one of ours, where most of what they hold is not wanted.
 const MOST_READS: usize = 8;
 
 impl Api {
@@ -71,8 +71,8 @@ impl Api {
         found(&List::page(kept, next))
     }
 
-    /// Whether the caller may know of what the list is narrowed to. Lists are those of a tenant, so that only a key that is
-    /// bound to workspaces may not.
+    /// True if the caller may know of what the list is narrowed to. Lists are those of a tenant, so that only a key
+    /// that is bound to workspaces may not.
     async fn sees_what_it_narrows_to(&self, call: &Call) -> Result<bool, ProtocolError> {
         let (Filters { workspace_id, session_id, task_id }, actor) = (Filters::read(&call.query), &call.actor);
         if actor.workspaces.is_none() {
@@ -106,7 +106,8 @@ impl Api {
     }
 }
 
-/// How many of `elements` one page holds: at most `limit`, and [so many bytes](limits::PAGE), but one if there is any.
+/// Number of `elements` that one page holds: at most `limit`, and [so many bytes](limits::PAGE), but one if there is
+/// any.
 ///
 /// # Errors
 /// `internal_error` for an element that cannot be JSON.
@@ -125,7 +126,7 @@ pub(crate) fn fitting<'e, T: Serialize + 'e>(
     Ok(count)
 }
 
-/// Which list it is, for whom, narrowed how.
+/// Scope of a cursor: the list, its reader and its filters.
 pub(crate) fn scope(call: &Call, list: &str) -> String {
     let query = call.operation.spec().query.iter().map(|name| call.query.get(name).unwrap_or_default());
     let narrowed = query.collect::<Vec<_>>().join("/");

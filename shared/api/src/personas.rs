@@ -20,9 +20,9 @@ use crate::{Answer, Call};
 pub struct PersonaSpec {
     /// The name of the graph.
     pub graph: String,
-    /// What it is responsible for.
+    /// Responsibility of the persona.
     pub description: String,
-    /// How much it does without asking somebody.
+    /// Degree to which it acts without asking a person.
     pub autonomy_tier: AutonomyTier,
 }
 
@@ -32,7 +32,7 @@ impl PersonaSpec {
         Self { graph: graph.into(), description: description.into(), autonomy_tier }
     }
 
-    /// The persona that works by `graph`, of which nothing is said.
+    /// The persona that works by `graph`, without a description.
     pub(crate) fn undescribed(graph: &str) -> Self {
         Self::new(graph, format!("Runs the graph {graph}."), AutonomyTier::ActAuto)
     }
@@ -92,7 +92,7 @@ impl Api {
         self.graph(spec).map(|graph| spec.persona(graph))
     }
 
-    /// What `persona` offers; what works where nobody names one, without one.
+    /// Offer of `persona`; without one, that of the persona that works where a request names none.
     ///
     /// # Errors
     /// `resource_not_found` when there is no such persona.

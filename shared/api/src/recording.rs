@@ -25,26 +25,26 @@ use crate::conversation::shown;
 use crate::documents::Stored;
 use crate::ending::{TaskEnd, end, say};
 
-/// How often a commit is tried again because somebody else wrote to the session of its task.
+/// Number of attempts at a commit that fails because another writer wrote to the session of its task.
 const ATTEMPTS: u32 = 64;
 
 /// After how many attempts there is a pause before each one, and how long it is.
 const HASTY_ATTEMPTS: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The most messages that one event batch tells of; the newest.
+/// The most messages that one event batch publishes; the newest.
 const MOST_SAID: usize = 50;
 
-/// A [`TurnStore`] that adds to each commit of a task's invocation what clients are told of it: the task's new status,
-/// messages, artifact, outcome and events, and as events of the task what its nodes have [recorded]. A server demands it:
-/// its engine is a [`RecordingEngine`](crate::RecordingEngine).
+/// A [`TurnStore`] that adds to each commit of a task's invocation what is published to clients: the task's new status,
+/// messages, artifact, outcome and events, and as events of the task what its nodes have [recorded]. A server demands
+/// it: its engine is a [`RecordingEngine`](crate::RecordingEngine).
 ///
 /// What a commit brings in a journal of its own is written as well. Only where that journal writes the document of the
-/// task itself, its author tells of the task, and nothing is added. Commits of other invocations pass through without a
-/// read; what their nodes recorded is told to nobody.
+/// task itself, its author publishes for the task, and nothing is added. Commits of other invocations pass through
+/// without a read; what their nodes recorded is published to no client.
 ///
-/// An invocation is a task when it has the id of one. When somebody else writes to its session meanwhile, only the
-/// telling is done again.
+/// An invocation is a task when it has the id of one. When another writer writes to its session meanwhile, only the
+/// publication is made again.
 ///
 /// [recorded]: fn@dormouse_engine::record
 #[derive(Clone)]
@@ -62,7 +62,7 @@ impl fmt::Debug for RecordingStore {
 }
 
 impl RecordingStore {
-    /// Tells of what is committed to `store`, whose journals `records` reads.
+    /// Publishes what is committed to `store`; `records` reads its journals.
     pub fn new(store: impl Into<TurnStore>, records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         Self { store: store.into(), records, clock, notifier: AppendNotifier::default() }
     }
@@ -84,7 +84,7 @@ impl RecordingStore {
         Ok(())
     }
 
-    /// Writes `commit`, of which nobody is told.
+    /// Writes `commit`, without publishing anything.
     async fn pass(&self, commit: &Commit) -> Result<(), CommitError> {
         if commit.journal.recorded.is_none() {
             return self.write(commit).await;
@@ -94,7 +94,8 @@ impl RecordingStore {
         if changes_nothing { Ok(()) } else { self.write(&commit).await }
     }
 
-    /// The task, and a change of its session that nobody has written to; `None` for what is no task, or has ended.
+    /// The task, and a change of its session that no other writer has written to; `None` for what is no task, or has
+    /// ended.
     async fn open(&self, id: &TaskId, now: Timestamp) -> Result<Option<(Stored<Task>, SessionChange)>, StoreError> {
         let Some(task) = Stored::<Task>::load(&*self.records, id, now).await? else { return Ok(None) };
         if task.kept.resource.status.is_terminal() {
@@ -108,7 +109,7 @@ impl RecordingStore {
         Ok(Some((task, SessionChange::open(session, by, now))))
     }
 
-    /// What is to be told of `commit`; `None` if nothing is.
+    /// Publication of `commit`; `None` if there is none.
     async fn emit(&self, id: &TaskId, commit: &Commit) -> Result<Option<Journal>, StoreError> {
         let Some((mut task, mut change)) = self.open(id, commit.now).await? else { return Ok(None) };
         let entries = commit.journal.recorded.as_ref().map_or(&[][..], |recorded| &recorded.entries);
@@ -162,8 +163,8 @@ impl RecordingStore {
         told.and_then(|()| change.close()).map(|(_, journal)| Some(journal)).map_err(corrupt)
     }
 
-    /// Tells that the wait of a task is over, as long as the claim holds: who tells it late would tell of a task that sleeps
-    /// again. That it is told matters less than that it goes on.
+    /// Publishes that the wait of a task is over, as long as the claim holds: a late publication would be about a task
+    /// that sleeps again. Publishing it matters less than that the task goes on.
     async fn emit_woken(&self, id: &TaskId, generation: u64, request: &ClaimRequest) -> Result<(), CommitError> {
         let Some((mut task, mut change)) = self.open(id, request.now).await? else { return Ok(()) };
         if !task.kept.resource.status.is_suspended() {
@@ -191,7 +192,8 @@ fn task_called(invocation: &InvocationId) -> Option<TaskId> {
     rest.starts_with('_').then(|| TaskId::from(invocation.as_str()))
 }
 
-/// The task that `commit` may move, or whose nodes have recorded something, unless who made it tells of that task.
+/// The task that `commit` may move, or for which its nodes have recorded something, unless the author of the commit
+/// publishes for that task.
 fn task_of(commit: &Commit) -> Option<TaskId> {
     let task = match commit.invocation.as_ref()? {
         InvocationWrite::Suspend { paused, .. }
@@ -217,12 +219,12 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
     (!is_told).then_some(task)
 }
 
-/// `commit` without what nodes recorded of which nobody is told.
+/// `commit` without what nodes recorded that is published to no client.
 fn untold(commit: &Commit) -> Commit {
     Commit { journal: Journal { recorded: None, ..commit.journal.clone() }, ..commit.clone() }
 }
 
-/// Tells of `task` what its nodes have recorded: it worked meanwhile.
+/// Publishes what the nodes of `task` have recorded: it worked meanwhile.
 fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[JournalEntry]) {
     if entries.is_empty() {
         return;
@@ -239,7 +241,7 @@ struct Pause<'a> {
     paused: &'a PausedInvocation,
     /// The pause before it.
     before: Option<&'a PausedInvocation>,
-    /// Whether the signal was there already, so that the task works on.
+    /// True if the signal was there already, so that the task works on.
     works_on: bool,
 }
 
@@ -251,7 +253,7 @@ fn suspended(
     pause: Pause<'_>,
 ) -> Result<(), ProtocolError> {
     let Pause { paused, before, works_on } = pause;
-    // Nobody told when the wait before was over: it was while this turn ran.
+    // The end of the wait before was not published: it came while this turn ran.
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries);
     let (mut said, _) = messages_since(task, before, paused.outermost_state());
@@ -273,8 +275,8 @@ fn waiting(
     change.put_task(task)
 }
 
-/// What the graph has said since its clients were told last, and whether it leads a conversation at all. At first that
-/// is what it has said since the user did, which `before` knows.
+/// Messages of the graph since the last publication to its clients, and whether it leads a conversation at all. At
+/// first these are its messages since the user's, which `before` knows.
 fn messages_since(
     task: &mut Stored<Task>,
     before: Option<&PausedInvocation>,
@@ -308,7 +310,7 @@ impl Commits for RecordingStore {
             }
             let Some(journal) = self.emit(&task, commit).await? else { return self.pass(commit).await };
             told.journal = own.clone().merged_with(journal);
-            // Another content is another commit: a store may answer a known id with what it said before.
+            // Another content is another commit: a store may answer a known id with its earlier answer.
             told.id = format!("{}-{attempt}", commit.id);
             match self.write(&told).await {
                 Err(CommitError::Journal(conflict)) if !own.is_refused_by(&conflict) => {}

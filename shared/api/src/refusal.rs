@@ -1,4 +1,4 @@
-//! What clients are told of failures behind the operations. The reasons go to the log.
+//! Errors that clients receive for failures behind the operations. The reasons go to the log.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use dormouse_harness::{Bucket, TurnError};
 use dormouse_ports::StoreError;
 use dormouse_protocol::{ErrorCode, ProtocolError};
 
-/// How many seconds later a request that found the store busy may come again.
+/// Number of seconds after which a request that found the store busy may come again.
 const SOON: u32 = 1;
 
 /// Something is wrong with the server.
@@ -29,7 +29,8 @@ pub(crate) fn store(error: StoreError) -> ProtocolError {
     }
 }
 
-/// Nobody knows whether the store did what it was asked. Only who may repeat the request by a key is asked to.
+/// It is not known whether the store did what it was asked. Only a caller that may repeat the request by a key is asked
+/// to.
 pub(crate) fn unknown(reason: &str, repeatable: bool) -> ProtocolError {
     tracing::warn!(%reason, repeatable, "the store did not say what came of a commit");
     if repeatable {

@@ -3,8 +3,8 @@
 //! - A session is the OpenArmature session of the same id, with its transcript and its stream of events.
 //! - `state` follows from its tasks: `ACTIVE` while one works, `PAUSED` while all open ones wait, else `IDLE`.
 //! - Closing lets open tasks go on and takes their answers; new messages, tasks, branches and truncations are refused.
-//! - A fork refers to the messages of its parent up to a point, and begins its own stream. Its agent has no state yet and
-//!   is given the transcript with its first task.
+//! - A fork refers to the messages of its parent up to a point, and begins its own stream. Its agent has no state yet
+//!   and is given the transcript with its first task.
 //! - A truncation hides the messages behind the first N. What the agent remembers of the conversation is forgotten in
 //!   the same transaction, and what is left of the transcript is given to it with the next task. While a task is open
 //!   the session is locked.
@@ -156,7 +156,7 @@ impl Api {
         Change::new(journal, 201, &session)
     }
 
-    /// What a fork of `session` takes over: all of its transcript, or that up to `at`; and how many messages it has.
+    /// Transcript that a fork of `session` takes over: all of it, or that up to `at`; and the number of its messages.
     async fn past(
         &self,
         session: &Stored<Session>,
@@ -251,7 +251,7 @@ impl Api {
     }
 }
 
-/// Where the messages of the session are listed.
+/// Address at which the messages of the session are listed.
 fn link(id: &SessionId) -> Transcript {
     Transcript::Link(format!("/v1/sessions/{id}/messages"))
 }

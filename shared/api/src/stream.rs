@@ -1,13 +1,13 @@
 //! Streams of events, made from what the store holds. Each transport encodes them in its own way.
 //!
-//! A stream tells the whole history behind the cursor of the client, then what comes. It polls: an event is in the
-//! store before anybody is told of it, so a poll can neither miss nor repeat one. While nothing happens it polls less
-//! and less often; a [`AppendNotifier`] rung by commits of the same process makes it look at once.
+//! A stream yields the whole history behind the cursor of the client, then what comes. It polls: an event is in the
+//! store before any client is notified of it, so a poll can neither miss nor repeat one. While nothing happens it polls
+//! less and less often; a [`AppendNotifier`] rung by commits of the same process makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
 //! ended ([`StreamLimits::linger`]). It ends between two events, so the client has a cursor for every event that it
-//! has, and comes back with it. Nothing is made that nobody takes: a client that reads slowly slows down its own reads
-//! of the store only.
+//! has, and comes back with it. Nothing is made that no client takes: a client that reads slowly slows down its own
+//! reads of the store only.
 //!
 //! A key that is revoked while a stream runs ends it with the stream's life at the latest.
 
@@ -35,7 +35,7 @@ use limiter::StreamLimiter;
 use reading::{Asked, Reading};
 use source::Source;
 
-/// What a stream yields.
+/// Item of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// The next events, at least one.
@@ -44,35 +44,37 @@ pub enum StreamItem {
     Heartbeat,
     /// The stream cannot go on; nothing follows.
     Failed {
-        /// The event that the client has, so that it keeps its cursor; empty if it has none, or has to forget its cursor.
+        /// The event that the client has, so that it keeps its cursor; empty if it has none, or has to forget its
+        /// cursor.
         cursor: String,
-        /// Why.
+        /// Reason for the end.
         error: ErrorResponse,
     },
 }
 
-/// How streams behave.
+/// Limits of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// After which time a stream ends, so that its client comes back.
     pub life: Duration,
-    /// How long a stream goes on after the end of its task was told, or had been told before.
+    /// Time for which a stream goes on after it yielded the end of its task, or after its start where the end had been
+    /// yielded before.
     pub linger: Duration,
-    /// How long a stream is silent at most, once it has told of an event.
+    /// Longest silence of a stream, once it has yielded an event.
     pub heartbeat: Duration,
-    /// How soon the store is asked again after something happened.
+    /// Interval at which the store is asked again after something happened.
     pub poll_soonest: Duration,
-    /// How late the store is asked again when nothing happens.
+    /// Longest interval at which the store is asked again when nothing happens.
     pub poll_latest: Duration,
-    /// How many events are read at once.
+    /// Number of events that are read at once.
     pub page: usize,
-    /// How many streams run at once.
+    /// Number of streams that run at once.
     pub at_once: usize,
-    /// How many of them one actor may have.
+    /// Number of them that one actor may have.
     pub each: usize,
-    /// Whether a stream ends as soon as it has told everything, and something at all: for transports that deliver a
-    /// response only when it is whole. It then ends behind the event with which it has this many bytes of JSON or more; its client
-    /// comes back for the others.
+    /// Set where a stream ends as soon as it has yielded everything, and something at all: for transports that deliver
+    /// a response only when it is whole. It then ends behind the event with which it has this many bytes of JSON or
+    /// more; its client comes back for the others.
     pub whole: Option<usize>,
 }
 
@@ -113,7 +115,7 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Streams of what `records` hold. Whoever commits in the same process may ring `notifier`.
+    /// Streams of what `records` hold. Committers in the same process may ring `notifier`.
     pub fn new(
         records: Arc<dyn Records>,
         clock: Arc<dyn Clock>,
@@ -129,7 +131,7 @@ impl Streams {
     /// A cursor that is not, or no more, one of the stream gives a stream of one error.
     ///
     /// # Errors
-    /// What `operations` say of the session or task; `rate_limited` when too many streams run.
+    /// Errors of `operations` about the session or task; `rate_limited` when too many streams run.
     pub async fn open(
         &self,
         operations: &Arc<dyn Operations>,
@@ -158,13 +160,13 @@ impl Streams {
     }
 }
 
-/// What a request for a stream brings beside the call.
+/// Additions of a request for a stream to the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Resume<'a> {
     /// The header of a client that lost its stream.
     pub last_event_id: Option<&'a str>,
     /// By which id the request goes in the log.
     pub request_id: &'a str,
-    /// How long the worker lives.
+    /// Time that the worker has left.
     pub time_left: Option<Duration>,
 }

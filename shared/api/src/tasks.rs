@@ -1,8 +1,8 @@
 //! Tasks. A task is an invocation under the same id; its document is the client's view of it, moved in the same
 //! transactions.
 //!
-//! A submitted task is accepted, not run: one commit writes the invocation (generation 0, owned by nobody), the task, its
-//! message and its first events. It is answered as `WORKING` already; whoever hears of the work takes it up.
+//! A submitted task is accepted, not run: one commit writes the invocation (generation 0, without an owner), the task,
+//! its message and its first events. It is answered as `WORKING` already; a worker that receives the work takes it up.
 
 use dormouse_harness::FreshTurn;
 use dormouse_ports::{Cancellation, InvocationId, InvocationWrite, StoreError, Subscription};
@@ -23,7 +23,7 @@ use crate::messages::unplaced;
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Answer, Call, transcript};
 
-/// How many messages, the newest, an agent is given that has not heard any of them.
+/// Number of messages, the newest, that an agent is given that has received none of them.
 const HEARD_AT_ONCE: usize = 200;
 
 impl Api {
@@ -114,7 +114,7 @@ impl Api {
         if session.kept.resource.state.is_open() { Ok(session) } else { Err(conflict("the session is closed")) }
     }
 
-    /// What the agent of `session` has not been given yet of the transcript, the newest messages of it.
+    /// Part of the transcript that the agent of `session` has not been given yet, the newest messages of it.
     async fn undelivered_from(&self, session: &Stored<Session>) -> Result<Vec<Message>, ProtocolError> {
         let thread = &session.kept.own;
         let stream = session.kept.resource.envelope.id.to_string();
@@ -171,7 +171,7 @@ impl Api {
         found.ok_or_else(|| internal(&"a task without a session"))
     }
 
-    /// The write that accepts `task`, whose graph begins with `state`.
+    /// The write that accepts `task` in `graph` with the first state `state`.
     async fn accept(&self, graph: &str, task: &Task, state: Map) -> Result<InvocationWrite, ProtocolError> {
         let turn = FreshTurn {
             session_id: Some(task.session_id.as_str().into()),

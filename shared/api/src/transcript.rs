@@ -1,8 +1,9 @@
 //! Transcripts: the messages of a session, in order.
 //!
-//! A message is its event; nothing is stored twice. A transcript is a list of stretches of streams ([`Segment`]). A fork
-//! begins with the stretches of its parent, so the messages of its past are those of the parent, with the same ids. A
-//! truncation ends the last stretch that stays; what was cut off stays in the stream as events, and shows no more.
+//! A message is its event; nothing is stored twice. A transcript is a list of stretches of streams ([`Segment`]). A
+//! fork begins with the stretches of its parent, so the messages of its past are those of the parent, with the same
+//! ids. A truncation ends the last stretch that stays; what was cut off stays in the stream as events, and shows no
+//! more.
 
 use dormouse_ports::{Map, Records, StreamEntry};
 use dormouse_protocol::envelope::Named;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::documents::Segment;
 use crate::refusal::{internal, store};
 
-/// How many entries of a stream are read at once.
+/// Number of entries of a stream that are read at once.
 const PAGE: usize = 200;
 
 /// A place in a transcript: a stream, and a position in it.
@@ -58,7 +59,7 @@ pub(crate) fn readable(id: &EventId, entry: Map) -> Option<Event> {
     }
 }
 
-/// Whether the stored event holds a message, without reading it.
+/// True if the stored event holds a message, without reading it.
 fn holds_message(entry: &Map) -> bool {
     entry.get("resource").and_then(|resource| resource.get("object")).and_then(Value::as_str) == Some(MessageId::OBJECT)
 }
@@ -73,12 +74,12 @@ pub(crate) fn clip(transcript: &[Segment], (stream, position): (&str, u64)) -> O
     Some(kept)
 }
 
-/// What one reading of a transcript gave.
+/// Result of one reading of a transcript.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     /// Messages, in order, with the spots of their events.
     pub(crate) messages: Vec<(Spot, Message)>,
-    /// How far it was read; `None` when it was read to its end.
+    /// Position up to which it was read; `None` when it was read to its end.
     pub(crate) upto: Option<Spot>,
 }
 

@@ -19,7 +19,7 @@ impl Api {
         found(&self.named::<Workspace>(call, "workspace_id").await?.kept.resource)
     }
 
-    /// What a sandbox would need is kept in the metadata: there is none here.
+    /// Creates a workspace. What a sandbox would need is kept in the metadata: there is none here.
     pub(crate) fn create_workspace(&self, call: &Call) -> Result<Change, ProtocolError> {
         if call.actor.workspaces.is_some() {
             let message = "the key is bound to workspaces and cannot make others";

@@ -2,7 +2,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// How many bytes of chance a key needs: 8 for its id, 32 for its secret.
+/// Number of random bytes that a key needs: 8 for its id, 32 for its secret.
 pub const CHANCE: usize = 40;
 
 const PREFIX: &str = "dm";

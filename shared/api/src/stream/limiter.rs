@@ -5,7 +5,7 @@ use dormouse_protocol::{ErrorCode, ProtocolError};
 
 use crate::Actor;
 
-/// How many seconds later a stream that found no permit may be asked for again.
+/// Number of seconds after which a stream that found no permit may be asked for again.
 const LATER: u32 = 5;
 
 /// Counts the streams that run.
@@ -13,7 +13,7 @@ const LATER: u32 = 5;
 pub(super) struct StreamLimiter {
     at_once: usize,
     each: usize,
-    /// How many each actor has, by tenant and name.
+    /// Number of streams of each actor, by tenant and name.
     taken: Mutex<HashMap<(String, String), usize>>,
 }
 

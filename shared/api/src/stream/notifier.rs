@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::channel::oneshot;
 
-/// Tells waiting streams of this process that something was appended. Without a signal they find it by themselves.
+/// Notifies waiting streams of this process of appends. Without a signal they find them by themselves.
 #[derive(Clone, Debug, Default)]
 pub struct AppendNotifier(Arc<Mutex<Vec<Listener>>>);
 
@@ -35,7 +35,7 @@ impl AppendNotifier {
         drop(listeners);
         let woken: Vec<Listener> = woken;
         for listener in woken {
-            // Nobody waits any more: then nobody has to be woken.
+            // The stream is gone: then there is none to wake.
             let _ = listener.sender.send(());
         }
     }

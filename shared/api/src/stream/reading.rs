@@ -11,18 +11,18 @@ use super::{AppendSignal, Shared, StreamItem};
 /// Kept back from the life of the worker, to end the response in order.
 const TO_END: Duration = Duration::from_secs(2);
 
-/// What is known of the request for a stream.
+/// Details of the request for a stream.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// The event that the client has; empty if none.
     pub(super) cursor: String,
     /// By which id it goes in the log.
     pub(super) request_id: String,
-    /// How long the worker lives.
+    /// Time that the worker has left.
     pub(super) time_left: Option<Duration>,
 }
 
-/// A stream that is being taken: what it tells of and how far it is.
+/// A stream that is being taken: its source and its position.
 pub(super) struct Reading {
     shared: Arc<Shared>,
     source: Source,
@@ -32,11 +32,11 @@ pub(super) struct Reading {
     request_id: String,
     /// The event that the client has.
     cursor: String,
-    /// Whether it has told of an event: heartbeats come only then.
+    /// True if it has yielded an event: heartbeats come only then.
     begun: bool,
-    /// How many bytes of JSON were told, where that ends the stream.
+    /// Number of bytes of JSON that were yielded, where that ends the stream.
     bytes: usize,
-    /// When something was told last; monotonic, as all times here.
+    /// Instant of the last item; monotonic, as all times here.
     told_at: Duration,
     ends_at: Duration,
     pause: Duration,

@@ -12,14 +12,14 @@ use serde_json::Value;
 use crate::transcript::readable;
 use crate::{Answer, Call, Operations};
 
-/// Where the events of a stream come from, and how far they have been read.
+/// Source of the events of a stream, and the position up to which they have been read.
 pub(super) enum Source {
     /// A session, or what of it is about one task.
     Session {
         records: Arc<dyn Records>,
         session_id: String,
         task_id: Option<TaskId>,
-        /// Whether the task had ended when the stream was opened.
+        /// True if the task had ended when the stream was opened.
         had_ended: bool,
         /// The position of the last event that was looked at.
         seen: u64,
@@ -28,11 +28,11 @@ pub(super) enum Source {
     All { operations: Arc<dyn Operations>, call: Box<Call>, filters: Filters, after: Option<String> },
 }
 
-/// What a look at the source gave.
+/// Result of a look at the source.
 pub(super) struct Batch {
-    /// Events that the stream tells of.
+    /// Events that the stream yields.
     pub(super) events: Vec<Event>,
-    /// Whether there may be more already.
+    /// True if there may be more already.
     pub(super) more: bool,
 }
 
@@ -40,7 +40,7 @@ impl Source {
     /// The source that `call` asks for, behind the event `after`. An error within is one of the cursor.
     ///
     /// # Errors
-    /// What `operations` say of the session or task.
+    /// Errors of `operations` about the session or task.
     pub(super) async fn open(
         records: &Arc<dyn Records>,
         operations: &Arc<dyn Operations>,
@@ -87,13 +87,13 @@ impl Source {
         }
     }
 
-    /// Whether `event` is the last thing that happens to what the stream is about.
+    /// True if `event` is the last thing that happens to what the stream is about.
     pub(super) fn ends_with(&self, event: &Event) -> bool {
         let over = matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled);
         matches!(self, Self::Session { task_id: Some(_), .. }) && over
     }
 
-    /// Whether nothing can happen any more to what the stream is about, but what was told already.
+    /// True if nothing can happen any more to what the stream is about, beside what was yielded already.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self, Self::Session { had_ended: true, .. })
     }
@@ -148,7 +148,7 @@ fn about<I: Identifier>(call: &Call, operation: Operation, id: &I, query: Query)
     Ok(Call { operation, params, target, query, body: Body::default(), idempotency_key: None, ..call.clone() })
 }
 
-/// Where a task begins in its session.
+/// Position before the beginning of a task in its session.
 async fn before_the_first(operations: &dyn Operations, call: &Call, task: &TaskId) -> Result<u64, ProtocolError> {
     let first = about(call, Operation::ListTaskEvents, task, Query::parse("limit=1")?)?;
     let page: List<Event> = decode(operations.serve(first).await?)?;
