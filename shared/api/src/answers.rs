@@ -5,7 +5,7 @@
 //!
 //! | the message has | the signal carries |
 //! |---|---|
-//! | an object with `approved` or `outcome`, or a word such as `yes` | the fields of the verdict, and those of the object |
+//! | an object with `approved` or `outcome`, or a word such as `yes` | the fields of the verdict and of the object |
 //! | another JSON object | its fields |
 //! | text | the text, in the field that `answers` name under `text` |
 //!

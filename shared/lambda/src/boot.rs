@@ -15,14 +15,14 @@ use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use crate::Function;
 use crate::config::{Config, SecretsError};
 
-/// How long a stream lives that is sent as it comes: it is paid for to its end, also when the client has left.
+/// Life of a stream that is sent as it comes: it is paid for to its end, also when the client has left.
 const STREAM_LIFE: Duration = Duration::from_secs(300);
-/// How long a request for a stream waits for its first event where responses are sent whole.
+/// Time for which a request for a stream waits for its first event where responses are sent whole.
 const WHOLE_STREAM_LIFE: Duration = Duration::from_secs(20);
-/// How many bytes of a stream are sent whole: a response of Lambda has 6 MB, in JSON.
+/// Number of bytes of a stream that are sent whole: a response of Lambda has 6 MB, in JSON.
 const WHOLE_STREAM: usize = 2 * 1024 * 1024;
 
-/// Why a function cannot start.
+/// Reason for which a function cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The environment is not complete.
@@ -36,7 +36,8 @@ pub enum BootError {
     Agents(#[from] AgentsError),
 }
 
-/// What `function` serves of `agents` on AWS, as the environment describes it, with spans and log records for `telemetry`.
+/// The server of `agents` that `function` runs on AWS, as the environment describes it, with spans and log records for
+/// `telemetry`.
 ///
 /// # Errors
 /// [`BootError`]. Nothing is asked of AWS before the whole environment was read.
@@ -44,11 +45,12 @@ pub async fn boot(function: Function, agents: &Agents, telemetry: Option<Telemet
     compose(function, Config::from_env(function)?, telemetry, agents).await
 }
 
-/// What `function` serves of `agents` on AWS with `config`. Their graphs are made while the answer of Parameter Store is on its way; where all secrets are in `config` it is
-/// not asked. The other clients connect when they are first used.
+/// The server of `agents` that `function` runs on AWS with `config`. Their graphs are made while the answer of
+/// Parameter Store is on its way; where all secrets are in `config` it is not asked. The other clients connect when
+/// they are first used.
 ///
 /// # Errors
-/// When a secret cannot be had, or an agent is wrong.
+/// If a secret cannot be had, or an agent is wrong.
 pub async fn compose(
     function: Function,
     config: Config,
@@ -103,7 +105,7 @@ pub async fn compose(
     Ok(Server::new(app, wire))
 }
 
-/// Behind API Gateway a stream says what there is and ends; its clients come back for more.
+/// Limits of streams. Behind API Gateway a stream yields what there is and ends; its clients come back for more.
 fn streams(function: Function) -> StreamLimits {
     match function {
         Function::Stream => StreamLimits { life: STREAM_LIFE, ..StreamLimits::default() },

@@ -10,22 +10,22 @@ pub use secrets::{SecretSources, Secrets, SecretsError};
 
 use crate::Function;
 
-/// How many seconds EventBridge is given until a new rule takes effect.
+/// Number of seconds that EventBridge is given until a new rule takes effect.
 const RULE_SETTLING: u64 = 5;
 
-/// What a function is told by its environment.
+/// Configuration of a function, from its environment.
 ///
 /// | variable | meaning |
 /// |---|---|
 /// | `DORMOUSE_TABLE` | the table that holds all state |
-/// | `DORMOUSE_SECRETS` | the path in Parameter Store below which secrets are kept, like `/dormouse/dev`; [`SecretSources`] says which and for whom |
-/// | `DORMOUSE_SECRETS_CHANGED` | when they were changed; read by nobody, but Lambda begins new processes when it is another |
+/// | `DORMOUSE_SECRETS` | the path of the secrets in Parameter Store, like `/dormouse/dev`; see [`SecretSources`] |
+/// | `DORMOUSE_SECRETS_CHANGED` | instant of their change; not read, but with another Lambda begins new processes |
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes. Counts before the parameter |
-/// | `DORMOUSE_SIGNAL_KEY` | what senders of signals present; at least 16 bytes. Counts before the parameter |
-/// | `DORMOUSE_AUTHORIZATION` | how callers of `/graphs` and `/chat` prove who they are: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
-/// | `DORMOUSE_BASE_URL` | what callback addresses begin with; optional |
-/// | `DORMOUSE_STREAM_URL` | what addresses of streams begin with; optional |
-/// | `DORMOUSE_ALLOWED_ORIGINS` | whose pages may ask from a browser, separated by commas; optional, nobody's without it |
+/// | `DORMOUSE_SIGNAL_KEY` | key that senders of signals present; at least 16 bytes. Counts before the parameter |
+/// | `DORMOUSE_AUTHORIZATION` | proof of callers of turns: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
+/// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
+/// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
+/// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |
 /// | `DORMOUSE_BUS` | the event bus, by name or ARN |
 /// | `DORMOUSE_SCHEDULER_GROUP` | the group of all schedules |
 /// | `DORMOUSE_SCHEDULER_ROLE_ARN` | the role as which the scheduler calls |
@@ -34,26 +34,30 @@ const RULE_SETTLING: u64 = 5;
 /// | `DORMOUSE_RULE_SETTLING` | seconds until a new rule of the bus takes effect; optional, 5 |
 /// | `DORMOUSE_DEAD_LETTER_ARN` | the queue for what could not be delivered; optional |
 /// | `AWS_REGION`, or else `AWS_DEFAULT_REGION` | the region; Lambda sets it |
-/// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them, and for the life of the sandbox |
-/// | `AWS_ENDPOINT_URL` | where the services are instead; optional, also with `_DYNAMODB`, `_EVENTBRIDGE`, `_SCHEDULER` or `_SSM` behind it |
-/// | `AWS_LAMBDA_RUNTIME_API`, `AWS_LAMBDA_FUNCTION_NAME`, `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | read by the runtime, checked here; Lambda sets them |
+/// | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN` | the function's role; Lambda sets them |
+/// | `AWS_ENDPOINT_URL` | address of the services instead; optional, also with a suffix (see below) |
+/// | `AWS_LAMBDA_RUNTIME_API`, `AWS_LAMBDA_FUNCTION_NAME` | read by the runtime, checked here; Lambda sets them |
+/// | `AWS_LAMBDA_FUNCTION_VERSION`, `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` | the same |
+///
+/// The variables of the role hold for the life of the sandbox. `AWS_ENDPOINT_URL` is also read with `_DYNAMODB`,
+/// `_EVENTBRIDGE`, `_SCHEDULER` or `_SSM` behind it.
 ///
 /// [`Quotas`] has the variables that change limits. Nothing else is looked at: no profile, no metadata service.
-/// `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans, are read by [`telemetry`](crate::telemetry). Secrets are not
-/// shown when a configuration is printed.
+/// `DORMOUSE_LOG` or `RUST_LOG`, and the collector of spans, are read by [`telemetry`](crate::telemetry). Secrets are
+/// not shown when a configuration is printed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The table that holds all state.
     pub table: String,
-    /// Where what signs and what senders present is kept.
+    /// Sources of the secrets that sign and of the keys that senders present.
     pub secrets: SecretSources,
-    /// How callers prove who they are that begin turns and send messages.
+    /// Proof of identity that callers who begin turns and send messages have to give.
     pub authorization: Authorization,
-    /// What callback addresses begin with.
+    /// Prefix of callback addresses.
     pub base_url: Option<String>,
-    /// What addresses of streams begin with.
+    /// Prefix of the addresses of streams.
     pub stream_url: Option<String>,
-    /// Whose pages may ask from a browser.
+    /// Origins of the pages that may ask from a browser.
     pub origins: Origins,
     /// The event bus.
     pub bus: String,
@@ -67,7 +71,7 @@ pub struct Config {
     pub signal_arn: String,
     /// The queue for what could not be delivered.
     pub dead_letter_arn: Option<String>,
-    /// Where AWS is and as whom it is called.
+    /// Endpoints and credentials with which AWS is called.
     pub access: Access,
     /// Limits that are not the usual ones.
     pub quotas: Quotas,
@@ -112,7 +116,7 @@ impl Config {
     }
 }
 
-/// Reads what only a function on Lambda is told.
+/// Reads the variables that only a function on Lambda has.
 struct Reader<F>(Variables<F>);
 
 impl<F: Fn(&str) -> Option<String>> Reader<F> {

@@ -41,7 +41,7 @@ struct Http {
     method: String,
 }
 
-/// Whether `event` is an HTTP request rather than an event of a bus.
+/// True if `event` is an HTTP request rather than an event of a bus.
 pub(crate) fn is_http(event: &Value) -> bool {
     event.get("requestContext").is_some_and(|context| context.get("http").is_some())
 }
@@ -65,8 +65,8 @@ pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<Reques
     })
 }
 
-/// Whose signature the gateway has checked: the ARN of a user, or of a role. Users of an identity pool share a role; their
-/// identity tells them apart.
+/// Caller whose signature the gateway has checked: the ARN of a user, or of a role. Users of an identity pool share a
+/// role; their identity distinguishes them.
 fn caller(authorizer: Option<&Value>) -> Option<String> {
     let told = |of: &Value, name: &str| of.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let iam = authorizer?.get("iam")?;
@@ -75,12 +75,12 @@ fn caller(authorizer: Option<&Value>) -> Option<String> {
     Some(identity.map_or_else(|| arn.clone(), |identity| format!("{arn} {identity}")))
 }
 
-/// What the names of the roles begin with that Identity Center makes.
+/// Prefix of the names of the roles that Identity Center makes.
 const OF_PEOPLE: &str = "AWSReservedSSO_";
 
-/// The ARN of whoever took a role, without the name of the session: who takes the role chooses that name, so that it proves
-/// nothing, and a task that is started again has another. Only where Identity Center gave the role it is the name of a
-/// person, which they do not choose.
+/// The ARN of the caller that took a role, without the name of the session: that caller chooses the name, so that it
+/// proves nothing, and a task that is started again has another. Only where Identity Center gave the role it is the
+/// name of a person, which they do not choose.
 fn without_session(arn: String) -> String {
     match arn.split_once(":assumed-role/").and_then(|(_, taken)| taken.split_once('/')) {
         Some((role, session)) if !role.starts_with(OF_PEOPLE) => arn[..arn.len() - session.len() - 1].to_owned(),
@@ -91,8 +91,8 @@ fn without_session(arn: String) -> String {
 /// The most bytes that the body of an answer has within what is handed over: those of the longest one as Base64.
 const MOST: usize = ANSWER.div_ceil(3) * 4;
 
-/// The answer as API Gateway takes it: whole. What is no text goes as Base64, and so does a text that its escapes would make
-/// longer than Lambda takes.
+/// The answer as API Gateway takes it: whole. What is no text goes as Base64, and so does a text that its escapes would
+/// make longer than Lambda takes.
 pub(crate) async fn encode(response: Response) -> Value {
     let Response { status, headers, content } = response;
     let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
@@ -108,7 +108,7 @@ pub(crate) async fn encode(response: Response) -> Value {
     json!({ "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": is_base64 })
 }
 
-/// How many bytes `text` has within a string of JSON.
+/// Number of bytes that `text` has within a string of JSON.
 fn escaped(text: &str) -> usize {
     let escape = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,

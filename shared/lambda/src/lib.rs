@@ -1,7 +1,7 @@
 //! The functions on AWS Lambda: decode what AWS delivers, let the application serve it, encode the answer.
 //!
 //! This crate joins ports and adapters ([`boot`]), reads the environment ([`Config`]) and speaks with the runtime
-//! ([`serve`]). What is served, whoever asks, belongs to `dormouse-http`.
+//! ([`serve`]). Serving requests, from every source, belongs to `dormouse-http`.
 //!
 //! # Invariants
 //! - Decoding and encoding are pure.

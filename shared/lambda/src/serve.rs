@@ -33,7 +33,7 @@ pub enum Function {
     Stream,
 }
 
-/// What a function says piece by piece.
+/// Pieces of a streamed response.
 type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
 /// Serves `agents` as `function`: boots once, then serves events until Lambda ends the process.
@@ -41,7 +41,7 @@ pub fn serve(function: Function, agents: &Agents) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve_events(function, agents)),
         Err(error) => {
-            // There is no log yet. Without an error stream nobody can be told.
+            // There is no log yet. Without an error stream there is no reader.
             let _ = writeln!(io::stderr(), "no runtime: {error}");
             ExitCode::FAILURE
         }
@@ -120,7 +120,7 @@ async fn stream(server: &Server, event: LambdaEvent<Value>) -> Result<StreamResp
     Ok(StreamResponse { metadata_prelude, stream: pieces.map(Ok).boxed() })
 }
 
-/// What is left until `deadline`, which is in milliseconds since the epoch.
+/// Time left until `deadline`, which is in milliseconds since the epoch.
 fn time_left(app: &App, deadline: u64) -> Duration {
     let now = u64::try_from(app.harness().engine().ports().clock.now().as_millisecond()).unwrap_or_default();
     Duration::from_millis(deadline.saturating_sub(now)).saturating_sub(TO_ANSWER)

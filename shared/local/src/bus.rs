@@ -19,11 +19,11 @@ use crate::spool::Spool;
 
 /// The part of a data folder in which the rules are kept.
 pub(crate) const RULES: &str = "rules";
-/// How many published events are remembered for whoever wants to see what happened.
+/// Number of published events that are remembered for display.
 const REMEMBERED: usize = 100;
 
-/// The [`EventBus`] of local mode. An event is on the disk before it is acknowledged, if anybody shall have it, and
-/// stays there until everybody has. Cheap to clone.
+/// The [`EventBus`] of local mode. An event that has receivers is on the disk before it is acknowledged, and stays
+/// there until each of them has it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalBus(Arc<Inner>);
 
@@ -42,19 +42,19 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// An event, and what became of it.
+/// An event, and its outcome.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Published {
     /// Its identity.
     pub(crate) event_id: String,
-    /// When it was published.
+    /// Instant of its publication.
     pub(crate) published_at: Timestamp,
     /// The event.
     #[serde(flatten)]
     pub(crate) event: Event,
-    /// Which rules took it.
+    /// Rules that took it.
     pub(crate) matched: Vec<Match>,
-    /// How far its delivery is.
+    /// Progress of its delivery.
     pub(crate) delivery: Delivery,
 }
 
@@ -67,28 +67,28 @@ pub(crate) struct Match {
     pub(crate) signal_id: Value,
 }
 
-/// How far the delivery of an event is.
+/// Progress of the delivery of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Delivery {
-    /// Nobody wanted it.
+    /// No rule took it.
     Unmatched,
     /// It is under way.
     Pending,
-    /// Everybody took it.
+    /// Every receiver took it.
     Delivered,
-    /// Somebody refused it; it lies beside the other kept events.
+    /// A receiver refused it; it lies beside the other kept events.
     DeadLetter,
 }
 
-/// What is kept of an event until it is delivered.
+/// Record that is kept of an event until it is delivered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Parcel {
     event_id: String,
     inputs: Vec<Value>,
 }
 
-/// What was published and is not delivered yet; to be carried by [`run`](Self::run).
+/// Events that were published and are not delivered yet; to be carried by [`run`](Self::run).
 #[derive(Debug)]
 pub(crate) struct Deliveries {
     bus: LocalBus,
@@ -114,7 +114,7 @@ impl LocalBus {
         &self.0.rules
     }
 
-    /// Publishes `event` and says whom it will reach.
+    /// Publishes `event` and reports the rules that take it.
     ///
     /// # Errors
     /// [`BusError::Unavailable`] when it cannot be kept on the disk.
@@ -130,7 +130,7 @@ impl LocalBus {
             let kept = self.0.spool.put(&event_id, &parcel).await;
             kept.map_err(|error| BusError::Unavailable(format!("the event cannot be kept: {error}")))?;
             self.remember(published.clone());
-            // Nobody receives any more when the process ends: the next one finds the event on the disk.
+            // The receiver is gone when the process ends: the next process finds the event on the disk.
             let _ = self.0.queue.send(parcel);
         } else {
             self.remember(published.clone());

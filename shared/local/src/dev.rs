@@ -45,45 +45,46 @@ use crate::tour::Tour;
 pub const FOLDER: &str = ".dormouse";
 /// The table of a data folder's store.
 pub const TABLE: &str = "dormouse";
-/// How often the store forgets what has expired.
+/// Interval at which the store removes what has expired.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
-/// How long turns and connections that have begun may take when the process is asked to end. Whoever asks, a supervisor
-/// for example, often does so for ten seconds only.
+/// Time that turns and connections that have begun may take when the process is asked to end. The asker, a supervisor
+/// for example, often waits for ten seconds only.
 const TIME_TO_END: Duration = Duration::from_millis(3500);
-/// How long observers may take then.
+/// Time that observers may take then.
 const TIME_TO_TELL: Duration = Duration::from_millis(500);
-/// How often spans and log records are sent.
+/// Interval at which spans and log records are sent.
 const SEND_SPANS_EVERY: Duration = Duration::from_secs(2);
 
-/// How local mode runs.
+/// Options of local mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DevOptions {
     /// The port on 127.0.0.1; 0 picks a free one.
     pub port: u16,
-    /// Where everything is kept.
+    /// Folder of all data.
     pub data: PathBuf,
-    /// After which time the claims of a killed process are free; more than 5 seconds. A turn may compute 5 seconds less.
+    /// After which time the claims of a killed process are free; more than 5 seconds. A turn may compute 5 seconds
+    /// less.
     pub lease: Duration,
-    /// Whether the guided tour is printed.
+    /// True if the guided tour is printed.
     pub tour: bool,
     /// Names beside those of loopback for which requests may be, and whose pages may send them.
     pub hosts: Vec<String>,
     /// The port on 127.0.0.1 where tools may ask the store; without it there is none.
     pub store_port: Option<u16>,
-    /// How callers prove who they are that begin turns and send messages.
+    /// Proof of identity that callers who begin turns and send messages have to give.
     pub authorization: Authorization,
 }
 
-/// Why local mode does not run. Each message says what to do.
+/// Reason for which local mode does not run. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
     /// The data folder cannot be had.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The port belongs to somebody else.
+    /// The port belongs to another process.
     #[error("port {0} is in use; stop what listens there, or choose another port: --port {next}, or --port 0 for any", next = .0.saturating_add(1))]
     PortTaken(u16),
-    /// The operating system says no.
+    /// The operating system refuses.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The store cannot run.
@@ -103,7 +104,8 @@ pub enum DevError {
     Config(#[from] ConfigError),
 }
 
-/// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new requests, running turns finished, observers told.
+/// Serves `agents`, with spans and log records for `telemetry`, until SIGINT or SIGTERM; then ends in order: no new
+/// requests, running turns finished, observers notified.
 ///
 /// # Errors
 /// [`DevError`] when it cannot start.
@@ -269,7 +271,7 @@ async fn open_door(port: u16, door: Door, hosts: Hosts, running: Running) -> Res
     Ok(address)
 }
 
-/// What is printed when everything runs.
+/// Announcement that is printed when everything runs.
 struct Announced<'a> {
     tour: Tour<'a>,
     tells_tour: bool,

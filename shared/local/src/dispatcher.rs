@@ -12,14 +12,14 @@ use tokio::sync::Semaphore;
 
 use crate::shutdown::Running;
 
-/// How many inputs are with the functions at a time.
+/// Number of inputs that are with the functions at a time.
 const AT_ONCE: usize = 16;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// As often as EventBridge tries.
 const MOST_ATTEMPTS: u32 = 185;
 
-/// Why a function did not take its input.
+/// Reason for which a function did not take its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InvokeError {
     /// Another attempt may succeed.
@@ -48,7 +48,7 @@ pub(crate) enum Job {
     Wakeup(Value),
 }
 
-/// How an job ended.
+/// Result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryResult {
     /// The function took it.

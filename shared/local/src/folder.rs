@@ -10,19 +10,19 @@ use uuid::Uuid;
 
 use crate::store;
 
-/// Where the process listens that has the folder; empty while it starts. It is there from when everything of a folder
-/// was made.
+/// File with the address at which the process listens that has the folder; empty while it starts. It is there from when
+/// everything of a folder was made.
 const ADDRESS: &str = "address";
 const LOCK: &str = "lock";
 const STORE_KEY: &str = "store-key";
-/// Where earlier versions said that their store listens.
+/// File in which earlier versions kept the address of their store.
 const FORMER_ENDPOINT: &str = "store-endpoint";
 const API_KEY: &str = "api-key";
-/// The secret of whoever sends signals and publishes events.
+/// The secret of senders of signals and publishers of events.
 pub(crate) const SIGNAL_KEY: &str = "signal-key";
-/// Where earlier versions kept a file for each timer.
+/// Folder in which earlier versions kept a file for each timer.
 const FORMER_TIMERS: &str = "timers";
-/// How often a folder is tried that somebody has: whoever only looks has soon seen enough.
+/// Number of attempts at a folder that another process has: a command that only looks is soon done.
 const PATIENCE: u32 = 10;
 const NAP: Duration = Duration::from_millis(50);
 /// Characters of a secret.
@@ -36,7 +36,7 @@ pub(crate) struct DataFolder {
     _lock: Option<File>,
 }
 
-/// Why a data folder cannot be used.
+/// Reason for which a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// Another process has it.
@@ -65,7 +65,7 @@ pub enum FolderError {
     Lost {
         /// The file.
         path: PathBuf,
-        /// What depends on it.
+        /// Component that depends on it.
         what: &'static str,
     },
     /// A file does not hold what it should.
@@ -73,15 +73,15 @@ pub enum FolderError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of it.
         reason: String,
     },
-    /// The disk says no.
+    /// The disk refuses.
     #[error("the data folder {} cannot be used: {error}; choose another one with --data", path.display())]
     Io {
         /// The folder.
         path: PathBuf,
-        /// What the disk says.
+        /// Error of the disk.
         error: io::Error,
     },
 }
@@ -152,12 +152,12 @@ impl DataFolder {
         }
     }
 
-    /// Whether a process runs that has the folder at `path`.
+    /// True if a process runs that has the folder at `path`.
     pub(crate) fn is_taken(path: &Path) -> bool {
         matches!(Self::look(path), Err(FolderError::Taken { .. }))
     }
 
-    /// Whether everything of the folder was made before.
+    /// True if everything of the folder was made before.
     pub(crate) fn was_complete(&self) -> bool {
         self.was_complete
     }
@@ -182,7 +182,7 @@ impl DataFolder {
         noted.map_err(|error| FolderError::Io { path: self.path.clone(), error })
     }
 
-    /// Where the process listens, or listened, that has the folder at `path`.
+    /// Address at which the process listens, or listened, that has the folder at `path`.
     pub(crate) fn address(path: &Path) -> io::Result<String> {
         fs::read_to_string(path.join(ADDRESS))
     }
@@ -192,12 +192,12 @@ impl DataFolder {
         fs::read_to_string(path.join(API_KEY)).ok().map(|key| key.trim().to_owned())
     }
 
-    /// What the process that has the folder at `path` asks of others that want to see its store.
+    /// Key that the process that has the folder at `path` asks of others that want to see its store.
     pub(crate) fn store_key(path: &Path) -> io::Result<String> {
         fs::read_to_string(path.join(STORE_KEY)).map(|key| key.trim().to_owned())
     }
 
-    /// What opens the signals and events of the process that has the folder at `path`.
+    /// Key that opens the signals and events of the process that has the folder at `path`.
     pub(crate) fn signal_key(path: &Path) -> io::Result<String> {
         fs::read_to_string(path.join(SIGNAL_KEY)).map(|key| key.trim().to_owned())
     }
@@ -207,7 +207,8 @@ impl DataFolder {
         self.kept(STORE_KEY, fresh)
     }
 
-    /// The secret called `name`, on which `what` depends: 64 hexadecimal digits, made once and kept for this user alone.
+    /// The secret called `name`, on which `what` depends: 64 hexadecimal digits, made once and kept for this user
+    /// alone.
     ///
     /// # Errors
     /// [`FolderError::Lost`] when it was made before and is gone: another one would be no replacement.

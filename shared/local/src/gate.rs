@@ -1,5 +1,5 @@
-//! How much of what comes over HTTP this process works on at a time. On AWS each request has a sandbox of its own, and
-//! the account's quota is the gate.
+//! Limit on the requests that this process works on at a time. On AWS each request has a sandbox of its own, and the
+//! account's quota is the gate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use dormouse_harness::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
 use dormouse_ports::Clock;
 use sha2::{Digest, Sha256};
 
-/// How many requests are worked on, and how many wait. Whoever has the same key, or none, has at most three quarters:
-/// one who asks without end leaves room for the others.
+/// Number of requests that are worked on, and of those that wait. The callers with one key, or with none, have at most
+/// three quarters: one that asks without end leaves room for the others.
 const LIMITS: AdmissionLimits =
     AdmissionLimits { running: 128, running_per_key: 96, waiting: 1024, waiting_per_key: 768 };
 /// The longest wait: behind it, most clients have stopped to listen.
@@ -19,7 +19,7 @@ const WAIT: Wait = Wait { longest: Duration::from_secs(5), refusable: true };
 #[derive(Clone, Debug)]
 pub(crate) struct Gate(Admission<Caller>);
 
-/// Whoever sends the same credentials: a part of their digest.
+/// Callers that send the same credentials: a part of their digest.
 pub(crate) type Caller = [u8; 8];
 
 impl Gate {

@@ -30,10 +30,10 @@ use crate::store::Door;
 /// A header that is the gateway's alone to give: without it the application makes one up.
 const REQUEST_ID: &str = "x-request-id";
 
-/// How many bytes of a body are taken at most; a client that sends more is cut off.
+/// Largest number of bytes of a body that are taken; a client that sends more is cut off.
 const THROWN_AWAY: usize = 64 * 1024 * 1024;
 
-/// What the routes need.
+/// Dependencies of the routes.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
     pub(crate) server: Server,
@@ -49,9 +49,9 @@ pub(crate) struct Gateway {
     pub(crate) door: Door,
 }
 
-/// Where the store can be asked.
+/// Prefix of the path at which the store can be asked.
 pub(crate) const STORE: &str = "/_local/store/";
-/// Where events are seen and published.
+/// Path at which events are seen and published.
 pub(crate) const EVENTS: &str = "/_local/events";
 
 impl Gateway {
@@ -81,7 +81,7 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
             return invalid(&format!("no whole request came: {error}"));
         }
     };
-    // Whoever leaves while he waits leaves the line; what has begun is done.
+    // A caller that leaves while it waits leaves the line; what has begun is done.
     let credentials = request.header("authorization").map(str::as_bytes);
     let admitted = match gateway.gate.enter(credentials).await {
         Ok(admitted) => admitted,
@@ -112,7 +112,7 @@ async fn read(request: Request<Body>, limit: usize) -> Result<dormouse_http::Req
         path: percent::decode(head.uri.path()),
         query: head.uri.query().unwrap_or_default().to_owned(),
         headers: head.headers.iter().filter(|(name, _)| *name != REQUEST_ID).map(header).collect(),
-        // Nobody signs requests here.
+        // Requests are not signed here.
         caller: None,
         body: read_body(body, limit).await?,
         time_left: None,
@@ -209,7 +209,7 @@ fn overload(overloaded: Overloaded, in_protocol: bool) -> Response {
     response
 }
 
-/// An error in the shape in which the application tells of its own.
+/// An error in the shape of those of the application.
 #[expect(clippy::needless_pass_by_value, reason = "callers name a category and keep none")]
 fn failure(status: StatusCode, category: Category, message: &str) -> Response {
     let bucket = bucket_of(&category).as_str();

@@ -1,9 +1,9 @@
-//! Who may be meant by a request, and from which pages it may come: the names of this machine, and those that a person
-//! gave it.
+//! Hosts that a request may be for, and pages that it may come from: the names of this machine, and those that an
+//! operator gave it.
 //!
-//! A page anywhere can make its own name mean this machine (DNS rebinding), and then read and write what answers here as
-//! if it were its own: only the name in `Host` tells. It can also send requests without being let read the answers:
-//! those tell whose page it is in `Origin`.
+//! A page anywhere can make its own name mean this machine (DNS rebinding), and then read and write what answers here
+//! as if it were its own: only the name in `Host` reveals that. It can also send requests without being let read the
+//! answers: such requests name the origin of the page in `Origin`.
 
 use std::net::IpAddr;
 
@@ -20,10 +20,10 @@ impl Hosts {
         Self(named.iter().map(|name| name.to_ascii_lowercase()).collect())
     }
 
-    /// Whether the request is for this process and not from a strange page.
+    /// Checks that the request is for this process and not from a strange page.
     ///
     /// # Errors
-    /// What is wrong with it, and what to do.
+    /// The defect of the request, and the remedy.
     pub(crate) fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), String> {
         let host = one(headers, &header::HOST)?.ok_or("a request says in `host` for whom it is")?;
         for authority in [Some(host), uri.authority().map(Authority::as_str)].into_iter().flatten() {
@@ -84,7 +84,7 @@ fn name_of(authority: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_ascii_lowercase())
 }
 
-/// Whether `name` means this machine whatever a name server says.
+/// True if `name` means this machine, independently of any name server.
 pub fn is_loopback(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
 }
@@ -135,7 +135,7 @@ mod tests {
         for origin in ["null", "https://evil.example", "http://localhost.evil.example", "file://localhost", ""] {
             assert!(!check(&Method::POST, "localhost", Some(origin)), "{origin}");
             assert!(!check(&Method::DELETE, "localhost", Some(origin)), "{origin}");
-            // What they may read is said by the answer (CORS).
+            // The answer names what they may read (CORS).
             assert!(check(&Method::GET, "localhost", Some(origin)), "{origin}");
         }
         assert!(check(&Method::POST, "localhost", None), "programs have no origin");

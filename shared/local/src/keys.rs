@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 /// The tenant of local mode, and of keys that name none.
 pub const TENANT: &str = "default";
-/// The actor of the development key: whose answers come from the commands of this machine.
+/// The actor of the development key, which the commands of this machine answer as.
 pub const DEVELOPER: &str = "developer";
 
-/// Why a key cannot be made.
+/// Reason for which a key cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The operating system's random source fails.

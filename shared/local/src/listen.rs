@@ -1,4 +1,4 @@
-//! Connections: whoever is slow to say what he wants is not waited for, and at the end nobody is for long.
+//! Connections: a client that is slow to send its request is not waited for, and at the end none is for long.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,15 +18,15 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::shutdown::Running;
 
-/// How long a connection may take for the head of its next request.
+/// Time that a connection may take for the head of its next request.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long the next part of a body may take.
+/// Time that the next part of a body may take.
 const PIECE: Duration = Duration::from_secs(15);
-/// How long a body may take.
+/// Time that a body may take.
 const BODY: Duration = Duration::from_secs(60);
-/// How many connections there are at most; more wait to be accepted.
+/// Largest number of connections; more wait to be accepted.
 const CONNECTIONS: usize = 900;
-/// How long nothing is accepted when nothing could be, for want of descriptors for example.
+/// Time for which nothing is accepted when nothing could be, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `routes` until it is time to end, and then until all answers are given.

@@ -18,7 +18,7 @@ use crate::served::ServedBus;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
 use crate::subscriptions::LocalSubscriptions;
 
-/// What a command is going to do.
+/// Purpose for which a command opens a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// It changes nothing, not even a file of the folder.
@@ -27,7 +27,7 @@ pub enum Purpose {
     Change,
 }
 
-/// Why a folder cannot be opened. Each message says what to do.
+/// Reason for which a folder cannot be opened. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is none.
@@ -42,7 +42,7 @@ pub enum OpenError {
     /// Its store cannot run.
     #[error(transparent)]
     Embedded(#[from] EmbeddedError),
-    /// The operating system says no.
+    /// The operating system refuses.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// This machine cannot make a client of the process that has it.
@@ -56,12 +56,12 @@ pub struct OpenedFolder {
     pub client: Client,
     /// Its bus, where something is going to be published.
     pub bus: Option<Arc<dyn EventBus>>,
-    /// Where wake-ups are registered, if they can be from this process. Elsewhere that is left to the sweep of the process
-    /// that serves the folder.
+    /// Subscriptions with which wake-ups are registered, if they can be from this process. Elsewhere that is left to
+    /// the sweep of the process that serves the folder.
     pub subscriptions: Option<Arc<dyn SignalSubscriptions>>,
-    /// Where the rules of its bus are kept.
+    /// Folder in which the rules of its bus are kept.
     rules: PathBuf,
-    /// What has to live as long: the folder's lock, its store, and the receiving end of its bus.
+    /// Resources that have to live as long: the folder's lock, its store, and the receiving end of its bus.
     held: Option<(EmbeddedDynamoDb, DataFolder, Option<Deliveries>)>,
 }
 
@@ -126,7 +126,7 @@ impl OpenedFolder {
     /// The rules that its bus has.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn rules(&self) -> io::Result<Vec<RuleName>> {
         Rules::kept(&self.rules)
     }
@@ -134,7 +134,7 @@ impl OpenedFolder {
     /// Closes the store, where it is this process's.
     ///
     /// # Errors
-    /// When it cannot write what it has.
+    /// If it cannot write what it has.
     pub async fn close(self) -> Result<(), EmbeddedError> {
         drop((self.client, self.bus, self.subscriptions));
         match self.held {
@@ -144,7 +144,7 @@ impl OpenedFolder {
     }
 }
 
-/// Where the process listens that serves the folder `path`; `None` when none does.
+/// Address at which the process listens that serves the folder `path`; `None` when none does.
 pub fn address_of(path: &Path) -> Option<String> {
     let address = DataFolder::address(path).ok().filter(|address| !address.is_empty());
     // Another process may listen at an old address by now.

@@ -1,4 +1,4 @@
-//! What an event pattern may say here.
+//! Forms of event patterns that are understood here.
 //!
 //! EventBridge knows more than the matcher behind the local bus, and the matcher knows operators that EventBridge does
 //! not. Both are refused, so that what works here works there.
@@ -9,10 +9,10 @@ use serde_json::Value;
 const OPERATORS: [&str; 8] =
     ["anything-but", "cidr", "equals-ignore-case", "exists", "numeric", "prefix", "suffix", "wildcard"];
 
-/// Whether the local bus matches `pattern` as EventBridge does.
+/// Checks that the local bus matches `pattern` as EventBridge does.
 ///
 /// # Errors
-/// A sentence that says what is wrong, and where.
+/// A sentence that names the defect, and its place.
 pub(crate) fn check(pattern: &Map) -> Result<(), String> {
     check_object(pattern, "")
 }

@@ -1,4 +1,4 @@
-//! Which published event goes to whom.
+//! Routing of published events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,12 +38,12 @@ struct Rule {
     file: String,
 }
 
-/// Where an event goes.
+/// Destination of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Route {
     /// The rule that took it.
     pub(crate) rule: String,
-    /// What the function is sent; `None` when the event has no value where the rule looks for the signal id.
+    /// Input that the function is sent; `None` when the event has no value where the rule looks for the signal id.
     pub(crate) input: Option<Value>,
 }
 
@@ -73,7 +73,7 @@ impl Rules {
         Ok(kept.into_iter().map(|(file, shape)| name_of(&file, &shape)).collect())
     }
 
-    /// Makes sure that events which `rule` takes are carried to whoever waits for them.
+    /// Makes sure that events which `rule` takes are carried to the invocations that wait for them.
     pub(crate) async fn put(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         pattern::check(&rule.shape.pattern).map_err(SubscriptionError::Rejected)?;
         let (name, shape) = (rule.name.to_string(), rule.shape.clone());
@@ -109,7 +109,7 @@ impl Rules {
         removed.map_err(SubscriptionError::Unavailable)
     }
 
-    /// Where `event`, in the shape that EventBridge sends, goes.
+    /// Destinations of `event`, in the shape that EventBridge sends.
     pub(crate) fn routes(&self, event: &Value) -> Vec<Route> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = known.matcher.matches_for_event(event.to_string().as_bytes()).unwrap_or_default();

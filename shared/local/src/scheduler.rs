@@ -1,7 +1,7 @@
 //! One-shot entries in real time, out of the index of what sleeps.
 //!
-//! A pause and its row in the index are one write: there is nothing else to keep, and nothing that could be lost between
-//! the two. What falls due soon is in memory, from the index or as a hint when a pause begins in this process.
+//! A pause and its row in the index are one write: there is nothing else to keep, and nothing that could be lost
+//! between the two. What falls due soon is in memory, from the index or as a hint when a pause begins in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
 
 /// The longest sleep: a machine that was suspended, or whose clock was set, is noticed after that time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// What falls due within that time is in memory.
+/// Span of time ahead whose wake-ups are in memory.
 const AHEAD: Duration = Duration::from_secs(600);
-/// How often the index is read: well before what is in memory is used up.
+/// Interval at which the index is read: well before what is in memory is used up.
 const READ_EVERY: Duration = Duration::from_secs(240);
-/// How soon it is read again where it could not be.
+/// Time after which it is read again where it could not be.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// Wakes paused invocations when they fall due. Cheap to clone.
@@ -34,11 +34,11 @@ struct Inner {
     clock: Arc<dyn Clock>,
 }
 
-/// What is to come soon, in the order of time.
+/// Wake-ups that come soon, in the order of time.
 #[derive(Debug, Default)]
 struct Agenda {
     order: BTreeSet<(Timestamp, Pause)>,
-    /// When each of them falls due.
+    /// Instant at which each of them falls due.
     entries: BTreeMap<Pause, Timestamp>,
 }
 
@@ -130,7 +130,7 @@ impl LocalScheduler {
     }
 }
 
-/// Whatever becomes of it: the row stays until the invocation has moved on, and the sweep comes by.
+/// Fires a wake-up. Whatever its outcome, the row stays until the invocation has moved on, and the sweep comes by.
 async fn fire((invocation_id, generation): &Pause, at: Timestamp, dispatcher: &Dispatcher) {
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
     match dispatcher.carry(&Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {

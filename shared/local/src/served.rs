@@ -1,4 +1,4 @@
-//! What the process that serves a data folder does for commands beside it.
+//! Services of the process that serves a data folder for commands beside it.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::gateway::EVENTS;
 
 const TIME_TO_ANSWER: Duration = Duration::from_secs(30);
 
-/// The event bus of the process that serves the folder: whatever a graph publishes in a command goes there, and comes to
-/// those who wait for it.
+/// The event bus of the process that serves the folder: everything that a graph publishes in a command goes there, and
+/// comes to those who wait for it.
 #[derive(Debug)]
 pub(crate) struct ServedBus {
     http: reqwest::Client,
@@ -23,7 +23,7 @@ impl ServedBus {
     /// The bus of the process at `address`; `key` is its signal key.
     ///
     /// # Errors
-    /// When this machine cannot make a client.
+    /// If this machine cannot make a client.
     pub(crate) fn at(address: &str, key: String) -> Result<Self, reqwest::Error> {
         // The key opens everything on this machine: it goes to that address and nowhere else.
         let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(TIME_TO_ANSWER).build()?;

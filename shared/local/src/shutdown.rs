@@ -1,4 +1,4 @@
-//! Ending in order: whoever works is told to end, and is waited for.
+//! Ending in order: running work is notified of the end, and is waited for.
 
 use tokio::sync::{mpsc, watch};
 
@@ -29,7 +29,7 @@ impl Shutdown {
         self.running.clone()
     }
 
-    /// Tells all work that the end has come.
+    /// Notifies all work of the end.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -38,7 +38,7 @@ impl Shutdown {
     pub(crate) async fn end(mut self) {
         self.stop();
         drop(self.running);
-        // Nobody ever sends: it returns when the last one who could is gone.
+        // Nothing is ever sent: it returns when the last sender is gone.
         self.ended.recv().await;
     }
 }
@@ -47,7 +47,7 @@ impl Running {
     /// Completes when it is time to end.
     pub(crate) async fn stopping(&self) {
         let mut stopping = self.stopping.clone();
-        // An error means that whoever could have told is gone: then it is time as well.
+        // An error means that the sender is gone: then it is time as well.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 

@@ -29,7 +29,7 @@ impl Spool {
     }
 
     /// Everything that was kept, by name. Leftovers of interrupted writes are removed; a file that cannot be read is
-    /// renamed and told of, because nobody else would notice.
+    /// renamed and reported, because nothing else would notice.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> io::Result<Vec<(String, T)>> {
         let mut entries = Vec::new();
         for file in fs::read_dir(&self.folder)? {
@@ -81,7 +81,8 @@ impl Spool {
     }
 }
 
-/// What is kept in `folder`, by name, as far as it can be read; nothing is changed. Without the folder that is nothing.
+/// Kept entries of `folder`, by name, as far as they can be read; nothing is changed. Without the folder there are
+/// none.
 pub(crate) fn peek<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<(String, T)>> {
     let files = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

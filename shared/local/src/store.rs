@@ -23,7 +23,7 @@ use obey::Engine;
 /// The file of a data folder that holds everything.
 pub(crate) const FILE: &str = "dynamodb.sqlite";
 
-/// Where the data live.
+/// Place of the data.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// In memory, until the store stops.
@@ -32,7 +32,7 @@ pub enum Place {
     Folder(PathBuf),
 }
 
-/// Why the embedded store does not work. Each message says what to do.
+/// Reason for which the embedded store does not work. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     /// The folder or the port cannot be had.
@@ -50,7 +50,7 @@ pub enum EmbeddedError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Defect of it.
         reason: String,
     },
     /// The file is gone from a folder that was in use.
@@ -62,7 +62,7 @@ pub enum EmbeddedError {
     Lost(PathBuf),
 }
 
-/// A store. Stops when it is dropped: what is asked of it afterwards is answered as if nobody were there.
+/// A store. Stops when it is dropped: what is asked of it afterwards is answered as by an unreachable server.
 #[derive(Debug)]
 pub struct EmbeddedDynamoDb {
     engine: Engine,
@@ -96,7 +96,7 @@ impl EmbeddedDynamoDb {
 
     /// The configuration of a client of this store, open to additions such as interceptors.
     pub fn config(&self) -> Builder {
-        // Nobody looks at signatures here, and no network loses anything.
+        // Signatures are not checked here, and no network loses anything.
         base("http://store.invalid")
             .allow_no_auth()
             .identity_cache(IdentityCache::no_cache())
@@ -122,8 +122,8 @@ impl EmbeddedDynamoDb {
         self.engine.with(|database| database.sweep_ttl().map_err(failed)).await
     }
 
-    /// Adds `items`, in the JSON of DynamoDB's own requests, to a table as they are: records of other versions, and more
-    /// of them than requests would bring there in time.
+    /// Adds `items`, in the JSON of DynamoDB's own requests, to a table as they are: records of other versions, and
+    /// more of them than requests would bring there in time.
     ///
     /// # Errors
     /// [`EmbeddedError::Database`] when one of them is no item or the database failed; none of them is there then.
@@ -152,12 +152,12 @@ impl Drop for EmbeddedDynamoDb {
     }
 }
 
-/// Whether there is no store in `folder`.
+/// True if there is no store in `folder`.
 pub(crate) fn is_missing(folder: &Path) -> std::io::Result<bool> {
     soundness::is_kept(&folder.join(FILE)).map(|kept| !kept)
 }
 
-/// The configuration of a client that goes through the door at `url`, as somebody who knows `secret`.
+/// The configuration of a client that goes through the door at `url`, with the secret `secret`.
 pub fn through_door(url: &str, secret: &str) -> Builder {
     base(url).credentials_provider(Credentials::new("local", "local", Some(secret.to_owned()), None, "embedded"))
 }

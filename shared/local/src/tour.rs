@@ -1,22 +1,22 @@
-//! What is printed when everything runs: a tour whose indented lines can be pasted into a shell as they are.
+//! Greeting that is printed when everything runs: a tour whose indented lines can be pasted into a shell as they are.
 
 use dormouse_http::Authorization;
 
-/// What the tour is told of the process that prints it.
+/// Details of the process that prints the tour.
 pub(crate) struct Tour<'a> {
-    /// Where it answers.
+    /// Address at which it answers.
     pub(crate) address: &'a str,
     /// The key of the operator.
     pub(crate) key: &'a str,
     /// The key that may do everything.
     pub(crate) api_key: &'a str,
-    /// What callers prove who they are by.
+    /// Proof of identity that callers have to give.
     pub(crate) authorization: Authorization,
 }
 
 impl Tour<'_> {
-    /// The tour. Commands are indented by four spaces; nothing else is. They need `curl`, `grep` and `cut` only, and the
-    /// same lines work again after a restart.
+    /// The tour. Commands are indented by four spaces; nothing else is. They need `curl`, `grep` and `cut` only, and
+    /// the same lines work again after a restart.
     pub(crate) fn text(&self) -> String {
         let proof = match self.authorization {
             Authorization::Keys => r#" -H "$AS""#,

@@ -20,7 +20,7 @@ struct Named {
     needed_by: &'static [Function],
 }
 
-/// Whoever gives out addresses or reads them, or cursors of lists.
+/// Needed by functions that give out addresses or read them, or cursors of lists.
 const CALLBACK_SECRET: Named = Named {
     variable: "DORMOUSE_CALLBACK_SECRET",
     parameter: "callback-secret",
@@ -31,7 +31,7 @@ const CALLBACK_SECRET: Named = Named {
 const SIGNAL_KEY: Named =
     Named { variable: "DORMOUSE_SIGNAL_KEY", parameter: "signal-key", least: KEY, needed_by: &[Function::Signal] };
 
-/// Where a secret is.
+/// Place of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     /// In the environment.
@@ -51,15 +51,15 @@ impl Source {
     }
 }
 
-/// Where the secrets of a function are: each in a variable, or else in a parameter below the path `DORMOUSE_SECRETS`.
+/// Places of the secrets of a function: each in a variable, or else in a parameter below the path `DORMOUSE_SECRETS`.
 ///
 /// | parameter | instead of | at least | needed by |
 /// |---|---|---|---|
 /// | `callback-secret` | `DORMOUSE_CALLBACK_SECRET` | 32 bytes | `inbound`, `signal`, `stream` |
 /// | `signal-key` | `DORMOUSE_SIGNAL_KEY` | 16 bytes | `signal` |
 ///
-/// Where both are set the variable counts, and the log says so at the start. A function loads what it needs, and nothing
-/// else.
+/// Where both are set the variable counts, and the log reports that at the start. A function loads what it needs, and
+/// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSources {
     callback_secret: Source,
@@ -73,11 +73,11 @@ pub struct SecretSources {
 pub struct Secrets {
     /// Signs addresses and cursors. A function that needs none has one of its own, which opens nothing.
     pub callback_secret: CallbackSecret,
-    /// What senders of signals present. A function that takes none has a key that nobody has.
+    /// Key that senders of signals present. A function that takes no signals has a key that no caller has.
     pub signal_key: BearerKey,
 }
 
-/// Why a function cannot have its secrets. Says which parameters, and what to do; never what they hold.
+/// Reason for which a function cannot have its secrets. Names the parameters, and the remedy; never what they hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretsError {
     /// The parameters do not exist.
@@ -89,9 +89,9 @@ pub enum SecretsError {
     /// A parameter is too short.
     #[error("the parameter {name} needs at least {least} bytes")]
     Short {
-        /// Which one.
+        /// Name of the secret.
         name: String,
-        /// How many bytes it needs.
+        /// Number of bytes that it needs.
         least: usize,
     },
     /// The role may not do it.
@@ -124,7 +124,7 @@ impl SecretSources {
     /// Loads what is kept in parameters: with one request for all of them, or none where nothing is kept there.
     ///
     /// # Errors
-    /// When a secret cannot be had or is too short.
+    /// If a secret cannot be had or is too short.
     pub(crate) async fn load(&self, parameters: &Parameters) -> Result<Secrets, SecretsError> {
         for variable in &self.overruling {
             tracing::warn!(variable, "it is set beside {PATH}, and counts: the parameter is not read");
@@ -155,7 +155,7 @@ impl SecretSources {
 }
 
 impl<F: Fn(&str) -> Option<String>> Reader<F> {
-    /// Where `function` finds what it needs.
+    /// Sources of the secrets that `function` needs.
     pub(super) fn secrets(&mut self, function: Function) -> SecretSources {
         let path = self.parameter_path(PATH);
         let mut overruling = Vec::new();

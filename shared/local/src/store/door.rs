@@ -13,7 +13,7 @@ use super::obey::{Answer, Engine, operation_of, refusal};
 
 /// As large as requests of DynamoDB may be, in bytes.
 const LARGEST: usize = 16 * 1024 * 1024;
-/// Where the SDK has the session token of its credentials: here it is the secret.
+/// Header in which the SDK has the session token of its credentials: here it is the secret.
 const SECRET: &str = "x-amz-security-token";
 
 /// Lets in who knows the secret, as the session token of otherwise arbitrary credentials, and is no page of a browser.

@@ -9,7 +9,7 @@ use aws_smithy_types::body::SdkBody;
 
 use super::obey::{Engine, operation_of};
 
-/// What the SDK sends its requests by, in place of a connection.
+/// Client by which the SDK sends its requests, in place of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Line(pub(super) Engine);
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::tokens::Tokens;
 use super::{EmbeddedError, failed};
 
-/// What a request is answered with: a status and a body.
+/// Answer to a request: a status and a body.
 pub(super) type Answer = (u16, Vec<u8>);
 
 /// The database, until it is stopped. Cheap to clone.
@@ -33,8 +33,8 @@ impl Engine {
         Self(Arc::new(Inner { database: RwLock::new(Some(database)), tokens: Tokens::default() }))
     }
 
-    /// Does what `operation` says, on a thread that may wait for the disk; `None` when the store has stopped. Once
-    /// begun it is done, whether or not anybody still waits.
+    /// Executes `operation`, on a thread that may wait for the disk; `None` when the store has stopped. Once begun it
+    /// is done, even if its caller no longer waits.
     pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<Answer> {
         let engine = self.clone();
         tokio::task::spawn_blocking(move || engine.obey(&operation, &body)).await.ok().flatten()

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::EmbeddedError;
 
-/// What every file of SQLite begins with (its file format, section 1.3).
+/// First bytes of every file of SQLite (its file format, section 1.3).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// Whether there is a store in `file`, sound or not.
+/// True if there is a store in `file`, sound or not.
 pub(super) fn is_kept(file: &Path) -> io::Result<bool> {
     length(file).map(|length| length.is_some())
 }
@@ -21,10 +21,11 @@ pub(super) fn check_kept(file: &Path) -> Result<(), EmbeddedError> {
     }
 }
 
-/// Whether what is in `file` can be a store, before anything opens and thereby changes it. A missing one can be made.
+/// Checks that the content of `file` can be a store, before anything opens and thereby changes it. A missing one can be
+/// made.
 ///
 /// # Errors
-/// [`EmbeddedError::Damaged`] says why not.
+/// [`EmbeddedError::Damaged`] with the reason.
 pub(super) fn check(file: &Path) -> Result<(), EmbeddedError> {
     let damaged = |reason: &str| EmbeddedError::Damaged { file: file.to_owned(), reason: reason.to_owned() };
     let logged = length(&log_of(file))?.unwrap_or_default();

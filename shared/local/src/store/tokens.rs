@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::obey::{Answer, refusal};
 
-/// How long an answer is given again. DynamoDB gives it for ten minutes; whoever asks in this process has long stopped
-/// to repeat a request after one.
+/// Time for which an answer is given again. DynamoDB gives it for ten minutes; a caller in this process has long
+/// stopped to repeat a request after one.
 const KEPT: Duration = Duration::from_secs(60);
 /// Of how many transactions at most.
 const MOST: usize = 2_000;
@@ -32,9 +32,9 @@ struct Transaction {
 }
 
 impl Tokens {
-    /// What `execute` makes of the request `body`, or made of it when it came before with the same `token`.
+    /// Answer of `execute` to the request `body`, or its earlier answer when it came before with the same `token`.
     pub(super) fn once(&self, token: String, body: &[u8], execute: impl FnOnce() -> Answer) -> Answer {
-        // Held while it executes: whoever repeats it meanwhile waits for the answer.
+        // Held while it executes: a repetition meanwhile waits for the answer.
         let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         done.forget();
         match done.by_token.get(&token) {
@@ -54,7 +54,7 @@ impl Tokens {
     }
 }
 
-/// The order of fields says nothing.
+/// True if both are the same JSON; the order of fields does not count.
 fn is_same(left: &[u8], right: &[u8]) -> bool {
     let read = |body| serde_json::from_slice::<Value>(body).ok();
     left == right || read(left) == read(right)
