@@ -1,5 +1,5 @@
-//! Cursors of lists: where a page ended, sealed so that only the list that gave it out takes it back, and nobody else reads
-//! it: a page may end behind an element that its reader may not know of.
+//! Cursors of lists: where a page ended, sealed so that only the list that gave it out takes it back, and nobody else
+//! reads it: a page may end behind an element that its reader may not know of.
 //!
 //! A cursor holds the key of the last element, not a count, so writes between two pages neither repeat nor hide an
 //! element. It is opaque to clients; one that was changed, or belongs to another list, is refused.
@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 
 use crate::ProtocolError;
 
-/// Separates the key of cursors from whatever else the secret signs.
+/// Separates the key of cursors from everything else that the secret signs.
 const DOMAIN: &[u8] = b"dormouse cursor 2\0";
 
 /// The form of cursors; the first byte of each.
 const FORM: u8 = 2;
 
-/// How many bytes the time takes.
+/// Number of bytes of the time.
 const TIME_BYTES: usize = 8;
 
 /// Makes and reads cursors with one secret.

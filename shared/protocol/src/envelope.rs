@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// A JSON object whose keys keep their order: metadata, payloads and everything else that has no shape of its own.
 pub type Map = serde_json::Map<String, serde_json::Value>;
 
-/// Something that says on the wire what it is.
+/// Type with a name on the wire.
 pub trait Named {
     /// The word in the field `object`.
     const OBJECT: &'static str;
@@ -85,13 +85,13 @@ impl<T: Named> JsonSchema for Object<T> {
 pub struct Envelope<I: Named> {
     /// Stable; never used again for another resource.
     pub id: I,
-    /// Says what the resource is.
+    /// Name of the resource's type.
     pub object: Object<I>,
-    /// When the resource came to be.
+    /// Instant at which the resource came to be.
     pub created_at: Timestamp,
-    /// When it changed last.
+    /// Instant of its last change.
     pub updated_at: Timestamp,
-    /// Whatever the client or an extension keeps with it.
+    /// Data that the client or an extension keeps with it.
     pub metadata: Map,
 }
 
@@ -124,7 +124,7 @@ pub struct List<T> {
     pub object: Object<Listing>,
     /// The elements, in the order of the list.
     pub data: Vec<T>,
-    /// Whether and where the list goes on.
+    /// Continuation of the list.
     pub page: PageInfo,
 }
 
@@ -143,12 +143,12 @@ impl<T> List<T> {
     }
 }
 
-/// Whether and where a list goes on.
+/// Continuation of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PageInfo {
-    /// Whether there was more when the page was read.
+    /// True if there was more when the page was read.
     pub has_more: bool,
-    /// What to send as `cursor` (of a list of events: as `after_event_id`) to go on.
+    /// Value to send as `cursor` (of a list of events: as `after_event_id`) to go on.
     pub next_cursor: Option<String>,
 }
 

@@ -19,7 +19,7 @@ const MAX_MESSAGE_BYTES: usize = 300;
 #[error("{code}: {message}")]
 pub struct ProtocolError {
     code: ErrorCode,
-    /// Where HTTP has a status that the narrative's table has not.
+    /// Status of HTTP where the narrative's table has none.
     http: Option<u16>,
     message: String,
     param: Option<String>,
@@ -130,7 +130,7 @@ impl ProtocolError {
         self
     }
 
-    /// What went wrong.
+    /// Error.
     pub fn code(&self) -> ErrorCode {
         self.code
     }
@@ -181,11 +181,11 @@ fn plain(text: &str) -> String {
 /// The body of every refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorResponse {
-    /// What went wrong.
+    /// Error.
     pub error: ErrorBody,
 }
 
-/// What went wrong.
+/// Error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct ErrorBody {

@@ -27,7 +27,7 @@ pub struct Event {
     /// What all resources have. An event never changes: `updated_at` is `created_at`.
     #[serde(flatten)]
     pub envelope: Envelope<EventId>,
-    /// What happened.
+    /// Event that happened.
     pub event: EventKind,
     /// To what.
     pub resource: ResourcePointer,
@@ -45,17 +45,17 @@ pub struct Event {
     pub task_id: Option<TaskId>,
     /// The workspace.
     pub workspace_id: Option<WorkspaceId>,
-    /// Who did it.
+    /// Actor that did it.
     pub actor: Option<String>,
     /// The key of the request that did it.
     pub idempotency_key: Option<String>,
     /// The event before it in its stream.
     pub previous_event_id: Option<EventId>,
-    /// The receipt that tells of it.
+    /// The receipt that reports it.
     pub receipt_id: Option<ReceiptId>,
-    /// Whether it tells of the past again.
+    /// True if it repeats an event of the past.
     #[serde(default)]
     pub replayed: bool,
-    /// Which past.
+    /// Replay that it belongs to.
     pub replay: Option<ReplayEventMetadata>,
 }

@@ -11,7 +11,7 @@ use crate::envelope::{Named, ResourcePointer};
 /// The longest id that can name anything, in bytes. Longer ones name nothing.
 pub const MAX_ID_BYTES: usize = 200;
 
-/// What every kind of id can do.
+/// Common operations of all kinds of ids.
 pub trait Identifier: Named + From<String> + AsRef<str> {
     /// A new id: the word of the resource, an underscore, and a version 7 UUID of `at` and `random` in 26 characters
     /// of Crockford's base 32. Ids made later, by at least a millisecond, sort behind.
@@ -172,7 +172,7 @@ fn placed(word: &str, stream: &str, position: u64) -> String {
     format!("{word}_{stream}_{position:016x}")
 }
 
-/// What [`placed`] put into `id`.
+/// Place that [`placed`] put into `id`.
 fn place<'a>(word: &str, id: &'a str) -> Option<(&'a str, u64)> {
     let (stream, position) = id.strip_prefix(word)?.strip_prefix('_')?.rsplit_once('_')?;
     let written = position.len() == 16 && position.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

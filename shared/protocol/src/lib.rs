@@ -51,5 +51,5 @@ pub use operation::{Level, Method, Operation, Scope};
 /// The one version that is spoken: what clients send in [`request::VERSION_HEADER`].
 pub const PROTOCOL_VERSION: &str = "agents-protocol-2026-04-25";
 
-/// What discovery calls the protocol.
+/// Name of the protocol in discovery.
 pub const PROTOCOL_FAMILY: &str = "harn_agents_protocol";

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use crate::event::EventKind;
 use crate::resource::{Failure, OutcomeStatus, Task, TaskStatus};
 
-/// What a step from one status to another would be.
+/// Kind of a step from one status to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The task moves, and one event of this kind tells of it.
+    /// The task moves, and one event of this kind reports it.
     Moves(EventKind),
     /// The task is there already: nothing to write, the answer is the task as it is.
     Repeats,
@@ -39,7 +39,7 @@ impl TaskStatus {
         Self::Canceled,
     ];
 
-    /// What going from here to `to` would be.
+    /// Kind of the step from here to `to`.
     pub fn step(self, to: Self) -> Step {
         use TaskStatus::{AuthRequired, Canceled, Completed, Failed, InputRequired, Submitted, Working};
         match (self, to) {
@@ -70,17 +70,17 @@ impl TaskStatus {
         }
     }
 
-    /// Whether the narrative's table has the step from here to `to`.
+    /// True if the narrative's table has the step from here to `to`.
     pub fn may_become(self, to: Self) -> bool {
         matches!(self.step(to), Step::Moves(_))
     }
 
-    /// Whether the life ends here.
+    /// True if the life ends here.
     pub fn is_terminal(self) -> bool {
         self.outcome().is_some()
     }
 
-    /// Whether the task waits for somebody.
+    /// True if the task waits for input or approval.
     pub fn is_suspended(self) -> bool {
         match self {
             Self::InputRequired | Self::AuthRequired => true,

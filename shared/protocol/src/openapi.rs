@@ -15,11 +15,11 @@ use crate::{Map, Operation, PROTOCOL_VERSION};
 pub struct DocumentInfo<'a> {
     /// The name of the API.
     pub title: &'a str,
-    /// What it is, in a sentence or two.
+    /// Description, in a sentence or two.
     pub description: &'a str,
 }
 
-/// How schemas are made that stand in the document.
+/// Settings by which the schemas of the document are made.
 pub fn settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();

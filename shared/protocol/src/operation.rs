@@ -43,7 +43,7 @@ impl Method {
         }
     }
 
-    /// Whether it changes something, and so takes an `Idempotency-Key`.
+    /// True if it changes something, and so takes an `Idempotency-Key`.
     pub fn is_write(self) -> bool {
         match self {
             Self::Get => false,
@@ -52,7 +52,7 @@ impl Method {
     }
 }
 
-/// What a server has to be for an operation to be expected of it.
+/// Level of a server of which an operation is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Every server. More than the narrative asks of this level: also what clients of it cannot do without, such as
@@ -64,7 +64,7 @@ pub enum Level {
     Receipts,
     /// One that replays.
     Replay,
-    /// Nobody: facts about one process, which no level of the narrative has.
+    /// No level of the narrative: facts about one process.
     Host,
 }
 
@@ -81,18 +81,18 @@ impl Level {
     }
 }
 
-/// Who may call an operation.
+/// Callers that may call an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Everybody; no key and no version header is needed.
+    /// All callers; no key and no version header is needed.
     Public,
-    /// Everybody with a key.
+    /// Callers with a key.
     AnyKey,
-    /// Everybody whose key has this scope.
+    /// Callers with a key of this scope.
     Needs(Scope),
 }
 
-/// How much an operation gives at a time.
+/// Amount that an operation gives at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Paging {
     /// All of it.
@@ -108,7 +108,7 @@ pub enum Paging {
 /// Makes the schema of a type.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// What an operation takes as its body.
+/// Body that an operation takes.
 #[derive(Debug, Clone, Copy)]
 pub enum Input {
     /// Nothing.
@@ -119,7 +119,7 @@ pub enum Input {
     Required(SchemaOf),
 }
 
-/// What an operation gives when it succeeds.
+/// Output of an operation that succeeds.
 #[derive(Debug, Clone, Copy)]
 pub enum Output {
     /// JSON, with this status.
@@ -148,7 +148,7 @@ impl Output {
 pub struct Spec {
     /// The name that clients generate code by.
     pub id: &'static str,
-    /// What it does, in one sentence.
+    /// Summary, in one sentence.
     pub summary: &'static str,
     /// Its method.
     pub method: Method,
@@ -156,11 +156,11 @@ pub struct Spec {
     pub path: &'static str,
     /// The group that it belongs to.
     pub tag: &'static str,
-    /// Who has to offer it.
+    /// Level of the servers that have to offer it.
     pub level: Level,
-    /// Who may call it.
+    /// Callers that may call it.
     pub access: Access,
-    /// How much it gives at a time.
+    /// Amount that it gives at a time.
     pub paging: Paging,
     /// Further parameters of its query.
     pub query: &'static [&'static str],

@@ -16,18 +16,18 @@ use crate::resource::CardSignature;
 /// A portable proof of what happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Receipt {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<ReceiptId>,
-    /// What it is about.
+    /// Subject.
     pub subject: ResourcePointer,
     /// Which receipt `wire.payload` is: [`wire::SCHEMA`].
     pub format: String,
     /// For people.
     pub summary: String,
-    /// When it was issued.
+    /// Instant of its issue.
     pub issued_at: Timestamp,
-    /// Who issued it.
+    /// Issuer.
     pub issuer: String,
     /// The receipt itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,9 +42,9 @@ pub struct Receipt {
 pub struct ReceiptWireEnvelope {
     /// Which receipt the payload is.
     pub schema_version: String,
-    /// What it is about.
+    /// Subject.
     pub subject: ResourcePointer,
-    /// When it was issued.
+    /// Instant of its issue.
     pub issued_at: Timestamp,
     /// The normative receipt, exactly as it was hashed and stored: never written anew from [`wire::WireReceipt`],
     /// because a field left out and an empty one hash differently.
@@ -57,20 +57,20 @@ pub struct ReceiptWireEnvelope {
 /// Asks whether a receipt is valid.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VerifyReceiptRequest {
-    /// Which keys are trusted.
+    /// Keys that are trusted.
     pub trust_anchor: Option<String>,
     /// At which time; now otherwise.
     pub at_time: Option<Timestamp>,
 }
 
-/// Whether a receipt is valid. An invalid one is an answer too, not an error.
+/// Validity of a receipt. An invalid one is an answer too, not an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiptVerification {
-    /// Whether it is.
+    /// True if it is.
     pub valid: bool,
-    /// When it was looked at.
+    /// Instant of the check.
     pub checked_at: Timestamp,
-    /// Why not.
+    /// Reason, if it is not valid.
     pub reason: Option<String>,
     /// More, for programs.
     #[serde(default)]

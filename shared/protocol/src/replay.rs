@@ -12,7 +12,7 @@ use crate::id::{ArtifactId, EventId, TaskId};
 use crate::receipt::wire::PrefixedSha256;
 use crate::resource::PartVisibility;
 
-/// What a replay may use.
+/// Inputs that a replay may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -20,28 +20,28 @@ pub enum ReplayMode {
     /// Only what was recorded; fails rather than ask a model, a tool, a vault, the clock or the host again.
     #[default]
     Exact,
-    /// What was recorded, with some of it replaced.
+    /// Recorded inputs, with some of them replaced.
     WithOverrides,
     /// The same from a recorded checkpoint on.
     FromCheckpoint,
 }
 
-/// What an override replaces.
+/// Kind of input that an override replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub enum ReplayOverrideKind {
-    /// What a model answered.
+    /// Response of a model.
     LlmProviderResponse,
-    /// What a tool over MCP gave.
+    /// Result of a tool over MCP.
     McpToolReturn,
     /// A secret.
     SecretValue,
     /// A reading of the clock.
     Time,
-    /// Something that the host said.
+    /// Fact supplied by the host.
     HostFact,
-    /// What a tool gave.
+    /// Result of a tool.
     ToolResult,
     /// The payload of an event.
     EventPayload,
@@ -52,7 +52,7 @@ pub enum ReplayOverrideKind {
 /// Replaces one thing that was recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayOverride {
-    /// What it replaces.
+    /// Kind of input that it replaces.
     pub kind: ReplayOverrideKind,
     /// The event that recorded it.
     pub event_id: Option<EventId>,
@@ -61,14 +61,14 @@ pub struct ReplayOverride {
     /// The replacement.
     #[serde(default)]
     pub value: Value,
-    /// Where the replacement is, if it is large.
+    /// Artifact with the replacement, if it is large.
     pub artifact_id: Option<ArtifactId>,
     /// The hash of the replacement, with its prefix.
     pub sha256: Option<PrefixedSha256>,
-    /// Who may see the replacement.
+    /// Visibility of the replacement.
     #[serde(default = "receipt_only")]
     pub visibility: PartVisibility,
-    /// Why.
+    /// Reason.
     pub reason: Option<String>,
 }
 
@@ -79,18 +79,18 @@ fn receipt_only() -> PartVisibility {
 /// Replays a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayTaskRequest {
-    /// What the replay may use.
+    /// Inputs that the replay may use.
     #[serde(default)]
     pub mode: ReplayMode,
     /// Replacements by their keys, in the order in which they were given.
     #[serde(default, rename = "override")]
     #[schemars(with = "std::collections::BTreeMap<String, ReplayOverride>")]
     pub overrides: IndexMap<String, ReplayOverride>,
-    /// Where to begin; `from_checkpoint` needs this or `checkpoint_event_id`.
+    /// Checkpoint to begin at; `from_checkpoint` needs this or `checkpoint_event_id`.
     pub checkpoint_id: Option<String>,
     /// The event at which to begin.
     pub checkpoint_event_id: Option<EventId>,
-    /// Why.
+    /// Reason.
     pub reason: Option<String>,
     /// Is kept with the new task.
     #[serde(default)]
@@ -106,15 +106,15 @@ pub struct ReplayEventMetadata {
     pub replay_task_id: TaskId,
     /// The event that was recorded.
     pub original_event_id: Option<EventId>,
-    /// Where clients go on if ids are new.
+    /// Cursor at which clients go on if ids are new.
     pub replay_cursor: Option<String>,
-    /// What the replay may use.
+    /// Inputs that the replay may use.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ReplayMode")]
     pub mode: Option<ReplayMode>,
     /// The key of the override that made this event.
     pub override_key: Option<String>,
-    /// The delta of the receipt that tells of it.
+    /// The delta of the receipt that reports it.
     pub receipt_delta_id: Option<String>,
 }
 

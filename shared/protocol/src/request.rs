@@ -24,7 +24,7 @@ pub const VERSION_HEADER: &str = "Harn-Agents-Protocol-Version";
 /// The header that makes a write safe to repeat.
 pub const IDEMPOTENCY_HEADER: &str = "Idempotency-Key";
 
-/// The header in which a client that lost its stream says how far it got.
+/// The header in which a client that lost its stream names the last event that it received.
 pub const LAST_EVENT_ID_HEADER: &str = "Last-Event-ID";
 
 /// Refuses a version that is not spoken here, and a request without one.

@@ -15,7 +15,7 @@ use crate::event::Event;
 /// The media type of a stream.
 pub const CONTENT_TYPE: &str = "text/event-stream";
 
-/// The name of the event that says why a stream ends. Its data is an [`ErrorResponse`].
+/// The name of the event that gives the reason for the end of a stream. Its data is an [`ErrorResponse`].
 pub const ERROR: &str = "error";
 
 /// A comment, which readers skip. Not to be sent before the first event; after it, more often than every 30 seconds.

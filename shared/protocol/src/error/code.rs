@@ -30,7 +30,7 @@ pub enum ErrorType {
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal, $class:ident;)*) => {
-        /// What went wrong, for programs. The narrative closes this list.
+        /// Error codes, for programs. The narrative closes this list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
         #[schemars(inline)]
         pub enum ErrorCode {
@@ -70,7 +70,7 @@ codes! {
     InvalidRequest = "invalid_request", 400, RequestError;
     /// The step is not allowed from where the resource is.
     InvalidStateTransition = "invalid_state_transition", 400, RequestError;
-    /// Nobody knows who asks.
+    /// The caller is unknown.
     Unauthenticated = "unauthenticated", 401, AuthError;
     /// The actor may not do this.
     PermissionDenied = "permission_denied", 403, PermissionError;
@@ -84,9 +84,9 @@ codes! {
     CursorExpired = "cursor_expired", 410, RequestError;
     /// The request or artifact is too large.
     PayloadTooLarge = "payload_too_large", 413, RequestError;
-    /// A policy says no.
+    /// A policy forbids it.
     PolicyViolation = "policy_violation", 422, PermissionError;
-    /// Somebody else holds the resource.
+    /// Another actor holds the resource.
     ResourceLocked = "resource_locked", 423, ConflictError;
     /// The version header is missing or names another version.
     UnsupportedProtocolVersion = "unsupported_protocol_version", 426, RequestError;

@@ -21,7 +21,7 @@ pub struct Draft {
     replay: Option<ReplayEventMetadata>,
 }
 
-/// Where an event goes.
+/// Place of an event in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
     /// The stream, mostly the id of a session.
@@ -30,7 +30,7 @@ pub struct Place<'a> {
     pub position: u64,
     /// Its number among the events of its resource, from 1.
     pub sequence: u64,
-    /// When it happened.
+    /// Instant at which it happened.
     pub at: Timestamp,
 }
 
@@ -128,7 +128,7 @@ impl Draft {
         Self::of_task(kind, task, Value::Object(payload))
     }
 
-    /// Somebody asked to cancel a task.
+    /// A client asked to cancel a task.
     pub fn cancel_requested(task: &Task, reason: Option<&str>) -> Self {
         Self::of_task(EventKind::UserCancelRequested, task, json!({"reason": reason}))
     }
@@ -166,12 +166,12 @@ impl Draft {
         Self { actor: Some(actor.into()), idempotency_key: idempotency_key.map(str::to_owned), ..self }
     }
 
-    /// Marks it as told again.
+    /// Marks it as repeated by a replay.
     pub fn replayed(self, replay: ReplayEventMetadata) -> Self {
         Self { replay: Some(replay), ..self }
     }
 
-    /// What happened.
+    /// Event that happened.
     pub fn kind(&self) -> &EventKind {
         &self.kind
     }

@@ -131,9 +131,9 @@ kinds! {
     ToolCompleted = "tool.completed",
     /// A tool ended badly.
     ToolFailed = "tool.failed",
-    /// A connector was told something.
+    /// A connector received a delivery.
     ConnectorDeliveryReceived = "connector.delivery_received",
-    /// A connector was told something again.
+    /// A connector received a delivery again.
     ConnectorDeliveryDeduped = "connector.delivery_deduped",
     /// A connector made sense of it.
     ConnectorNormalized = "connector.normalized",
@@ -149,7 +149,7 @@ kinds! {
     ReceiptVerificationFailed = "receipt.verification_failed",
     /// A replay began.
     ReplayStarted = "replay.started",
-    /// A replay told of an event again.
+    /// A replay repeated an event.
     ReplayEventReplayed = "replay.event_replayed",
     /// A replay ended well.
     ReplayCompleted = "replay.completed",

@@ -3,7 +3,7 @@ use percent_encoding::percent_decode_str;
 use super::{Method, Operation, Paging};
 use crate::ProtocolError;
 
-/// What stood at the places of a path that differ.
+/// Values of the variable places of a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Params(Vec<(&'static str, String)>);
 
@@ -19,7 +19,7 @@ impl Params {
 pub struct Found {
     /// The operation.
     pub operation: Operation,
-    /// What stood at the places of its path.
+    /// Values of the variable places of its path.
     pub params: Params,
     /// The path without its escapes: the canonical target of an idempotency key.
     pub target: String,
@@ -84,7 +84,7 @@ fn decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-/// What stands at the places of `template`, if the path fits it.
+/// Values of the variable places of `template`, if the path fits it.
 fn params(template: &'static str, path: &[String]) -> Option<Params> {
     let mut params = Vec::new();
     let mut places = segments(template);

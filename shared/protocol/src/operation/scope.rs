@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! scopes {
     ($($name:ident = $word:literal,)*) => {
-        /// What a key lets its actor do: a kind of resource, and whether to read or to write it.
+        /// Right of the actor of a key: a kind of resource, and either to read or to write it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Scope {
             $(

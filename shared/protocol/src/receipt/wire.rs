@@ -66,39 +66,39 @@ closed! {
         schema: String,
         /// The id of the receipt.
         receipt_id: String,
-        /// What it is about.
+        /// Subject.
         subject: Subject,
-        /// Who issued it.
+        /// Issuer.
         issuer: Issuer,
-        /// When.
+        /// Instant.
         issued_at: Timestamp,
         /// Everything that the run was known by.
         identifiers: Identifiers,
-        /// When it ran and how it ended.
+        /// Times of its run, and its end.
         lifecycle: Lifecycle,
-        /// Who agreed to what.
+        /// Approvals of the run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approvals: Option<Vec<Approval>>,
-        /// What the agent might do by itself.
+        /// Autonomy of the agent.
         trust: Trust,
-        /// What it used up.
+        /// Consumption.
         autonomy_budget: AutonomyBudget,
-        /// What a replay needs.
+        /// Input of a replay.
         replay_input: ReplayInput,
-        /// Which model was chosen, and why.
+        /// Model that was chosen, and the reason.
         model_route: ModelRoute,
-        /// What it cost.
+        /// Cost.
         cost: Cost,
-        /// What it did to the world.
+        /// Side effects.
         side_effects: SideEffects,
-        /// What it made.
+        /// Artifacts that it made.
         final_artifacts: Vec<ArtifactRef>,
-        /// What a replay replaced.
+        /// Replacements made by a replay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deltas: Option<Vec<Delta>>,
         /// Its place in the chain of receipts.
         chain: Chain,
-        /// What was taken out before hashing.
+        /// Fields that were taken out before hashing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         redactions: Option<Vec<Redaction>>,
         /// Signatures over the hash.
@@ -109,19 +109,19 @@ closed! {
         metadata: Option<Map>,
     }
 
-    /// What a receipt is about.
+    /// Subject of a receipt.
     Subject {
-        /// What it is.
+        /// Kind.
         object: SubjectKind,
         /// Names it.
         id: String,
     }
 
-    /// Who issued a receipt.
+    /// Issuer of a receipt.
     Issuer {
         /// Names it.
         id: String,
-        /// What it is.
+        /// Kind.
         kind: IssuerKind,
         /// For people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,34 +158,34 @@ closed! {
 
     /// When a task ran and how it ended. Both times are needed even of a task that was canceled before it began.
     Lifecycle {
-        /// When it was submitted.
+        /// Instant of its submission.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         created_at: Option<Timestamp>,
-        /// When it began.
+        /// Instant of its beginning.
         started_at: Timestamp,
-        /// When it ended.
+        /// Instant of its end.
         completed_at: Timestamp,
-        /// How it ended.
+        /// Final state.
         final_state: OutcomeStatus,
-        /// What went wrong.
+        /// Error.
         #[serde(default, deserialize_with = "crate::envelope::present", skip_serializing_if = "Option::is_none")]
         failure: Option<Option<Map>>,
     }
 
-    /// Somebody agreed, or did not.
+    /// Decision of an approver.
     Approval {
         /// Names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approval_id: Option<String>,
-        /// Who.
+        /// Actor.
         actor: String,
         /// To what.
         action: String,
-        /// What was decided.
+        /// Decision.
         decision: Decision,
-        /// When.
+        /// Instant.
         decided_at: Timestamp,
-        /// Who else had to agree.
+        /// Proof of the agreement of others.
         #[serde(default, deserialize_with = "crate::envelope::present", skip_serializing_if = "Option::is_none")]
         quorum_proof: Option<Option<Map>>,
         /// The hash of what was shown.
@@ -193,23 +193,23 @@ closed! {
         evidence_hash: Option<PrefixedSha256>,
     }
 
-    /// What the agent might do by itself.
+    /// Autonomy of the agent.
     Trust {
         /// In the beginning.
         start_tier: AutonomyTier,
         /// In the end.
         end_tier: AutonomyTier,
-        /// Which policy says so.
+        /// Policy that grants it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy_ref: Option<String>,
     }
 
-    /// What was used up, and of how much.
+    /// Consumption, and its limit.
     AutonomyBudget {
-        /// What was allowed.
+        /// Amount that was allowed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<Budget>,
-        /// What was used.
+        /// Amount that was used.
         consumed: Budget,
     }
 
@@ -232,25 +232,25 @@ closed! {
         wall_time_ms: Option<u64>,
     }
 
-    /// What a replay needs.
+    /// Input of a replay.
     ReplayInput {
-        /// Whether a replay would be the same.
+        /// Determinism of a replay.
         determinism: Determinism,
-        /// What was recorded.
+        /// Recorded materials.
         materials: Vec<Material>,
-        /// Why there is no replay.
+        /// Reason for which there is no replay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unavailable_reason: Option<String>,
     }
 
     /// Something that was recorded: a place and a hash, bytes and a hash, or metadata alone.
     Material {
-        /// What it is.
+        /// Kind.
         kind: MaterialKind,
         /// Names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
-        /// Where it is.
+        /// Location.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uri: Option<String>,
         /// The hash of its bytes.
@@ -267,48 +267,48 @@ closed! {
         metadata: Option<Map>,
     }
 
-    /// Which model was chosen.
+    /// Model that was chosen.
     ModelRoute {
         /// This one.
         chosen_model: ModelRef,
         /// These were not.
         alternatives_considered: Vec<ModelRef>,
-        /// Why.
+        /// Reason.
         route_policy_reason: String,
     }
 
     /// A model.
     ModelRef {
-        /// Who offers it; `none` where no model was called.
+        /// Provider; `none` where no model was called.
         provider: String,
         /// Its name; `none` where no model was called.
         model: String,
         /// Its version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
-        /// Why it was chosen or not.
+        /// Reason for which it was chosen or not.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     }
 
-    /// What a task cost.
+    /// Cost of a task.
     Cost {
         /// Three capital letters of ISO 4217.
         currency: String,
         /// All of it.
         total: Number,
-        /// Who got it.
+        /// Cost by provider.
         provider_breakdown: Vec<ProviderCost>,
     }
 
-    /// What one provider got.
+    /// Cost at one provider.
     ProviderCost {
-        /// Who.
+        /// Actor.
         provider: String,
         /// For which model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
-        /// How much.
+        /// Amount.
         amount: Number,
         /// Tokens that the model was given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -325,9 +325,9 @@ closed! {
     ArtifactRef {
         /// Which.
         artifact_id: String,
-        /// What it is.
+        /// Kind.
         kind: String,
-        /// Where it is.
+        /// Location.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uri: Option<String>,
         /// The hash of its bytes.
@@ -340,14 +340,14 @@ closed! {
         /// Names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delta_id: Option<String>,
-        /// How.
+        /// Operation.
         operation: DeltaOperation,
-        /// Where, in the form of a JSON pointer.
+        /// Place, in the form of a JSON pointer.
         path: String,
         /// The key of the override.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         override_key: Option<String>,
-        /// The event whose material it was.
+        /// The event that the material belonged to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event_id: Option<String>,
         /// The hash before; null if there was nothing.
@@ -356,10 +356,10 @@ closed! {
         /// The hash after; null if there is nothing.
         #[serde(default, deserialize_with = "crate::envelope::present", skip_serializing_if = "Option::is_none")]
         after_sha256: Option<Option<PrefixedSha256>>,
-        /// Where the replacement is.
+        /// Artifact with the replacement.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         artifact_id: Option<String>,
-        /// Why.
+        /// Reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     }
@@ -377,9 +377,9 @@ closed! {
 
     /// Something that was taken out before hashing.
     Redaction {
-        /// Where, as a JSON pointer.
+        /// Place, as a JSON pointer.
         field: String,
-        /// Why.
+        /// Reason.
         reason: String,
         /// The hash of what was there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -390,11 +390,11 @@ closed! {
     Signature {
         /// With which key.
         key_id: String,
-        /// How it was made.
+        /// Algorithm by which it was made.
         algorithm: String,
         /// The signature.
         signature: String,
-        /// When.
+        /// Instant.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signed_at: Option<Timestamp>,
     }

@@ -1,4 +1,4 @@
-//! What the contract says of requests and their types cannot.
+//! Rules of the contract for requests that types cannot express.
 
 use crate::ProtocolError;
 use crate::receipt::VerifyReceiptRequest;
@@ -15,7 +15,7 @@ pub const MAX_INITIAL_MESSAGES: usize = 20;
 
 /// The body of an operation.
 pub trait Request {
-    /// Looks at what the types of the fields cannot say.
+    /// Checks what the types of the fields cannot express.
     ///
     /// # Errors
     /// `invalid_request`, whose `param` is the path of the field that is wrong.

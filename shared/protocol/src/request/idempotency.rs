@@ -35,11 +35,11 @@ impl IdempotencyKey {
 /// Where a key is unique: two requests with the same key are the same request only if all of this is the same too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdempotencyScope<'a> {
-    /// Who asks.
+    /// Caller.
     pub actor: &'a str,
     /// The workspace of what is written to; empty where there is none.
     pub workspace_id: &'a str,
-    /// How.
+    /// Operation.
     pub method: Method,
     /// The path without its query and with its escapes resolved ([`crate::operation::Found::target`]).
     pub target: &'a str,

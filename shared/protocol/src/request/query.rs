@@ -3,7 +3,7 @@ use percent_encoding::percent_decode_str;
 use crate::ProtocolError;
 use crate::id::{EventId, Identifier, SessionId, TaskId, WorkspaceId};
 
-/// How many elements a page has when nobody says.
+/// Number of elements of a page without a `limit`.
 pub const DEFAULT_LIMIT: usize = 50;
 
 /// The most elements of a page.
@@ -48,12 +48,12 @@ fn decode(text: &str) -> Option<String> {
     percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(String::from)
 }
 
-/// Which page of a list.
+/// Page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// The most elements.
     pub limit: usize,
-    /// Where the page before ended; [`crate::cursor::Cursors::open`] reads it.
+    /// End of the page before; [`crate::cursor::Cursors::open`] reads it.
     pub cursor: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl ListQuery {
     }
 }
 
-/// Which range of events.
+/// Range of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeQuery {
     /// The most events.
@@ -107,7 +107,7 @@ fn event(id: &str) -> Result<EventId, ProtocolError> {
     }
 }
 
-/// What lists and streams are narrowed to.
+/// Filters of lists and streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filters {
     /// Of this workspace only.

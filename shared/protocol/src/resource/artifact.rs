@@ -7,7 +7,7 @@ use super::PartVisibility;
 use crate::envelope::{Envelope, Map, Nullable};
 use crate::id::{ArtifactId, ReceiptId, SessionId, TaskId, WorkspaceId};
 
-/// What an artifact is.
+/// Kind of an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -74,22 +74,22 @@ impl JsonSchema for Sha256Hex {
 /// Durable content that messages, outcomes and receipts refer to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Artifact {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<ArtifactId>,
-    /// What it is.
+    /// Kind.
     pub kind: ArtifactKind,
     /// Its media type.
     pub mime_type: String,
-    /// Where its bytes are; null if only this API gives them.
+    /// Location of its bytes; null if only this API gives them.
     #[schemars(with = "Nullable<String>", extend("format" = "uri-reference"))]
     pub uri: Option<String>,
-    /// Who may see it.
+    /// Visibility.
     pub visibility: PartVisibility,
     /// The hash of its bytes, if they are stable.
     #[schemars(with = "Nullable<Sha256Hex>")]
     pub sha256: Option<Sha256Hex>,
-    /// Where it belongs.
+    /// Workspace that it belongs to.
     pub workspace_id: Option<WorkspaceId>,
     /// Its session.
     pub session_id: Option<SessionId>,
@@ -102,17 +102,17 @@ pub struct Artifact {
 /// Registers an artifact whose bytes are elsewhere, or will be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RegisterArtifactRequest {
-    /// What it is.
+    /// Kind.
     pub kind: ArtifactKind,
     /// Its media type.
     pub mime_type: String,
-    /// Where its bytes are.
+    /// Location of its bytes.
     pub uri: Option<String>,
-    /// Who may see it.
+    /// Visibility.
     pub visibility: PartVisibility,
     /// The hash of its bytes.
     pub sha256: Option<Sha256Hex>,
-    /// Where it belongs.
+    /// Workspace that it belongs to.
     pub workspace_id: Option<WorkspaceId>,
     /// Its session.
     pub session_id: Option<SessionId>,

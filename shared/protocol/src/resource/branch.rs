@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{Envelope, Map};
 use crate::id::{BranchId, SessionId, TaskId, WorkspaceId};
 
-/// What a branch is an alternative of.
+/// Kind of thing that a branch is an alternative of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -22,14 +22,14 @@ pub enum BranchKind {
 /// Marks an alternative path of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Branch {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<BranchId>,
-    /// Where it belongs.
+    /// Workspace that it belongs to.
     pub workspace_id: WorkspaceId,
-    /// What it is an alternative of.
+    /// Kind of thing that it is an alternative of.
     pub kind: BranchKind,
-    /// What it starts from.
+    /// Base that it starts from.
     pub base_ref: String,
     /// The branch that it starts from.
     pub parent_branch_id: Option<BranchId>,
@@ -37,7 +37,7 @@ pub struct Branch {
     pub session_id: Option<SessionId>,
     /// Its task.
     pub task_id: Option<TaskId>,
-    /// Where its files are.
+    /// Location of its files.
     pub worktree_uri: Option<String>,
     /// The actor that made it.
     pub created_by: Option<String>,
@@ -48,9 +48,9 @@ pub struct Branch {
 /// Creates a branch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateBranchRequest {
-    /// What it is an alternative of.
+    /// Kind of thing that it is an alternative of.
     pub kind: BranchKind,
-    /// What it starts from.
+    /// Base that it starts from.
     pub base_ref: String,
     /// The branch that it starts from.
     pub parent_branch_id: Option<BranchId>,

@@ -7,26 +7,26 @@ use super::{Quota, Skill};
 use crate::envelope::{Envelope, Map};
 use crate::id::{AgentCardId, PersonaId};
 
-/// What a server offers, for clients of this protocol; the card of A2A is inside.
+/// Offer of a server, for clients of this protocol; the card of A2A is inside.
 ///
 /// The word in `object` is `agent_card`, as clients in use expect, and not the one that the contract has. For the same
 /// reason the interfaces are there twice, as `interfaces` and as `harn_interfaces`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HarnAgentCard {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<AgentCardId>,
     /// For people.
     pub name: String,
-    /// What the agent does.
+    /// Description of the agent.
     pub description: String,
     /// The version of this protocol.
     pub protocol_version: String,
     /// The same agent for clients of A2A.
     pub a2a_card: A2aAgentCard,
-    /// What can be called.
+    /// Skills that can be called.
     pub skills: Vec<Skill>,
-    /// Where the agent can be reached.
+    /// Interfaces at which the agent can be reached.
     #[serde(default)]
     pub harn_interfaces: Vec<HarnAgentInterface>,
     /// The same as `harn_interfaces`.
@@ -35,28 +35,28 @@ pub struct HarnAgentCard {
     /// Personas that are offered.
     #[serde(default)]
     pub persona_ids: Vec<PersonaId>,
-    /// What the server can do.
+    /// Capabilities of the server.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// How callers prove who they are.
+    /// Schemes by which callers authenticate.
     #[serde(default)]
     pub auth_schemes: Vec<String>,
-    /// Whether tasks get receipts.
+    /// Policy for receipts of tasks.
     pub receipt_policy: Option<String>,
-    /// Quotas that apply to everybody.
+    /// Quotas that apply to all callers.
     #[serde(default)]
     pub quotas: Vec<Quota>,
-    /// Who offers it.
+    /// Provider.
     #[serde(default)]
     pub provider: Map,
-    /// Where people find it.
+    /// Public address for people.
     #[schemars(extend("format" = "uri"))]
     pub public_url: Option<String>,
     /// Proves the card. One without a signature says nothing about rights.
     pub signature: Option<CardSignature>,
 }
 
-/// How an interface is spoken to.
+/// Transport of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -76,12 +76,12 @@ pub enum HarnTransport {
     Acp,
 }
 
-/// Where an agent can be reached.
+/// Interface at which an agent can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HarnAgentInterface {
-    /// How it is spoken to.
+    /// Transport.
     pub transport: HarnTransport,
-    /// Where it is.
+    /// Location.
     #[schemars(extend("format" = "uri-reference"))]
     pub url: String,
 }
@@ -89,7 +89,7 @@ pub struct HarnAgentInterface {
 /// Signature of a card or of a receipt's envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CardSignature {
-    /// How it was made.
+    /// Algorithm by which it was made.
     pub algorithm: String,
     /// With which key.
     pub key_id: String,
@@ -104,46 +104,46 @@ pub struct CardSignature {
 pub struct A2aAgentCard {
     /// For people.
     pub name: String,
-    /// What the agent does.
+    /// Description of the agent.
     pub description: String,
-    /// Where it can be reached; at least one.
+    /// Interfaces at which it can be reached; at least one.
     #[schemars(length(min = 1))]
     pub supported_interfaces: Vec<A2aAgentInterface>,
     /// The version of A2A, for clients of 0.3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
-    /// Where it can be reached, for clients of 0.3.
+    /// Address at which it can be reached, for clients of 0.3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// How `url` is spoken to, for clients of 0.3.
+    /// Transport of `url`, for clients of 0.3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_transport: Option<String>,
     /// Further ways, for clients of 0.3.
     #[serde(default)]
     pub additional_interfaces: Vec<A2aTransport>,
-    /// Who offers it.
+    /// Provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "A2aAgentProvider")]
     pub provider: Option<A2aAgentProvider>,
     /// The version of the agent.
     pub version: String,
-    /// Where people read about it.
+    /// Address of its documentation for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "uri"))]
     pub documentation_url: Option<String>,
-    /// What of A2A works.
+    /// Supported capabilities of A2A.
     pub capabilities: A2aAgentCapabilities,
-    /// How callers prove who they are, by name.
+    /// Schemes by which callers authenticate, by name.
     #[serde(default)]
     pub security_schemes: BTreeMap<String, Map>,
-    /// Which of them are needed.
+    /// Schemes that are needed.
     #[serde(default)]
     pub security: Vec<BTreeMap<String, Vec<String>>>,
     /// Media types that it takes.
     pub default_input_modes: Vec<String>,
     /// Media types that it gives.
     pub default_output_modes: Vec<String>,
-    /// What it can do.
+    /// Capabilities.
     pub skills: Vec<A2aAgentSkill>,
     /// Prove the card.
     #[serde(default)]
@@ -154,7 +154,7 @@ pub struct A2aAgentCard {
     pub icon_url: Option<String>,
 }
 
-/// Where an agent can be reached, in A2A 1.0.
+/// Interface at which an agent can be reached, in A2A 1.0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct A2aAgentInterface {
@@ -163,14 +163,14 @@ pub struct A2aAgentInterface {
     pub url: String,
     /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another binding.
     pub protocol_binding: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The version of A2A.
     pub protocol_version: String,
 }
 
-/// Where an agent can be reached, in A2A 0.3.
+/// Interface at which an agent can be reached, in A2A 0.3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct A2aTransport {
     /// Where.
@@ -179,7 +179,7 @@ pub struct A2aTransport {
     pub transport: String,
 }
 
-/// Who offers an agent.
+/// Provider of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct A2aAgentProvider {
     /// Its name.
@@ -189,7 +189,7 @@ pub struct A2aAgentProvider {
     pub url: String,
 }
 
-/// What of A2A works.
+/// Supported capabilities of A2A.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct A2aAgentCapabilities {
@@ -203,7 +203,7 @@ pub struct A2aAgentCapabilities {
     pub extended_agent_card: bool,
 }
 
-/// What an agent can do, for clients of A2A.
+/// Skill of an agent, for clients of A2A.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct A2aAgentSkill {
@@ -211,11 +211,11 @@ pub struct A2aAgentSkill {
     pub id: String,
     /// For people.
     pub name: String,
-    /// What it does.
+    /// Description.
     pub description: String,
     /// Words to find it by.
     pub tags: Vec<String>,
-    /// What one can ask.
+    /// Example requests.
     #[serde(default)]
     pub examples: Vec<String>,
     /// Media types that it takes.
@@ -224,7 +224,7 @@ pub struct A2aAgentSkill {
     /// Media types that it gives.
     #[serde(default)]
     pub output_modes: Vec<String>,
-    /// Which of the card's security schemes are needed.
+    /// Security schemes of the card that are needed.
     #[serde(default)]
     pub security: Vec<BTreeMap<String, Vec<String>>>,
     /// The JSON Schema of what it takes.

@@ -13,12 +13,12 @@ use crate::id::{ConnectorId, PersonaId, QuotaId, ReceiptId, SessionId, SkillId, 
 /// Something that can be called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Skill {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<SkillId>,
     /// The name to call it by.
     pub name: String,
-    /// What it does.
+    /// Description.
     pub description: String,
     /// The JSON Schema of what it takes.
     #[schemars(with = "Nullable<Map>")]
@@ -26,17 +26,17 @@ pub struct Skill {
     /// The JSON Schema of what it gives.
     #[schemars(with = "Nullable<Map>")]
     pub output_schema: Option<Map>,
-    /// Where it comes from.
+    /// Origin.
     pub source: Option<String>,
     /// Its version.
     pub version: Option<String>,
-    /// What it needs.
+    /// Capabilities that it needs.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// Whether somebody has to approve each call.
+    /// True if each call has to be approved.
     #[serde(default)]
     pub requires_approval: bool,
-    /// Whether it will go away.
+    /// True if it will go away.
     #[serde(default)]
     pub deprecated: bool,
 }
@@ -50,7 +50,7 @@ pub struct Tool {
     pub object: Object<ToolId>,
     /// The name to call it by.
     pub name: String,
-    /// What it does.
+    /// Description.
     pub description: String,
     /// The JSON Schema of what it takes.
     pub input_schema: Map,
@@ -58,14 +58,14 @@ pub struct Tool {
     pub output_schema: Map,
 }
 
-/// Whether a connector works.
+/// Status of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[schemars(inline)]
 pub enum ConnectorStatus {
     /// It does.
     Active,
-    /// Somebody stopped it.
+    /// It was stopped by an operator.
     Paused,
     /// It is broken.
     Failed,
@@ -76,27 +76,27 @@ pub enum ConnectorStatus {
 /// Turns what happens elsewhere into tasks, events or messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Connector {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<ConnectorId>,
-    /// Where things happen.
+    /// Provider of the events.
     pub provider: String,
-    /// Where it belongs.
+    /// Workspace that it belongs to.
     pub workspace_id: WorkspaceId,
-    /// Whether it works.
+    /// Status.
     pub status: ConnectorStatus,
     /// The events that it can emit.
     pub event_kinds: Vec<String>,
-    /// How it recognises what it saw before.
+    /// Policy by which it recognises deliveries that it saw before.
     #[serde(default)]
     pub dedupe_policy: Map,
-    /// How it proves who it is; never a secret.
+    /// Authentication of the connector; never a secret.
     #[serde(default)]
     pub auth: Map,
-    /// How it is told.
+    /// Webhook by which it is notified.
     #[serde(default)]
     pub webhook: Map,
-    /// How it asks.
+    /// Polling by which it asks.
     #[serde(default)]
     pub polling: Map,
     /// The persona that gets its tasks.
@@ -105,7 +105,7 @@ pub struct Connector {
     pub target_session_id: Option<SessionId>,
 }
 
-/// Whom a quota limits.
+/// Scope that a quota limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -123,24 +123,24 @@ pub enum QuotaScope {
 /// A ceiling of spend, tokens, runtime or requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<QuotaId>,
-    /// Whom it limits.
+    /// Scope that it limits.
     pub scope: QuotaScope,
     /// The ceilings by name.
     pub limits: BTreeMap<String, Number>,
-    /// What is used up, by the same names.
+    /// Amounts that are used up, by the same names.
     pub usage: BTreeMap<String, Number>,
-    /// When the usage starts again.
+    /// Instant at which the usage starts again.
     pub reset_at: Option<Timestamp>,
-    /// Whether work is refused beyond it.
+    /// True if work is refused beyond it.
     #[serde(default = "yes")]
     pub hard_limit: bool,
-    /// Whether somebody is told beyond it.
+    /// True if a notification is sent beyond it.
     #[serde(default)]
     pub soft_limit: bool,
-    /// Why nothing is left.
+    /// Reason for which nothing is left.
     pub exhaustion_reason: Option<String>,
     /// The receipt that counted last.
     pub last_receipt_id: Option<ReceiptId>,

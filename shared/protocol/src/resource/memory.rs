@@ -7,7 +7,7 @@ use super::PartVisibility;
 use crate::envelope::{Envelope, Map};
 use crate::id::MemoryId;
 
-/// Whose memory it is.
+/// Scope of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -36,25 +36,25 @@ pub enum MemoryContent {
 /// Knowledge that outlives a task and is kept apart from transcripts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<MemoryId>,
-    /// Whose memory it is.
+    /// Scope of the memory.
     pub scope: MemoryScope,
     /// The id of that persona, session, workspace or tenant.
     pub owner_id: String,
-    /// What is remembered.
+    /// Content that is remembered.
     pub content: MemoryContent,
-    /// Where it comes from.
+    /// Origin.
     pub provenance: Map,
-    /// When it may be forgotten.
+    /// Instant after which it may be forgotten.
     pub expires_at: Option<Timestamp>,
-    /// Where its embedding is.
+    /// Reference of its embedding.
     pub embedding_ref: Option<String>,
-    /// Who may see it.
+    /// Visibility.
     #[serde(default)]
     pub visibility: PartVisibility,
-    /// How it is redacted.
+    /// Policy by which it is redacted.
     #[serde(default)]
     pub redaction_policy: Map,
     /// From 0 to 1.
@@ -65,14 +65,14 @@ pub struct Memory {
 /// Creates a memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateMemoryRequest {
-    /// Whose memory it is.
+    /// Scope of the memory.
     pub scope: MemoryScope,
     /// The id of that persona, session, workspace or tenant.
     pub owner_id: String,
     /// What is remembered. The contract allows any JSON here, but only text and objects can be read back.
     #[schemars(with = "Value")]
     pub content: MemoryContent,
-    /// Where it comes from.
+    /// Origin.
     pub provenance: Map,
     /// Is kept with the memory.
     #[serde(default)]

@@ -5,7 +5,7 @@ use super::Part;
 use crate::envelope::{Envelope, Map};
 use crate::id::{MessageId, SessionId, TaskId};
 
-/// Who speaks.
+/// Role of the author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -25,14 +25,14 @@ pub enum Role {
 /// A turn of a conversation, or an update by the agent that clients can see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<MessageId>,
     /// The session whose transcript it is part of.
     pub session_id: Option<SessionId>,
     /// The task that it was sent to or by.
     pub task_id: Option<TaskId>,
-    /// Who speaks.
+    /// Role of the author.
     pub role: Role,
     /// The content, in order.
     pub parts: Vec<Part>,
@@ -41,7 +41,7 @@ pub struct Message {
 /// A message as a client sends it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageInput {
-    /// Who speaks.
+    /// Role of the author.
     pub role: Role,
     /// The content, in order.
     pub parts: Vec<Part>,
@@ -51,7 +51,7 @@ pub struct MessageInput {
 }
 
 impl MessageInput {
-    /// Text for everybody, said by the user.
+    /// Public text from the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self { role: Role::User, parts: vec![Part::text(text)], metadata: Map::new() }
     }
@@ -60,11 +60,11 @@ impl MessageInput {
 /// Appends to a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendMessageRequest {
-    /// What to append.
+    /// Message to append.
     pub message: MessageInput,
 }
 
-/// What a message to a task is for.
+/// Purpose of a message to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -80,8 +80,8 @@ pub enum TaskMessageKind {
 /// Sends input, an interruption or a confirmation to a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendTaskMessageRequest {
-    /// What the message is for.
+    /// Purpose of the message.
     pub kind: TaskMessageKind,
-    /// What to send.
+    /// Message to send.
     pub message: MessageInput,
 }

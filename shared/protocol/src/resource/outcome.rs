@@ -5,7 +5,7 @@ use super::{Artifact, Failure, Message};
 use crate::envelope::{Envelope, Map};
 use crate::id::{OutcomeId, ReceiptId, TaskId};
 
-/// How a task ended. Not spelled like the status of the task.
+/// End of a task. Not spelled like the status of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[schemars(inline)]
@@ -18,35 +18,35 @@ pub enum OutcomeStatus {
     Canceled,
 }
 
-/// What a person is told about a task that ended.
+/// Report for a person about a task that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<OutcomeId>,
     /// The task.
     pub task_id: TaskId,
-    /// How it ended.
+    /// Final state.
     pub status: OutcomeStatus,
     /// The result in a few words.
     pub summary: String,
-    /// What the agent said in the end.
+    /// Last messages of the agent.
     #[serde(default)]
     pub messages: Vec<Message>,
-    /// What it made.
+    /// Artifacts that it made.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
-    /// What it handed on.
+    /// Work that it handed on.
     #[serde(default)]
     pub handoffs: Vec<Map>,
     /// Its receipt.
     pub receipt_id: Option<ReceiptId>,
-    /// What went wrong, if it failed.
+    /// Failure, if it failed.
     pub failure: Option<Failure>,
-    /// What it cost.
+    /// Cost.
     #[serde(default)]
     pub cost: Map,
-    /// What was measured.
+    /// Metrics.
     #[serde(default)]
     pub metrics: Map,
 }

@@ -5,12 +5,12 @@ use serde_json::Value;
 use crate::envelope::Map;
 use crate::id::ArtifactId;
 
-/// Who may see a part or an artifact.
+/// Visibility of a part or an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub enum PartVisibility {
-    /// Everybody who may see the message.
+    /// Visible to all readers of the message.
     #[default]
     Public,
     /// The agent and its harness. Never enters an event.
@@ -19,14 +19,14 @@ pub enum PartVisibility {
     ReceiptOnly,
 }
 
-/// How a tool call ended.
+/// Status of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub enum ToolResultStatus {
     /// The output is the result.
     Ok,
-    /// The output tells what went wrong.
+    /// The output describes the error.
     Error,
 }
 
@@ -39,7 +39,7 @@ pub enum Part {
     Text {
         /// The text.
         text: String,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
@@ -47,7 +47,7 @@ pub enum Part {
     Json {
         /// Any JSON.
         value: Value,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
@@ -59,19 +59,19 @@ pub enum Part {
         name: String,
         /// Its arguments.
         input: Map,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
-    /// What the tool answered.
+    /// Result of a tool.
     ToolResult {
         /// The call that it answers.
         tool_call_id: String,
         /// Any JSON.
         output: Value,
-        /// How the call ended.
+        /// Status of the call.
         status: ToolResultStatus,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
@@ -79,17 +79,17 @@ pub enum Part {
     ArtifactRef {
         /// The artifact.
         artifact_id: ArtifactId,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
     /// A file somewhere else.
     FileRef {
-        /// Where it is.
+        /// Location.
         uri: String,
         /// Its media type.
         mime_type: String,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
@@ -99,24 +99,24 @@ pub enum Part {
         artifact_id: ArtifactId,
         /// Its media type.
         mime_type: String,
-        /// Who may see it.
+        /// Visibility.
         #[serde(default)]
         visibility: PartVisibility,
     },
 }
 
 impl Part {
-    /// Text for everybody.
+    /// Public text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), visibility: PartVisibility::Public }
     }
 
-    /// Structured content for everybody.
+    /// Public structured content.
     pub fn json(value: Value) -> Self {
         Self::Json { value, visibility: PartVisibility::Public }
     }
 
-    /// Who may see the part.
+    /// Visibility of the part.
     pub fn visibility(&self) -> PartVisibility {
         match self {
             Self::Text { visibility, .. }

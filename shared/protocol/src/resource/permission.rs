@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::envelope::{Envelope, Map, present};
 use crate::id::{PermissionRequestId, SessionId, TaskId};
 
-/// Whether a request was answered.
+/// Status of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -18,7 +18,7 @@ pub enum PermissionStatus {
     Denied,
 }
 
-/// Who asks.
+/// Caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -29,21 +29,21 @@ pub enum PermissionSource {
     Hitl,
 }
 
-/// A task asks somebody for a permission.
+/// Request of a task for a permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PermissionRequest {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<PermissionRequestId>,
     /// The session that it comes from.
     pub session_id: Option<SessionId>,
     /// The task that waits.
     pub task_id: Option<TaskId>,
-    /// Whether it was answered.
+    /// Status.
     pub status: PermissionStatus,
-    /// Who asks.
+    /// Caller.
     pub source: PermissionSource,
-    /// What shall be done.
+    /// Action that is asked for.
     #[serde(default)]
     pub action: Value,
     /// The question as it was asked.
@@ -86,9 +86,9 @@ pub struct PermissionResponseRequest {
     /// The answer, where yes and no are not enough.
     #[serde(default)]
     pub answer: Value,
-    /// Who answers.
+    /// Reviewer.
     pub reviewer: Option<String>,
-    /// Why.
+    /// Reason.
     pub reason: Option<String>,
     /// Is kept with the answer.
     #[serde(default)]
@@ -96,7 +96,7 @@ pub struct PermissionResponseRequest {
 }
 
 impl PermissionResponseRequest {
-    /// Whether the answer is yes; `None` if it says neither yes nor no.
+    /// True if the answer is yes; `None` if it is neither yes nor no.
     pub fn is_approval(&self) -> Option<bool> {
         self.approved.or_else(|| {
             self.outcome.map(|word| match word {

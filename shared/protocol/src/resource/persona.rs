@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{Envelope, Map, present};
 use crate::id::{PersonaId, QuotaId};
 
-/// How much an agent may do by itself.
+/// Degree to which an agent may act by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -13,20 +13,20 @@ pub enum AutonomyTier {
     Shadow,
     /// Propose.
     Suggest,
-    /// Act after somebody approved.
+    /// Act after an approval.
     ActWithApproval,
     /// Act.
     ActAuto,
 }
 
-/// Whether the tasks of a persona get receipts.
+/// Policy for receipts of the tasks of a persona.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 pub enum ReceiptPolicy {
     /// Always.
     Required,
-    /// When asked for.
+    /// On request.
     Optional,
     /// Never.
     Disabled,
@@ -35,31 +35,31 @@ pub enum ReceiptPolicy {
 /// A durable role: what runs, what it may do and what it owes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Persona {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<PersonaId>,
     /// For people.
     pub name: String,
     /// The version of its contract.
     pub version: String,
-    /// What runs.
+    /// Workflow that runs.
     pub entry_workflow: String,
-    /// What it is responsible for.
+    /// Responsibility.
     pub description: String,
-    /// How much it may do by itself.
+    /// Degree to which it may act by itself.
     pub autonomy_tier: AutonomyTier,
-    /// Whether its tasks get receipts.
+    /// Policy for receipts of its tasks.
     pub receipt_policy: ReceiptPolicy,
     /// Tools that it may use.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// What it can do.
+    /// Capabilities.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// What starts it.
+    /// Triggers that start it.
     #[serde(default)]
     pub triggers: Vec<Map>,
-    /// When it starts by itself.
+    /// Schedules by which it starts by itself.
     #[serde(default)]
     pub schedules: Vec<Map>,
     /// To whom it hands on.
@@ -68,25 +68,25 @@ pub struct Persona {
     /// Context that it is given.
     #[serde(default)]
     pub context_packs: Vec<String>,
-    /// How it is judged.
+    /// Evaluations of it.
     #[serde(default)]
     pub evals: Vec<String>,
-    /// Who answers for it.
+    /// Owner.
     pub owner: Option<String>,
-    /// Which models it may use.
+    /// Models that it may use.
     #[serde(default)]
     pub model_policy: Map,
-    /// How new versions come into use.
+    /// Policy for the rollout of new versions.
     #[serde(default)]
     pub rollout_policy: Map,
-    /// What it counts against.
+    /// Quota that it counts against.
     pub quota_id: Option<QuotaId>,
 }
 
 /// Creates or imports a persona.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreatePersonaRequest {
-    /// Where its module comes from.
+    /// Origin of its module.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub module_ref: Option<String>,
@@ -94,13 +94,13 @@ pub struct CreatePersonaRequest {
     pub name: String,
     /// The version of its contract.
     pub version: String,
-    /// What runs.
+    /// Workflow that runs.
     pub entry_workflow: String,
-    /// What it is responsible for.
+    /// Responsibility.
     pub description: String,
-    /// How much it may do by itself.
+    /// Degree to which it may act by itself.
     pub autonomy_tier: AutonomyTier,
-    /// Whether its tasks get receipts.
+    /// Policy for receipts of its tasks.
     pub receipt_policy: ReceiptPolicy,
     /// Is kept with the persona.
     #[serde(default)]
@@ -110,11 +110,11 @@ pub struct CreatePersonaRequest {
 /// Changes a persona; what is missing stays.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatePersonaRequest {
-    /// What it is responsible for.
+    /// Responsibility.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub description: Option<String>,
-    /// Whether its tasks get receipts.
+    /// Policy for receipts of its tasks.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ReceiptPolicy")]
     pub receipt_policy: Option<ReceiptPolicy>,

@@ -7,7 +7,7 @@ use super::MessageInput;
 use crate::envelope::{Envelope, Map, Named, Nullable, Object, present};
 use crate::id::{BranchId, EventId, MemoryId, MessageId, PersonaId, SessionId, SkillId, VaultId, WorkspaceId};
 
-/// Whether a session can be worked with.
+/// State of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[schemars(inline)]
@@ -16,16 +16,16 @@ pub enum SessionState {
     Active,
     /// Nothing to do.
     Idle,
-    /// A task waits for somebody.
+    /// A task waits for input or approval.
     Paused,
     /// Takes nothing any more.
     Closed,
-    /// Broken; somebody has to look.
+    /// Broken; an operator has to look.
     Failed,
 }
 
 impl SessionState {
-    /// Whether messages and tasks are taken.
+    /// True if messages and tasks are taken.
     pub fn is_open(self) -> bool {
         match self {
             Self::Active | Self::Idle | Self::Paused => true,
@@ -34,12 +34,12 @@ impl SessionState {
     }
 }
 
-/// What can be said about a transcript without copying it.
+/// Summary of a transcript without a copy of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a link or an object")]
 #[schemars(inline, transform = link_is_a_uri)]
 pub enum Transcript {
-    /// Where the messages are: a reference relative to this server.
+    /// Location of the messages: a reference relative to this server.
     Link(String),
     /// A summary.
     Summary(Map),
@@ -48,12 +48,12 @@ pub enum Transcript {
 /// A conversation and the continuity of its work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<SessionId>,
-    /// Where it belongs.
+    /// Workspace that it belongs to.
     pub workspace_id: WorkspaceId,
-    /// Whether it can be worked with.
+    /// State.
     pub state: SessionState,
     /// Its messages, as a summary or a link.
     pub transcript: Transcript,
@@ -67,16 +67,16 @@ pub struct Session {
     pub branch_id: Option<BranchId>,
     /// The newest event of its stream.
     pub last_event_id: Option<EventId>,
-    /// What it is about.
+    /// Subject.
     pub summary: Option<String>,
-    /// When it may be forgotten.
+    /// Instant after which it may be forgotten.
     pub expires_at: Option<Timestamp>,
 }
 
 /// Creates a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateSessionRequest {
-    /// Where it belongs.
+    /// Workspace that it belongs to.
     pub workspace_id: WorkspaceId,
     /// The persona that works in it.
     pub persona_id: Option<PersonaId>,
@@ -125,25 +125,25 @@ pub struct ForkSessionRequest {
 /// Truncates a transcript in place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TruncateSessionRequest {
-    /// How many turns stay, counted from the first.
+    /// Number of turns that stay, counted from the first.
     #[serde(deserialize_with = "crate::request::count")]
     pub keep_first: u64,
-    /// Why; clients are told.
+    /// Reason; it is reported to clients.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub reason: Option<String>,
 }
 
-/// What a truncation did.
+/// Result of a truncation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TruncateSessionResponse {
     /// Always `session.truncate_result`.
     pub object: Object<TruncateSessionResponse>,
     /// The session.
     pub session_id: SessionId,
-    /// How many turns are left.
+    /// Number of turns that are left.
     pub kept_turn_count: u64,
-    /// How many turns are gone.
+    /// Number of turns that are gone.
     pub removed_turn_count: u64,
     /// The last turn that is left.
     #[schemars(with = "Nullable<MessageId>")]

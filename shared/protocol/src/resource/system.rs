@@ -1,4 +1,4 @@
-//! What a server tells about itself.
+//! Information of a server about itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{Named, Object};
 use crate::{PROTOCOL_FAMILY, PROTOCOL_VERSION};
 
-/// Which versions and transports a server speaks.
+/// Versions and transports that a server speaks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Discovery {
     /// Always `protocol_discovery`.
@@ -19,12 +19,12 @@ pub struct Discovery {
     pub current_version: String,
     /// All versions that are understood.
     pub supported_versions: Vec<String>,
-    /// What works here. A flag that is true makes clients use it.
+    /// Capabilities here. A flag that is true makes clients use it.
     pub capabilities: TransportCapabilities,
 }
 
 impl Discovery {
-    /// What a server with these capabilities says.
+    /// Discovery of a server with these capabilities.
     pub fn new(capabilities: TransportCapabilities) -> Self {
         Self {
             object: Object::new(),
@@ -57,10 +57,10 @@ pub struct TransportCapabilities {
     pub replay: bool,
 }
 
-/// Whether the server is well.
+/// Health of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
-    /// Whether it is.
+    /// True if it is.
     pub ok: bool,
     /// The same as a word.
     pub status: String,
@@ -92,21 +92,21 @@ pub struct RuntimeMetadata {
     pub version: String,
     /// The version of the protocol.
     pub protocol_version: String,
-    /// What carries the protocol.
+    /// Adapter that carries the protocol.
     pub adapter: String,
-    /// Where the files of workspaces are.
+    /// Location of the files of workspaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub workspace_root: Option<String>,
-    /// How many sessions there are.
+    /// Number of sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub session_count: Option<u64>,
-    /// How many tasks there are.
+    /// Number of tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     pub task_count: Option<u64>,
-    /// What the server can do.
+    /// Capabilities of the server.
     pub capabilities: Vec<Capability>,
 }
 
@@ -119,7 +119,7 @@ impl Named for RuntimeMetadata {
 pub struct Capability {
     /// Names it.
     pub id: String,
-    /// What it is.
+    /// Kind.
     pub description: String,
 }
 
@@ -128,7 +128,7 @@ pub struct Capability {
 pub struct CapabilitySummary {
     /// Always `capability_summary`.
     pub object: Object<CapabilitySummary>,
-    /// What it can do.
+    /// Capabilities.
     pub capabilities: Vec<Capability>,
 }
 

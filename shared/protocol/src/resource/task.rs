@@ -6,7 +6,7 @@ use super::{Message, MessageInput};
 use crate::envelope::{Envelope, Map, present};
 use crate::id::{BranchId, OutcomeId, PersonaId, QuotaId, ReceiptId, SessionId, TaskId, WorkspaceId};
 
-/// Where a task is in its life; [`TaskStatus::step`] says what may come next.
+/// Status of a task in its life; [`TaskStatus::step`] defines what may come next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TaskStatus {
@@ -14,9 +14,9 @@ pub enum TaskStatus {
     Submitted,
     /// A turn runs, or is about to.
     Working,
-    /// Suspended until somebody sends input.
+    /// Suspended until a client sends input.
     InputRequired,
-    /// Suspended until somebody approves, or connects an account.
+    /// Suspended until a client approves, or connects an account.
     AuthRequired,
     /// Ended well.
     Completed,
@@ -29,16 +29,16 @@ pub enum TaskStatus {
 /// A unit of agent work: the client's view of one invocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Task {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<TaskId>,
     /// The session that it works in.
     pub session_id: SessionId,
     /// The workspace of that session.
     pub workspace_id: WorkspaceId,
-    /// Where it is in its life.
+    /// Status in its life.
     pub status: TaskStatus,
-    /// What it was given.
+    /// Input that it was given.
     pub input: TaskInput,
     /// The actor or connector that submitted it.
     pub created_by: String,
@@ -56,13 +56,13 @@ pub struct Task {
     pub outcome_id: Option<OutcomeId>,
     /// The quota that it counts against.
     pub quota_id: Option<QuotaId>,
-    /// When it began to work.
+    /// Instant at which it began to work.
     pub started_at: Option<Timestamp>,
-    /// When it completed or failed. A canceled task has none.
+    /// Instant at which it completed or failed. A canceled task has none.
     pub completed_at: Option<Timestamp>,
-    /// When it was canceled.
+    /// Instant at which it was canceled.
     pub canceled_at: Option<Timestamp>,
-    /// What went wrong, if it failed.
+    /// Failure, if it failed.
     pub failure: Option<Failure>,
 }
 
@@ -97,7 +97,7 @@ impl Task {
     }
 }
 
-/// What a task was given: a message of its session, or a structured payload.
+/// Input of a task: a message of its session, or a structured payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a message or an object")]
 #[schemars(inline)]
@@ -108,7 +108,7 @@ pub enum TaskInput {
     Payload(Map),
 }
 
-/// What a client gives to a new task. An object that is no complete message is a structured payload.
+/// Input of a client for a new task. An object that is no complete message is a structured payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a message or an object")]
 #[schemars(inline)]
@@ -136,7 +136,7 @@ pub struct SubmitTaskRequest {
     pub branch_id: Option<BranchId>,
     /// The task that delegates this one.
     pub parent_task_id: Option<TaskId>,
-    /// What the task is given.
+    /// Input of the task.
     pub input: SubmitInput,
     /// Is kept with the task.
     #[serde(default)]
@@ -146,11 +146,11 @@ pub struct SubmitTaskRequest {
 /// Cancels a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelTaskRequest {
-    /// Why.
+    /// Reason.
     pub reason: Option<String>,
 }
 
-/// What went wrong.
+/// Error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// For programs.

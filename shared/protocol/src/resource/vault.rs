@@ -7,26 +7,26 @@ use crate::id::{VaultId, WorkspaceId};
 /// A place for secrets. The resource never holds one, nor the name of one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Vault {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<VaultId>,
-    /// Where it belongs; null if to the whole tenant.
+    /// Workspace that it belongs to; null if to the whole tenant.
     #[schemars(with = "Nullable<WorkspaceId>")]
     pub workspace_id: Option<WorkspaceId>,
-    /// What keeps the secrets.
+    /// Provider that keeps the secrets.
     pub provider: String,
-    /// What may be done with them.
+    /// Capabilities that may be used on them.
     pub capabilities: Vec<String>,
 }
 
 /// Creates or registers a vault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateVaultRequest {
-    /// Where it belongs; null if to the whole tenant.
+    /// Workspace that it belongs to; null if to the whole tenant.
     pub workspace_id: Option<WorkspaceId>,
-    /// What keeps the secrets.
+    /// Provider that keeps the secrets.
     pub provider: String,
-    /// What may be done with them.
+    /// Capabilities that may be used on them.
     pub capabilities: Vec<String>,
     /// Is kept with the vault.
     #[serde(default)]

@@ -7,7 +7,7 @@ use crate::id::{BranchId, ConnectorId, QuotaId, WorkspaceId};
 /// The boundary of files, tools, secrets, sessions and their records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Workspace {
-    /// What all resources have.
+    /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<WorkspaceId>,
     /// For people.
@@ -17,19 +17,19 @@ pub struct Workspace {
     /// The branch that work is on unless it names another.
     #[schemars(with = "Nullable<BranchId>")]
     pub default_branch_id: Option<BranchId>,
-    /// Where it is hosted.
+    /// Host.
     pub host: Option<String>,
     /// Its repository.
     pub repository: Option<String>,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub tenant_id: Option<String>,
-    /// What can be done in it.
+    /// Capabilities in it.
     #[serde(default)]
     pub capabilities: Vec<String>,
     /// Connectors that bring work in.
     #[serde(default)]
     pub connectors: Vec<ConnectorId>,
-    /// What it counts against.
+    /// Quota that it counts against.
     pub quota_id: Option<QuotaId>,
 }
 
@@ -45,10 +45,10 @@ pub struct CreateWorkspaceRequest {
     /// Packages of its sandbox.
     #[serde(default)]
     pub packages: Vec<String>,
-    /// What its sandbox may reach.
+    /// Network that its sandbox may reach.
     #[serde(default)]
     pub network_policy: Map,
-    /// What runs its sandbox.
+    /// Backend that runs its sandbox.
     pub sandbox_backend: Option<String>,
     /// Is kept with the workspace.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct UpdateWorkspaceRequest {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub name: Option<String>,
-    /// What can be done in it.
+    /// Capabilities in it.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub capabilities: Option<Vec<String>>,
@@ -76,7 +76,7 @@ pub struct UpdateWorkspaceRequest {
     pub metadata: Option<Map>,
 }
 
-/// What a path of a workspace names.
+/// Kind of thing that a path of a workspace names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -94,7 +94,7 @@ pub struct WorkspaceFileEntry {
     pub name: String,
     /// Relative to the root.
     pub path: String,
-    /// What it is.
+    /// Kind.
     pub kind: FileEntryKind,
     /// In bytes.
     pub size: u64,
@@ -109,7 +109,7 @@ pub struct WorkspaceFileListing {
     pub workspace_id: WorkspaceId,
     /// Relative to the root.
     pub path: String,
-    /// What is in the folder.
+    /// Entries of the folder.
     pub entries: Vec<WorkspaceFileEntry>,
 }
 
@@ -117,7 +117,7 @@ impl Named for WorkspaceFileListing {
     const OBJECT: &'static str = "file_listing";
 }
 
-/// How the content of a file is written.
+/// Encoding of the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub enum FileEncoding {
@@ -135,7 +135,7 @@ pub struct WorkspaceFile {
     pub workspace_id: WorkspaceId,
     /// Relative to the root.
     pub path: String,
-    /// How the content is written.
+    /// Encoding of the content.
     pub encoding: FileEncoding,
     /// The content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ impl Named for WorkspaceFile {
     const OBJECT: &'static str = "file";
 }
 
-/// What reading a path gives.
+/// Result of reading a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]

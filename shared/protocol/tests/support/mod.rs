@@ -1,4 +1,4 @@
-//! What both comparisons of schemas need: samples made of a schema, and each type by its name.
+//! Tools of both comparisons of schemas: samples made of a schema, and each type by its name.
 
 use dormouse_protocol::event::Event;
 use dormouse_protocol::receipt::*;
@@ -110,7 +110,7 @@ pub(crate) const TYPES: &[(&str, RoundTrip)] = types! {
     "WriteWorkspaceFileRequest" WriteWorkspaceFileRequest;
 };
 
-/// What `reference` names in `document`.
+/// The part of `document` that `reference` names.
 pub(crate) fn resolve<'a>(document: &'a Value, reference: &str) -> &'a Value {
     let found = reference.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
     found.unwrap_or_else(|| panic!("{reference} leads nowhere"))

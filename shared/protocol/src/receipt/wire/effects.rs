@@ -1,4 +1,4 @@
-//! What a task did to the world.
+//! Side effects of a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::{PrefixedSha256, closed};
 use crate::envelope::Map;
 
 closed! {
-    /// What a task did to the world.
+    /// Side effects of a task.
     SideEffects {
         /// Files.
         fs_writes: Vec<FileWrite>,
@@ -23,7 +23,7 @@ closed! {
     FileWrite {
         /// Where.
         path: String,
-        /// How.
+        /// Operation.
         operation: FileOperation,
         /// Its hash before; null if there was none.
         #[serde(default, deserialize_with = "crate::envelope::present", skip_serializing_if = "Option::is_none")]
@@ -35,11 +35,11 @@ closed! {
 
     /// Something that was sent out.
     NetworkEgress {
-        /// Where to.
+        /// Destination.
         destination: String,
-        /// What for.
+        /// Purpose.
         purpose: String,
-        /// How much.
+        /// Amount.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes_sent: Option<u64>,
         /// More about it.
@@ -53,7 +53,7 @@ closed! {
         tool: String,
         /// Names the call.
         call_id: String,
-        /// How it ended.
+        /// Final state.
         status: ToolCallStatus,
         /// The hash of what it took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ closed! {
         target_agent: String,
         /// Its task.
         task_id: String,
-        /// What became of it.
+        /// Outcome.
         status: HandoffStatus,
         /// Its receipt.
         #[serde(default, skip_serializing_if = "Option::is_none")]

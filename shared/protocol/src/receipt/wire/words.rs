@@ -14,7 +14,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What a receipt is about.
+    /// Subject of a receipt.
     SubjectKind {
         /// A task.
         Task,
@@ -32,11 +32,11 @@ words! {
         ReplaySegment,
     }
 
-    /// What issued a receipt.
+    /// Kind of issuer of a receipt.
     IssuerKind {
         /// A server like this one.
         Harness,
-        /// What embeds it.
+        /// Embedding host.
         Host,
         /// An agent.
         Agent,
@@ -44,7 +44,7 @@ words! {
         Connector,
     }
 
-    /// What was decided.
+    /// Decision.
     Decision {
         /// Yes.
         Approved,
@@ -52,11 +52,11 @@ words! {
         Denied,
         /// The question was withdrawn.
         Canceled,
-        /// Nobody answered in time.
+        /// No answer came in time.
         Timeout,
     }
 
-    /// Whether a replay would be the same.
+    /// Determinism of a replay.
     Determinism {
         /// To the byte.
         ByteDeterministic,
@@ -66,21 +66,21 @@ words! {
         Unavailable,
     }
 
-    /// What was recorded.
+    /// Recorded materials.
     MaterialKind {
-        /// What a model answered.
+        /// Response of a model.
         LlmProviderResponse,
-        /// What a tool over MCP gave.
+        /// Result of a tool over MCP.
         McpToolReturn,
         /// Events.
         EventLog,
         /// An artifact.
         Artifact,
-        /// Something that the host said.
+        /// Fact supplied by the host.
         HostFact,
     }
 
-    /// How a file was changed.
+    /// Change of a file.
     FileOperation {
         /// It is new.
         Create,
@@ -92,7 +92,7 @@ words! {
         Rename,
     }
 
-    /// How a call of a tool ended.
+    /// Result of a call of a tool.
     ToolCallStatus {
         /// Well.
         Succeeded,
@@ -102,7 +102,7 @@ words! {
         Canceled,
     }
 
-    /// What became of work that was handed on.
+    /// Outcome of work that was handed on.
     HandoffStatus {
         /// It was taken.
         Accepted,
@@ -114,7 +114,7 @@ words! {
         Completed,
     }
 
-    /// How a replay replaced something.
+    /// Kind of a replacement by a replay.
     DeltaOperation {
         /// There was nothing before.
         Add,
