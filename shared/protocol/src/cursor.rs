@@ -1,4 +1,4 @@
-//! Cursors of lists: where a page ended, sealed so that only the list that gave it out takes it back, and nobody else
+//! Cursors of lists: the end of a page, sealed so that only the list that gave it out takes it back, and no client
 //! reads it: a page may end behind an element that its reader may not know of.
 //!
 //! A cursor holds the key of the last element, not a count, so writes between two pages neither repeat nor hide an

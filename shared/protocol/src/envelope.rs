@@ -1,4 +1,4 @@
-//! What all resources have in common: envelope, `object` word, pointers, lists.
+//! Common parts of all resources: envelope, `object` word, pointers, lists.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -78,7 +78,7 @@ impl<T: Named> JsonSchema for Object<T> {
     }
 }
 
-/// The fields that every resource has, whose id is an `I`.
+/// The fields that every resource has; its id is an `I`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "I: Named + Serialize + de::DeserializeOwned")]
 #[schemars(bound = "I: Named + JsonSchema")]

@@ -1,4 +1,4 @@
-//! What a request can be refused with: codes, their classes, their statuses, and the envelope on the wire.
+//! Refusals of requests: codes, their classes, their statuses, and the envelope on the wire.
 
 mod code;
 
@@ -172,7 +172,7 @@ impl ProtocolError {
     }
 }
 
-/// Printable ASCII of a length that nobody minds in a log.
+/// Printable ASCII of a length that is acceptable in a log.
 fn plain(text: &str) -> String {
     let printable = |c: char| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' };
     text.chars().map(printable).take(MAX_MESSAGE_BYTES).collect()

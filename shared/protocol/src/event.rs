@@ -24,7 +24,7 @@ use crate::replay::ReplayEventMetadata;
 /// A fact about a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// What all resources have. An event never changes: `updated_at` is `created_at`.
+    /// Fields that all resources have. An event never changes: `updated_at` is `created_at`.
     #[serde(flatten)]
     pub envelope: Envelope<EventId>,
     /// Event that happened.

@@ -19,7 +19,7 @@ pub trait Identifier: Named + From<String> + AsRef<str> {
         Self::from(format!("{}_{}", Self::OBJECT, sortable(at, random)))
     }
 
-    /// Whether the id can name anything at all: 1 to [`MAX_ID_BYTES`] bytes that need no escape in a URL. Ids come from
+    /// True if the id can name anything at all: 1 to [`MAX_ID_BYTES`] bytes that need no escape in a URL. Ids come from
     /// clients; one that is not well formed should be answered like one that is not there, without asking a store.
     fn is_well_formed(&self) -> bool {
         let text = self.as_ref();

@@ -2,8 +2,8 @@
 //! describes them. All four levels (Core, Extended, Receipts, Replay) share these types.
 //!
 //! The crate imports nothing of ours and must not know storage, sockets, clocks or chance: times and random bytes are
-//! given to it, bytes go in and out. Whoever serves the protocol reads a request with [`Operation::find`],
-//! [`request`] and [`cursor`], and answers with a resource, a [`List`], an [`sse`] block or a [`ProtocolError`].
+//! given to it, bytes go in and out. A server of the protocol reads a request with [`Operation::find`], [`request`] and
+//! [`cursor`], and answers with a resource, a [`List`], an [`sse`] block or a [`ProtocolError`].
 //!
 //! ```
 //! use dormouse_protocol::request::Body;
@@ -21,7 +21,7 @@
 //! ```
 //!
 //! # Invariants
-//! - What a type writes is what [`openapi::document`] says, because the document is made from the types.
+//! - A type writes what [`openapi::document`] describes, because the document is made from the types.
 //! - [`lifecycle`] is the only place that knows which status of a task may follow which.
 //! - An [`Event`] made from a [`Draft`] holds no hidden reasoning, no secret and no part that is not public.
 //! - A message to a client never repeats a value that a client sent.

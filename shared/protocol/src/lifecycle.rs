@@ -1,4 +1,4 @@
-//! The life of a task: one table that says what may follow what, and what each step leaves behind.
+//! The life of a task: one table that defines what may follow what, and what each step leaves behind.
 //!
 //! ```text
 //! SUBMITTED --> WORKING <--> INPUT_REQUIRED, AUTH_REQUIRED
@@ -6,8 +6,8 @@
 //!     +------------+------------------+--> FAILED, CANCELED        (COMPLETED from WORKING alone)
 //! ```
 //!
-//! The two statuses in which a task waits for somebody are a suspended invocation; the input that ends the wait is its
-//! signal. A status that ends a life is never left: what comes after CANCELED is dropped, not an error.
+//! The two statuses in which a task waits for input or approval are a suspended invocation; the input that ends the
+//! wait is its signal. A status that ends a life is never left: what comes after CANCELED is dropped, not an error.
 
 use jiff::Timestamp;
 
@@ -21,7 +21,7 @@ pub enum Step {
     Moves(EventKind),
     /// The task is there already: nothing to write, the answer is the task as it is.
     Repeats,
-    /// The task was canceled before: whatever was done is dropped and leaves no outcome.
+    /// The task was canceled before: its work is dropped and leaves no outcome.
     Dropped,
     /// The narrative does not allow it (`invalid_state_transition`).
     Forbidden,
@@ -56,7 +56,7 @@ impl TaskStatus {
             | (InputRequired, InputRequired)
             | (AuthRequired, AuthRequired) => Step::Repeats,
             (Submitted, Working) => Step::Moves(EventKind::TaskStarted),
-            // `task.started` told of the first time; each of these tells that the wait is over.
+            // `task.started` reported the first time; each of these reports that the wait is over.
             (InputRequired | AuthRequired, Working) => Step::Moves(EventKind::TaskStatusChanged),
             (Working, InputRequired) => Step::Moves(EventKind::TaskInputRequired),
             (Working, AuthRequired) => Step::Moves(EventKind::TaskAuthRequired),

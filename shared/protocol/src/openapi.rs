@@ -10,7 +10,7 @@ use crate::operation::{Access, Input, Output, Paging, SchemaOf, Spec};
 use crate::request::{DEFAULT_LIMIT, IDEMPOTENCY_HEADER, LAST_EVENT_ID_HEADER, MAX_LIMIT, VERSION_HEADER};
 use crate::{Map, Operation, PROTOCOL_VERSION};
 
-/// Everything about a server that the document tells and this crate cannot know.
+/// Everything about a server that the document states and this crate cannot know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DocumentInfo<'a> {
     /// The name of the API.
@@ -129,7 +129,7 @@ fn parameters(spec: &Spec) -> Vec<Value> {
     all
 }
 
-/// An `enum` for alternatives of which each is one word: it says the same, and generators of clients know it better.
+/// An `enum` for alternatives of which each is one word: it means the same, and generators of clients know it better.
 fn words_as_enum(schema: &mut Schema) {
     let alternatives = schema.get("oneOf").and_then(Value::as_array);
     let words: Option<Vec<Value>> = alternatives

@@ -21,7 +21,7 @@ pub struct Receipt {
     pub envelope: Envelope<ReceiptId>,
     /// Subject.
     pub subject: ResourcePointer,
-    /// Which receipt `wire.payload` is: [`wire::SCHEMA`].
+    /// Format of the receipt in `wire.payload`: [`wire::SCHEMA`].
     pub format: String,
     /// For people.
     pub summary: String,
@@ -40,7 +40,7 @@ pub struct Receipt {
 /// Carries the normative receipt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiptWireEnvelope {
-    /// Which receipt the payload is.
+    /// Schema of the receipt in the payload.
     pub schema_version: String,
     /// Subject.
     pub subject: ResourcePointer,

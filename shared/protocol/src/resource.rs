@@ -1,8 +1,8 @@
 //! The resources of the protocol and the bodies that create and change them, as they are on the wire.
 //!
-//! Of a field that is an `Option` the contract says "may be missing or null"; it is always written. A field that may be
-//! missing but not null is left out when there is nothing to say. A `Vec` may be missing when read and is always
-//! written. Unknown fields are ignored, as the narrative asks of both sides.
+//! A field that is an `Option` "may be missing or null" by the contract; it is always written. A field that may be
+//! missing but not null is left out when there is no value. A `Vec` may be missing when read and is always written.
+//! Unknown fields are ignored, as the narrative asks of both sides.
 
 mod artifact;
 mod branch;

@@ -107,8 +107,8 @@ impl Draft {
         Self::of_task(EventKind::TaskSubmitted, task, payload)
     }
 
-    /// A task moved from `before` to the status that it has now, as [`Task::advance`] says. `more` joins the payload:
-    /// what an input is required for, say.
+    /// A task moved from `before` to the status that it has now, as [`Task::advance`] returns it. `more` joins the
+    /// payload: what an input is required for, say.
     pub fn task_moved(kind: EventKind, task: &Task, before: TaskStatus, more: Map) -> Self {
         let mut payload = Map::new();
         payload.insert("status".to_owned(), task.status.as_str().into());
@@ -142,7 +142,7 @@ impl Draft {
         draft.within(Some(&branch.workspace_id), branch.session_id.as_ref(), branch.task_id.as_ref())
     }
 
-    /// An artifact came to be. Where it is and its hash are told of public ones only.
+    /// An artifact came to be. Its location and hash are published for public ones only.
     pub fn artifact_created(artifact: &Artifact) -> Self {
         let mut payload = json!({
             "kind": artifact.kind, "mime_type": artifact.mime_type, "visibility": artifact.visibility,

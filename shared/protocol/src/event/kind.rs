@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
-        /// What happened: the narrative's taxonomy.
+        /// Kinds of events: the narrative's taxonomy.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum EventKind {
             $($(#[$doc])* $name,)*

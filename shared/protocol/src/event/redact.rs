@@ -1,6 +1,6 @@
 //! Keeps out of events what must not be in one: parts that are not public, hidden reasoning, secrets.
 //!
-//! What is taken out leaves a mark, so that a reader sees that there was something. Two rules find it: the name of a
+//! Removed content leaves a mark, so that a reader sees that there was something. Two rules find it: the name of a
 //! field ([`is_private_name`]) and the look of a text ([`looks_secret`]). Both know common forms only; content that has
 //! no such form has to be marked by its visibility.
 
@@ -64,13 +64,14 @@ const SECRET_BEGINNINGS: &[&str] = &[
 /// The shortest word that [`looks_secret`] takes for one.
 const SECRET_BYTES: usize = 20;
 
-/// Whether the value of a field called `name` is private whatever it is. Case and separators do not matter.
+/// True if the value of a field called `name` is private independently of its content. Case and separators do not
+/// matter.
 pub fn is_private_name(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     REASONING_NAMES.contains(&plain.as_str()) || SECRET_ENDINGS.iter().any(|ending| plain.ends_with(ending))
 }
 
-/// Whether `text` holds a private key, a long word that is announced as private (`Bearer …`, `?token=…`), or one that
+/// True if `text` holds a private key, a long word that is announced as private (`Bearer …`, `?token=…`), or one that
 /// looks like a token of a well-known issuer.
 pub fn looks_secret(text: &str) -> bool {
     if text.contains("PRIVATE KEY-----") {

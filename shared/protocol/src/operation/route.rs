@@ -50,7 +50,7 @@ impl Operation {
         Self::at(&segments).map(|found| methods_of(&found))
     }
 
-    /// The operations whose path is this one, at least one.
+    /// The operations of this path, at least one.
     fn at(segments: &[String]) -> Result<Vec<(Self, Params)>, ProtocolError> {
         let fits =
             Self::ALL.iter().filter_map(|operation| Some((*operation, params(operation.spec().path, segments)?)));

@@ -156,7 +156,7 @@ closed! {
         trace_id: Option<String>,
     }
 
-    /// When a task ran and how it ended. Both times are needed even of a task that was canceled before it began.
+    /// Times of the run of a task, and its end. Both times are needed even of a task that was canceled before it began.
     Lifecycle {
         /// Instant of its submission.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -303,7 +303,7 @@ closed! {
 
     /// Cost at one provider.
     ProviderCost {
-        /// Actor.
+        /// Provider.
         provider: String,
         /// For which model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,7 +323,7 @@ closed! {
 
     /// An artifact.
     ArtifactRef {
-        /// Which.
+        /// Id.
         artifact_id: String,
         /// Kind.
         kind: String,

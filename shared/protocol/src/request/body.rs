@@ -19,8 +19,8 @@ impl Body {
     /// be missing, none is `{}`.
     ///
     /// # Errors
-    /// `payload_too_large` (413), also for too many values; 415 for a content type that is not JSON; `invalid_request` for a body that is
-    /// missing, no JSON object, or nested too deeply.
+    /// `payload_too_large` (413), also for too many values; 415 for a content type that is not JSON; `invalid_request`
+    /// for a body that is missing, no JSON object, or nested too deeply.
     pub fn read(operation: Operation, content_type: Option<&str>, bytes: &[u8]) -> Result<Self, ProtocolError> {
         if bytes.len() > MAX_BODY_BYTES {
             return Err(ProtocolError::too_large(MAX_BODY_BYTES));
@@ -51,7 +51,7 @@ impl Body {
     /// The request that the body holds.
     ///
     /// # Errors
-    /// `invalid_request`, whose `param` is the path of the first field that is wrong or missing.
+    /// `invalid_request` with the path of the first field that is wrong or missing as its `param`.
     pub fn decode<T: Request + DeserializeOwned>(self) -> Result<T, ProtocolError> {
         let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(refuse)?;
         request.check()?;
@@ -79,7 +79,8 @@ fn is_json(content_type: &str) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Says what was expected where. What was found stays out of the message: it is the client's, and may be secret.
+/// Reports what was expected, and the place. What was found stays out of the message: it is the client's, and may be
+/// secret.
 fn refuse(error: serde_path_to_error::Error<serde_json::Error>) -> ProtocolError {
     let path = error.path().to_string();
     let cause = error.into_inner().to_string();

@@ -18,7 +18,7 @@ pub trait Request {
     /// Checks what the types of the fields cannot express.
     ///
     /// # Errors
-    /// `invalid_request`, whose `param` is the path of the field that is wrong.
+    /// `invalid_request` with the path of the wrong field as its `param`.
     fn check(&self) -> Result<(), ProtocolError> {
         Ok(())
     }
@@ -48,7 +48,7 @@ impl Request for RegisterArtifactRequest {
     }
 }
 
-/// Whether `text` is a URI reference as RFC 3986 spells them: its characters, whole escapes, and a scheme where the
+/// True if `text` is a URI reference as RFC 3986 spells them: its characters, whole escapes, and a scheme where the
 /// first segment has a colon.
 fn is_uri_reference(text: &str) -> bool {
     let bytes = text.as_bytes();

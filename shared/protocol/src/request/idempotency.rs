@@ -32,7 +32,8 @@ impl IdempotencyKey {
     }
 }
 
-/// Where a key is unique: two requests with the same key are the same request only if all of this is the same too.
+/// Scope in which a key is unique: two requests with the same key are the same request only if all of this is the same
+/// too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdempotencyScope<'a> {
     /// Caller.

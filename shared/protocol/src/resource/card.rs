@@ -52,7 +52,7 @@ pub struct HarnAgentCard {
     /// Public address for people.
     #[schemars(extend("format" = "uri"))]
     pub public_url: Option<String>,
-    /// Proves the card. One without a signature says nothing about rights.
+    /// Proves the card. One without a signature states nothing about rights.
     pub signature: Option<CardSignature>,
 }
 
@@ -158,7 +158,7 @@ pub struct A2aAgentCard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct A2aAgentInterface {
-    /// Where.
+    /// Address.
     #[schemars(extend("format" = "uri"))]
     pub url: String,
     /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another binding.
@@ -173,7 +173,7 @@ pub struct A2aAgentInterface {
 /// Interface at which an agent can be reached, in A2A 0.3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct A2aTransport {
-    /// Where.
+    /// Address.
     pub url: String,
     /// `JSONRPC`, `GRPC`, `HTTP+JSON`, or the URI of another binding.
     pub transport: String,

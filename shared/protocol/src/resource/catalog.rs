@@ -1,4 +1,4 @@
-//! What a server offers and limits, and clients can only read: skills, tools, connectors, quotas.
+//! Offers and limits of a server that clients can only read: skills, tools, connectors, quotas.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ pub enum MemoryScope {
     Tenant,
 }
 
-/// What is remembered: text, or an object, which may be a part that refers to an artifact.
+/// Content that is remembered: text, or an object, which may be a part that refers to an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "text or an object")]
 #[schemars(inline)]
@@ -69,7 +69,7 @@ pub struct CreateMemoryRequest {
     pub scope: MemoryScope,
     /// The id of that persona, session, workspace or tenant.
     pub owner_id: String,
-    /// What is remembered. The contract allows any JSON here, but only text and objects can be read back.
+    /// Content that is remembered. The contract allows any JSON here, but only text and objects can be read back.
     #[schemars(with = "Value")]
     pub content: MemoryContent,
     /// Origin.

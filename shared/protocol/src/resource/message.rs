@@ -28,7 +28,7 @@ pub struct Message {
     /// Fields that all resources have.
     #[serde(flatten)]
     pub envelope: Envelope<MessageId>,
-    /// The session whose transcript it is part of.
+    /// The session that it belongs to; it is part of the transcript.
     pub session_id: Option<SessionId>,
     /// The task that it was sent to or by.
     pub task_id: Option<TaskId>,

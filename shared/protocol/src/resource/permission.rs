@@ -18,7 +18,7 @@ pub enum PermissionStatus {
     Denied,
 }
 
-/// Caller.
+/// Requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -41,7 +41,7 @@ pub struct PermissionRequest {
     pub task_id: Option<TaskId>,
     /// Status.
     pub status: PermissionStatus,
-    /// Caller.
+    /// Requester.
     pub source: PermissionSource,
     /// Action that is asked for.
     #[serde(default)]

@@ -21,7 +21,7 @@ closed! {
 
     /// A file that was changed.
     FileWrite {
-        /// Where.
+        /// Path of the file.
         path: String,
         /// Operation.
         operation: FileOperation,
@@ -49,11 +49,11 @@ closed! {
 
     /// A tool that was called.
     ToolCall {
-        /// Which.
+        /// Name of the tool.
         tool: String,
         /// Names the call.
         call_id: String,
-        /// Final state.
+        /// Result of the call.
         status: ToolCallStatus,
         /// The hash of what it took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ closed! {
 
     /// Work that another agent got.
     A2aHandoff {
-        /// Which.
+        /// Agent that it was handed to.
         target_agent: String,
         /// Its task.
         task_id: String,

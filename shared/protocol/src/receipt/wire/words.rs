@@ -66,7 +66,7 @@ words! {
         Unavailable,
     }
 
-    /// Recorded materials.
+    /// Kind of a recorded material.
     MaterialKind {
         /// Response of a model.
         LlmProviderResponse,
