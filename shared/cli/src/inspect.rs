@@ -31,17 +31,17 @@ pub(crate) use named::named;
 use print::Row;
 pub(crate) use print::{Printer, moment};
 
-/// Said where a wake-up is to be registered and there is nothing to register it with.
+/// Emitted where a wake-up is to be registered and there is nothing to register it with.
 const LEFT_TO_THE_SWEEP: &str = "no scheduler and no event bus can be reached from here; the next sweep of those who \
     serve the store registers it: see that one runs";
 
-/// How many rows the store is asked for at once, where nobody says how many.
+/// Number of rows that the store is asked for at once, where no limit is given.
 pub(crate) const PAGE: i32 = 100;
 
-/// How many invocations the store is asked about at once.
+/// Number of invocations that the store is asked about at once.
 const TOGETHER: usize = 100;
 
-/// How the commands end. Whatever clap refuses ends with 2.
+/// Outcome of a command. Arguments that clap refuses end with 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Done, and nothing is wrong.
@@ -62,7 +62,7 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked.
+/// Reason for which a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InspectError {
     #[error(transparent)]
@@ -88,7 +88,8 @@ pub(crate) enum InspectError {
 }
 
 impl InspectError {
-    /// With what the process ends: 2 for an argument that makes no sense, 4 for what is not there, 1 for everything else.
+    /// With what the process ends: 2 for an argument that makes no sense, 4 for what is not there, 1 for everything
+    /// else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Ambiguous { .. } => ExitCode::from(2),
@@ -122,7 +123,7 @@ impl From<TurnError> for InspectError {
     }
 }
 
-/// Does what `ask` says.
+/// Executes `ask`.
 pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Outcome, InspectError> {
     match ask {
         OperatorCommand::Pending(ask) => {
@@ -174,7 +175,7 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Out
     }
 }
 
-/// Does `work` on what is opened, and closes it, whatever came of the work.
+/// Does `work` on what is opened, and closes it, whatever the outcome of the work.
 pub(crate) async fn on<T, E: From<EmbeddedError>>(
     opened: Opened,
     work: impl AsyncFnOnce(&Opened) -> Result<T, E>,
@@ -219,7 +220,7 @@ async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bo
     Ok(Outcome::Fine)
 }
 
-/// What sleeps and passes the filter, page by page.
+/// Invocations that sleep and pass the filter, page by page.
 async fn asleep(
     opened: &Opened,
     filter: &ask::Filter,
@@ -248,7 +249,7 @@ async fn asleep(
     }
 }
 
-/// Whoever waits for `signal`, found by its key and not by going through all that sleep.
+/// Invocations that wait for `signal`, found by its key and not by going through all that sleep.
 async fn who_waits_for(
     opened: &Opened,
     signal: &str,
@@ -351,7 +352,7 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
     }
 }
 
-/// Everything that sleeps or was put aside; prints only what is wrong, and the signals for which nobody waits.
+/// Everything that sleeps or was put aside; prints only what is wrong, and the signals that no invocation waits for.
 async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Outcome, InspectError> {
     let (store, printer) = (opened.store(), Printer::new(json));
     let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
@@ -416,7 +417,7 @@ fn unreadable(id: &InvocationId, error: &TurnError) -> Value {
     json!({ "invocation_id": id, "remarks": [remark] })
 }
 
-/// What the doctor says, and with `repair` what came of the remedies. One that moves the invocation is the last.
+/// Diagnosis of the doctor, and with `repair` the outcomes of the remedies. One that moves the invocation is the last.
 async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
     let mut remarks = Vec::new();
     let mut found = diagnosis.remarks;
@@ -445,7 +446,7 @@ async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
         "status": print::status(&diagnosis.record), "remarks": remarks })
 }
 
-/// Whether the remedy needs a scheduler or an event bus.
+/// True if the remedy needs a scheduler or an event bus.
 fn registers(finding: Finding) -> bool {
     matches!(finding, Finding::Unregistered | Finding::RuleMissing)
 }
@@ -454,7 +455,7 @@ fn moves(finding: Finding) -> bool {
     matches!(finding, Finding::ClaimExpired | Finding::ClaimStuck | Finding::Overdue | Finding::SignalParked)
 }
 
-/// Whether something is wrong, and not repaired.
+/// True if something is wrong, and not repaired.
 fn is_trouble(report: &Value) -> bool {
     let remarks = report["remarks"].as_array();
     remarks.is_some_and(|remarks| remarks.iter().any(|told| told["trouble"] == true && told["repaired"].is_null()))

@@ -17,10 +17,10 @@ use serde_json::json;
 use crate::inspect::{Printer, moment};
 use crate::target::{Purpose, Target, TargetError};
 
-/// How many keys are listed at once.
+/// Number of keys that are listed at once.
 const PAGE: usize = 100;
 
-/// What can be done with keys.
+/// Commands for keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
     /// Make a key and print it: it is shown this once, and only its hash is kept.
@@ -43,16 +43,16 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Create {
-    /// The name that resources and events give whoever holds the key.
+    /// The name that resources and events give the holder of the key.
     #[arg(long, value_name = "NAME", value_parser = name)]
     actor: String,
-    /// Whose resources it can see at all.
+    /// Tenant that owns all resources that it can see at all.
     #[arg(long, default_value = TENANT, value_name = "NAME", value_parser = name)]
     tenant: String,
     /// Only this workspace; may be given again. All of the tenant's without it.
     #[arg(long, value_name = "WORKSPACE_ID")]
     workspace: Vec<String>,
-    /// What it may do, `tasks:read` for example; may be given again.
+    /// Scope that it has, `tasks:read` for example; may be given again.
     #[arg(long, value_name = "SCOPE", value_parser = scope, required_unless_present = "all_scopes")]
     scope: Vec<Scope>,
     /// It may do everything.
@@ -85,7 +85,7 @@ pub(crate) struct List {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Revoke {
-    /// Which key: the digits behind `dm_`, without the secret.
+    /// Key: the digits behind `dm_`, without the secret.
     #[arg(value_name = "KEY_ID")]
     id: String,
     /// Print one JSON document.
@@ -95,7 +95,7 @@ pub(crate) struct Revoke {
     target: Target,
 }
 
-/// Why nothing became of it. Each message says what to do.
+/// Reason for which a command failed. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeysError {
     #[error(transparent)]
@@ -122,7 +122,7 @@ impl KeysError {
     }
 }
 
-/// Does what `ask` says.
+/// Executes `ask`.
 pub(crate) async fn keys(ask: KeysCommand, agents: &Agents) -> Result<(), KeysError> {
     match ask {
         KeysCommand::Create(ask) => create(ask, agents).await,

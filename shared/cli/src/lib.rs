@@ -83,13 +83,14 @@ struct Dev {
     /// Its pages may then send requests as well. Requests for other names than those of this machine are refused.
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
-    /// Port on 127.0.0.1 where tools that speak DynamoDB may ask the store, with the secret that is printed; 0 picks one.
+    /// Port on 127.0.0.1 where tools that speak DynamoDB may ask the store, with the secret that is printed; 0 picks
+    /// one.
     #[arg(long, value_name = "PORT")]
     store_port: Option<u16>,
-    /// How callers of /graphs and /chat prove who they are.
+    /// Proof of identity that callers of /graphs and /chat have to give.
     #[arg(long, value_enum, default_value_t = Proof::None)]
     authorization: Proof,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t = Log::Text)]
     log: Log,
     /// Do not print the guided tour.
@@ -99,7 +100,7 @@ struct Dev {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Proof {
-    /// Not at all: whoever reaches this machine's port may begin turns.
+    /// Not at all: every caller that reaches this machine's port may begin turns.
     None,
     /// By an API key, as on AWS; sessions belong to its actor.
     Keys,
@@ -113,8 +114,8 @@ enum Log {
     Json,
 }
 
-/// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is filtered by
-/// `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
+/// Runs the command of this process's arguments, for `agents`. The log goes to the standard error stream and is
+/// filtered by `RUST_LOG`; with `OTEL_EXPORTER_OTLP_ENDPOINT` it also goes to a collector, together with spans.
 pub fn main(agents: &Agents) -> ExitCode {
     obey(Cli::parse(), agents)
 }
@@ -147,7 +148,7 @@ fn obey(cli: Cli, agents: &Agents) -> ExitCode {
     }
 }
 
-/// How a command ends that failed with `error`: the code, and what to complain of. A reader that has seen enough, as `head`
+/// Exit of a command that failed with `error`: the code, and the complaint. A reader that has seen enough, as `head`
 /// has, is no failure.
 fn failed(code: ExitCode, error: &(dyn Error + 'static)) -> (ExitCode, Option<String>) {
     match is_enough(error) {
@@ -161,7 +162,7 @@ fn is_enough(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(closed) || error.source().is_some_and(is_enough)
 }
 
-/// How a command ended that only writes files.
+/// Exit of a command that only writes files.
 fn written(done: Result<(), NewError>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -169,7 +170,7 @@ fn written(done: Result<(), NewError>) -> ExitCode {
     }
 }
 
-/// Runs a command. The log is silent unless `RUST_LOG` asks for it: what there is to say is printed.
+/// Runs a command. The log is silent unless `RUST_LOG` asks for it: its output is printed.
 fn quietly(command: impl Future<Output = Result<ExitCode, (ExitCode, Option<String>)>>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).compact();
@@ -227,7 +228,7 @@ fn start_log(log: Log, exporter: Option<&Telemetry>) {
 }
 
 fn complain(message: &str) -> ExitCode {
-    // Without an error stream there is nobody to complain to.
+    // Without an error stream there is no reader to complain to.
     let _ = writeln!(std::io::stderr(), "error: {}", terminal::plain(message));
     ExitCode::FAILURE
 }

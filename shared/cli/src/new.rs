@@ -21,7 +21,7 @@ const PACKAGE: [(&str, &str); 6] = [
 const FUNCTION: &str = include_str!("new/package/src/bin/function.rs.in");
 const FUNCTIONS: [&str; 4] = ["Inbound", "Signal", "Stream", "Wakeup"];
 
-/// What deploys the functions. The scripts can be run.
+/// Files that deploy the functions. The scripts can be run.
 const INFRA: [(&str, &str); 7] = [
     ("account.sh", include_str!("new/infra/account.sh")),
     ("build.sh", include_str!("new/infra/build.sh")),
@@ -32,7 +32,7 @@ const INFRA: [(&str, &str); 7] = [
     ("venv.sh", include_str!("new/infra/venv.sh")),
 ];
 
-/// Where the crate for authors is in a checkout, seen from this one.
+/// Folder of the crate for authors in a checkout, seen from this one.
 const BESIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../dormouse");
 
 /// Makes a package of agents.
@@ -55,7 +55,7 @@ pub(crate) struct Infra {
     folder: PathBuf,
 }
 
-/// Why nothing is written, or not everything.
+/// Reason for which nothing is written, or not everything.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NewError {
     #[error(
@@ -73,7 +73,7 @@ pub(crate) enum NewError {
     Write { path: PathBuf, error: io::Error },
 }
 
-/// Makes the package, and says what to do next.
+/// Makes the package, and prints the next steps.
 pub(crate) fn new(ask: &New) -> Result<(), NewError> {
     let name = package_name(&ask.folder)?;
     if ask.folder.exists() {
@@ -123,7 +123,7 @@ fn package_name(folder: &Path) -> Result<String, NewError> {
     }
 }
 
-/// How the package depends on the crate for authors, as TOML.
+/// Dependency of the package on the crate for authors, as TOML.
 fn dependency(given: Option<&Path>) -> Result<String, NewError> {
     let is_crate = |folder: &Path| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();

@@ -26,7 +26,7 @@ use show::Show;
 use crate::inspect::{self, InspectError, PAGE, answer, named, on};
 use crate::target::{Purpose, Target};
 
-/// How a command ended that did what it was asked.
+/// Outcome of a command that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// As one hopes.
@@ -47,7 +47,7 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Does what `talk` says.
+/// Executes `talk`.
 pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<Outcome, TalkError> {
     match talk {
         ClientCommand::SendTask(asked) => send(asked).await,
@@ -86,7 +86,7 @@ async fn send(asked: SendTask) -> Result<Outcome, TalkError> {
     watch(&client, task.envelope.id.as_str(), None, &show).await
 }
 
-/// An object is a structured payload; everything else is what a user says.
+/// An object is a structured payload; everything else is a user's message.
 fn input(text: String) -> Result<SubmitInput, TalkError> {
     match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(payload)) => Ok(SubmitInput::Payload(payload)),
@@ -154,7 +154,7 @@ async fn tail(asked: Tail) -> Result<Outcome, TalkError> {
     }
 }
 
-/// Shows events until somebody stops the command.
+/// Shows events until the command is stopped.
 async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &Show) -> Result<Outcome, TalkError> {
     follow::follow(client, path, after, |event| show.event(event).map(|()| false)).await?;
     Ok(Outcome::Fine)
@@ -173,7 +173,7 @@ async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Sho
     Ok(if task.status == TaskStatus::Completed { Outcome::Fine } else { Outcome::Failed })
 }
 
-/// What an answer says besides the payload.
+/// Verdict of an answer, besides the payload.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     Yes,
@@ -184,7 +184,7 @@ enum Word {
 /// Answers what a task waits for through its server, and what any other invocation waits for in the store.
 async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Outcome, TalkError> {
     let said = said(asked.payload.as_deref(), word)?;
-    // A whole id of a task says what it is; other servers know no other ids.
+    // A whole id of a task identifies it as one; other servers know no other ids.
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
         return answer_task(&asked, &asked.id, said).await;
     }
@@ -209,7 +209,7 @@ fn is_whole_task(id: &str) -> bool {
     answer::is_task(id) && id.len() == "task_".len() + 26
 }
 
-/// The message that says `word` and the payload.
+/// The message with `word` and the payload.
 fn said(payload: Option<&str>, word: Word) -> Result<(TaskMessageKind, MessageInput), TalkError> {
     let payload = payload.map(read).transpose()?;
     let approved = match word {

@@ -21,7 +21,7 @@ pub(crate) use dormouse_local::Purpose;
 
 use crate::terminal::quoted;
 
-/// Where to look.
+/// Store to look into.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
     /// Data folder of local mode; a running `dormouse dev` may have it.
@@ -32,12 +32,12 @@ pub(crate) struct Target {
     /// the rules of the bus.
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
-    /// Where DynamoDB is, if not where the region has it.
+    /// Address of DynamoDB, if not that of the region.
     #[arg(long, value_name = "URL", requires = "table", conflicts_with = "data")]
     endpoint_url: Option<String>,
 }
 
-/// Why there is nothing to look into. Each message says what to do.
+/// Reason for which there is nothing to look into. Each message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error(transparent)]
@@ -56,13 +56,13 @@ pub(crate) struct Opened {
     rules: RuleSource,
 }
 
-/// Where the rules of the event bus can be seen.
+/// Source of the rules of the event bus.
 enum RuleSource {
     /// In a folder, which has to stay open as long.
     Folder(OpenedFolder),
     /// On EventBridge.
     EventBridge(EventBridgeBus),
-    /// Nowhere: nobody said which bus it is.
+    /// None: no bus is configured.
     Nowhere,
 }
 
@@ -73,12 +73,12 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// The store as it is, which tells no clients.
+    /// The store as it is, which publishes nothing to clients.
     pub(crate) fn store(&self) -> &dyn StateStore {
         &*self.store
     }
 
-    /// Whether wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
+    /// True if wake-ups can be registered from here. Elsewhere that is left to the sweep of those who serve the store.
     pub(crate) fn registers(&self) -> bool {
         matches!(&self.rules, RuleSource::Folder(folder) if folder.subscriptions.is_some())
     }
@@ -104,7 +104,7 @@ impl Opened {
         RulesSeen::new(at, rules)
     }
 
-    /// What reads the documents of the store.
+    /// Reader of the documents of the store.
     pub(crate) fn records(&self) -> Arc<dyn Records> {
         self.store.clone()
     }
@@ -125,7 +125,7 @@ impl Target {
         Self { data, table: None, endpoint_url: None }
     }
 
-    /// Whether it is a table, which is served from elsewhere.
+    /// True if it is a table, which is served from elsewhere.
     pub(crate) fn is_table(&self) -> bool {
         self.table.is_some()
     }

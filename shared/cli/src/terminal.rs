@@ -1,5 +1,5 @@
 //! Text of strangers on a terminal: a name, a message or a reason may hold characters that move the cursor, change
-//! colours and titles, end the line, or turn the direction of writing, and so make a screen show what nobody said.
+//! colours and titles, end the line, or turn the direction of writing, and so make a screen show what was never sent.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// `value` as JSON with the same characters escaped in the manner of JSON: it says the same to whoever reads it.
+/// `value` as JSON with the same characters escaped in the manner of JSON: it means the same to every reader.
 pub(crate) fn json(value: &Value, pretty: bool) -> String {
     let text = if pretty { format!("{value:#}") } else { value.to_string() };
     let mut json = String::with_capacity(text.len());

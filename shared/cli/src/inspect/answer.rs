@@ -1,5 +1,5 @@
-//! How what sleeps is answered from a terminal: the command that is shown for it, and what such a command says to an
-//! invocation that is no task.
+//! Answers from a terminal to invocations that sleep: the command that is shown for it, and the signal of such a
+//! command for an invocation that is no task.
 
 use dormouse_api::answer_payload;
 use dormouse_harness::{Callback, Transmission};
@@ -14,7 +14,7 @@ use crate::inspect::Printer;
 use crate::target::{Opened, Target};
 use crate::terminal::quoted;
 
-/// Whether the invocation `id` is a task, which has clients who are told of its answer.
+/// True if the invocation `id` is a task, which has clients that are notified of its answer.
 pub(crate) fn is_task(id: &str) -> bool {
     id.starts_with("task_")
 }
@@ -48,7 +48,7 @@ pub(crate) fn spelled(id: &str, part: Option<&str>, said: Option<&str>, options:
     }
 }
 
-/// An answer of the shape that `metadata` says the pause accepts, to be filled in.
+/// An answer of the shape that the pause accepts by its `metadata`, to be filled in.
 pub(crate) fn example(metadata: Option<&Map>) -> String {
     let accepted = metadata.and_then(|metadata| metadata.get("accepts"));
     let Some(properties) = accepted.and_then(|schema| schema.get("properties")?.as_object()) else {
@@ -73,7 +73,7 @@ fn any_of(schema: &Value) -> Value {
     }
 }
 
-/// Says `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
+/// Sends `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
 pub(crate) async fn say(
     opened: &Opened,
     id: &InvocationId,

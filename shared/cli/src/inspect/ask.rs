@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::target::Target;
 
-/// What can be asked about what sleeps.
+/// Commands about invocations that sleep.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperatorCommand {
     /// List what sleeps.
@@ -18,15 +18,15 @@ pub(crate) enum OperatorCommand {
         after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\nExit code 4: there is none."
     )]
     Show(Show),
-    /// SendTask a signal, and go on with whoever waits for it.
+    /// Send a signal, and go on with the invocation that waits for it.
     ///
-    /// The turn runs in this process. A signal that nobody waits for yet is parked.
+    /// The turn runs in this process. A signal that no invocation waits for yet is parked.
     #[command(after_help = "Examples:\n  dormouse signal export-7f3a '{\"rows\": 1204}'\n  \
         dormouse signal --invocation 0b5f1f9e '{\"decision\": \"approved\"}'\n  \
         echo '{\"rows\": 3}' | dormouse signal export-7f3a -\n\n\
         JSON: {\"status\": \"completed\"|\"suspended\"|\"parked\"|\"over\", ...}\nExit code 4: there is no such invocation.")]
     Signal(Signal),
-    /// End an invocation for good, whether it sleeps or somebody continues it.
+    /// End an invocation for good, whether it sleeps or runs.
     ///
     /// Its wait ends with it. A timer or an event that comes later finds nothing to do.
     #[command(after_help = "Examples:\n  dormouse cancel 0b5f1f9e --reason 'ordered twice'\n  \
@@ -36,8 +36,8 @@ pub(crate) enum OperatorCommand {
     Cancel(Cancel),
     /// Let an invocation go on that was put aside because its workers died of it.
     ///
-    /// It goes on with what it was to go on with; attempts are counted from the beginning. To the clients of a task it has
-    /// failed, and stays so.
+    /// It goes on with what it was to go on with; attempts are counted from the beginning. To the clients of a task it
+    /// has failed, and stays so.
     #[command(after_help = "Example:\n  dormouse retry 0b5f1f9e\n\n\
         JSON: {\"status\": \"accepted\", \"invocation_id\"}\nExit code 1: it is not put aside; 4: there is no such \
         invocation.")]
@@ -89,7 +89,7 @@ pub(crate) struct Filter {
     /// About how many are listed at once.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=1000))]
     pub(crate) limit: i32,
-    /// Where an earlier listing stopped.
+    /// Cursor at which an earlier listing stopped.
     #[arg(long)]
     pub(crate) cursor: Option<String>,
 }
@@ -104,7 +104,7 @@ impl Filter {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
-    /// Which invocation; the beginning of its id will do, four characters or more, where no other begins so.
+    /// Invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
@@ -117,7 +117,7 @@ pub(crate) struct Show {
 #[command(override_usage = "dormouse signal [OPTIONS] SIGNAL_ID [PAYLOAD]\n       \
     dormouse signal [OPTIONS] --invocation ID [PAYLOAD]")]
 pub(crate) struct Signal {
-    /// Which signal; with `--invocation` the payload stands here.
+    /// Signal; with `--invocation` the payload stands here.
     #[arg(required_unless_present = "invocation")]
     pub(crate) signal_id: Option<String>,
     /// A JSON object; `-` reads it from the standard input. Without one it is empty.
@@ -143,9 +143,9 @@ impl Signal {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
-    /// Which invocation; the beginning of its id will do, four characters or more, where no other begins so.
+    /// Invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
-    /// Why; told to everybody who asks for the invocation from then on.
+    /// Reason; reported to all who ask for the invocation from then on.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Also when nothing is stored of it yet: it can then neither sleep nor, with an id of its caller's, complete.
@@ -160,7 +160,7 @@ pub(crate) struct Cancel {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Retry {
-    /// Which invocation; the beginning of its id will do, four characters or more, where no other begins so.
+    /// Invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
@@ -183,20 +183,20 @@ pub(crate) struct Migrate {
     pub(crate) target: Target,
 }
 
-/// How much of what sleeps is looked at.
+/// Bounds on the sleeping invocations that are looked at.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bounds {
     /// About how many pauses are looked at; all, unless given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
-    /// Where an earlier report stopped.
+    /// Cursor at which an earlier report stopped.
     #[arg(long)]
     pub(crate) cursor: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Which invocation, as for `show`; without one, all that sleep.
+    /// Invocation, as for `show`; without one, all that sleep.
     pub(crate) id: Option<String>,
     /// Do what helps, where something does. Turns run in this process.
     #[arg(long)]

@@ -5,7 +5,7 @@ use super::print::Printer;
 use super::{InspectError, Outcome, not_found};
 use crate::target::Opened;
 
-/// Ends the invocation `id`. One that nobody knows is refused unless `ahead`: it is more often a slip of the pen.
+/// Ends the invocation `id`. An unknown one is refused unless `ahead`: it is more often a slip of the pen.
 pub(super) async fn cancel(
     opened: &Opened,
     id: InvocationId,

@@ -1,5 +1,5 @@
-//! What would become of everything that sleeps, counted by graph and outcome: the report of a million pauses is as
-//! short as that of ten.
+//! Expected outcome of a migration of everything that sleeps, counted by graph and outcome: the report of a million
+//! pauses is as short as that of ten.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::print::Printer;
 use super::{InspectError, Outcome};
 use crate::target::Opened;
 
-/// How many invocations of a group are named.
+/// Number of invocations of a group that are named.
 const NAMED: usize = 10;
-/// How many reasons are told apart for each fate of a graph: messages may name what only one pause has.
+/// Number of reasons that are distinguished for each fate of a graph: messages may name what only one pause has.
 const REASONS: usize = 20;
 
 /// Pauses of one graph with the same fate, for the same reason.
@@ -84,7 +84,7 @@ impl Groups {
     }
 }
 
-/// Counts what would become of each pause, page by page.
+/// Counts the expected outcome of each pause, page by page.
 pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Result<Outcome, InspectError> {
     let printer = Printer::new(json);
     let (mut groups, mut cursor) = (Groups::default(), bounds.cursor.clone());

@@ -1,4 +1,4 @@
-//! Ids as people type them: whole, or as much of their beginning as nobody else has.
+//! Ids as people type them: whole, or as much of their beginning as no other id has.
 
 use dormouse_maintenance::put_aside;
 use dormouse_ports::InvocationId;
@@ -8,14 +8,14 @@ use crate::target::Opened;
 
 /// Fewest characters of an id that is not whole.
 const SHORTEST: usize = 4;
-/// How many are named of those that begin alike.
+/// Number of ids that are named of those that begin alike.
 const NAMED: usize = 5;
 
 /// The invocation that `typed` names: the one of that id, or else the only one that sleeps or was put aside whose id
-/// begins so. Where there is none, `typed` itself: whoever looks for it says that it is not there.
+/// begins so. Where there is none, `typed` itself: the reader of the store reports that it is not there.
 ///
 /// # Errors
-/// When several begin so, when it is too short for a beginning, or the store does not answer.
+/// If several begin so, if it is too short for a beginning, or if the store does not answer.
 pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, InspectError> {
     let id = InvocationId::from(typed);
     let is_known = opened.store().glance(std::slice::from_ref(&id)).await?.iter().any(Option::is_some);
@@ -36,7 +36,7 @@ pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, 
     }
 }
 
-/// Those that sleep or were put aside and whose ids begin with `typed`, as far as they are told.
+/// Those that sleep or were put aside and whose ids begin with `typed`, as far as they are named.
 async fn beginning_with(opened: &Opened, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
     let begins = |id: &InvocationId| id.as_str().starts_with(typed);
     let mut found: Vec<InvocationId> = put_aside(&opened.maintenance).await?.into_iter().filter(begins).collect();

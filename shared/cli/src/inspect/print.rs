@@ -1,4 +1,4 @@
-//! How the commands look: an aligned table or lines for people, one JSON document for scripts.
+//! Output of the commands: an aligned table or lines for people, one JSON document for scripts.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -53,7 +53,7 @@ pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// What an invocation is doing, in one word.
+/// Status of an invocation, in one word.
 pub(crate) fn status(record: &InvocationRecord) -> &'static str {
     match &record.status {
         InvocationStatus::Suspended => "asleep",
@@ -64,7 +64,7 @@ pub(crate) fn status(record: &InvocationRecord) -> &'static str {
     }
 }
 
-/// All of an invocation that concerns whoever looks after it.
+/// Fields of an invocation that concern its operator.
 pub(crate) fn invocation(record: &InvocationRecord) -> Value {
     let paused = &record.paused;
     let (state, failure, claimed_until) = match &record.status {
@@ -94,7 +94,7 @@ pub(crate) fn waits_for(paused: &PausedInvocation) -> String {
     to_come.map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Who has answered of several, and who has not.
+/// Parts of a fan-in that have answered, and those that have not.
 fn answers(fan_in: &FanIn) -> Value {
     json!({ "answered": fan_in.answers, "missing": fan_in.missing().collect::<Vec<_>>(), "until": fan_in.until,
         "veto": fan_in.veto })
@@ -165,7 +165,7 @@ impl Printer {
         self.put(&format!("  {mark} {}", plain(sentence)))
     }
 
-    /// What the doctor says of several invocations, a line for each remark.
+    /// Prints the doctor's remarks on several invocations, a line for each.
     pub(crate) fn findings(&self, reports: &[Value]) -> io::Result<()> {
         if reports.is_empty() {
             return Ok(());
@@ -186,7 +186,7 @@ impl Printer {
         self.table(["INVOCATION", "GRAPH", "STATUS", "FINDING", "WHAT IT MEANS", "REPAIR"], &rows)
     }
 
-    /// What the doctor says of one invocation.
+    /// Prints the doctor's remarks on one invocation.
     pub(crate) fn report(&self, report: &Value) -> io::Result<()> {
         if self.json {
             return self.json(report);
@@ -204,12 +204,12 @@ impl Printer {
     }
 }
 
-/// What the doctor remarked of an invocation.
+/// Remarks of the doctor on an invocation.
 fn remarks(report: &Value) -> impl Iterator<Item = &Value> {
     report["remarks"].as_array().into_iter().flatten()
 }
 
-/// What came of the remedy of a remark, or what it would do.
+/// Outcome of the remedy of a remark, or its expected effect.
 fn done(told: &Value) -> Option<String> {
     let words = [("remedy", "--repair would"), ("repaired", "done:"), ("not_repaired", "not repaired:")];
     words.iter().find_map(|(key, before)| Some(format!("{before} {}", told[key].as_str()?)))

@@ -7,7 +7,7 @@ use dormouse_local::FOLDER;
 use crate::target::Target;
 use crate::terminal::quoted;
 
-/// What can be said to a server.
+/// Commands that are sent to a server.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
     /// Submit a task, in a new session unless one is named.
@@ -47,7 +47,7 @@ pub(crate) enum ClientCommand {
     Answer(Answering),
 }
 
-/// Which server, and as whom.
+/// Server, and the key for it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Server {
     /// Address of the server; without it that of the `dormouse dev` which runs on the data folder.
@@ -81,7 +81,7 @@ pub(crate) struct SendTask {
     /// Workspace of a new session; the first that there is without it.
     #[arg(long, value_name = "WORKSPACE_ID", conflicts_with = "session")]
     pub(crate) workspace: Option<String>,
-    /// Who shall do the work: the name of a graph.
+    /// Persona that shall do the work: the name of a graph.
     #[arg(long, value_name = "NAME")]
     pub(crate) persona: Option<String>,
     /// Watch the task until it ends.
@@ -108,7 +108,7 @@ pub(crate) struct Tail {
     pub(crate) server: Server,
 }
 
-/// What is watched; everything when nothing is named.
+/// Subject that is watched; everything when nothing is named.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub(crate) struct Place {
@@ -122,9 +122,9 @@ pub(crate) struct Place {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Answering {
-    /// Which task or invocation; in a data folder the beginning of its id will do, as for `show`.
+    /// Task or invocation; in a data folder the beginning of its id will do, as for `show`.
     pub(crate) id: String,
-    /// What to answer: a JSON object, or for `answer` words too; `-` reads it from the standard input.
+    /// Answer: a JSON object, or for `answer` words too; `-` reads it from the standard input.
     pub(crate) payload: Option<String>,
     /// For whom, where several answers are waited for.
     #[arg(long, value_name = "NAME")]

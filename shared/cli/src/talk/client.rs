@@ -16,15 +16,15 @@ use dormouse_local::{address_of, development_key, is_loopback};
 
 use crate::inspect::InspectError;
 
-/// Where `dormouse dev` listens unless it is told otherwise.
+/// Address at which `dormouse dev` listens by default.
 const USUAL: &str = "http://127.0.0.1:8787";
-/// How often a request is sent that finds nobody, or somebody who is busy.
+/// Number of attempts at a request that finds no server, or a busy one.
 const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const TIME_TO_CONNECT: Duration = Duration::from_secs(10);
 const TIME_TO_ANSWER: Duration = Duration::from_secs(40);
 
-/// Why a server did not do what it was asked.
+/// Reason for which a server did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TalkError {
     #[error("there is no key; name one with --key or DORMOUSE_KEY, or the folder of `dormouse dev` with --data")]
@@ -56,7 +56,7 @@ pub(crate) enum TalkError {
 }
 
 impl TalkError {
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -113,12 +113,12 @@ impl Client {
         let is_here = is_here(&url)?;
         let key = match &server.key {
             Some(key) => key.clone(),
-            // It opens everything on this machine, and is nobody else's business.
+            // It opens everything on this machine, and concerns no other server.
             None if !is_here => return Err(TalkError::KeyElsewhere(url)),
             None => development_key(&server.data).ok_or(TalkError::NoKey)?,
         };
-        // Who is asked is who answers: nobody else gets the key, neither by a redirect nor by a proxy on the way to this
-        // very machine.
+        // The server that is asked is the one that answers: no other one gets the key, neither by a redirect nor by a
+        // proxy on the way to this very machine.
         let http = reqwest::Client::builder().connect_timeout(TIME_TO_CONNECT).redirect(Policy::none());
         let http = if is_here { http.no_proxy() } else { http };
         let http = http.build().map_err(|error| TalkError::Unusable(error.to_string()))?;
@@ -190,19 +190,19 @@ impl Client {
     }
 }
 
-/// What the server says when it refuses.
+/// Error for a refusal by the server.
 pub(super) fn refusal(status: u16, body: Option<ErrorResponse>) -> TalkError {
     let Some(ErrorResponse { error }) = body else { return TalkError::Unreadable { status } };
     let request_id = error.request_id.unwrap_or_default();
     TalkError::Refused { status, code: error.code, message: error.message, request_id }
 }
 
-/// The innermost reason: the outer ones say only that something went wrong.
+/// The innermost reason: the outer ones report only that something went wrong.
 fn reason(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().map_or_else(String::new, ToString::to_string)
 }
 
-/// Where the process listens that has the folder. With a key of one's own it may be another one.
+/// Address at which the process listens that has the folder. With a key of one's own it may be another one.
 fn noted(data: &Path, has_key: bool) -> Result<String, TalkError> {
     match address_of(data) {
         Some(address) => Ok(address),
@@ -211,7 +211,7 @@ fn noted(data: &Path, has_key: bool) -> Result<String, TalkError> {
     }
 }
 
-/// Whether `url` leads to this machine.
+/// True if `url` leads to this machine.
 fn is_here(url: &str) -> Result<bool, TalkError> {
     let parsed = Url::parse(url).map_err(|error| TalkError::Unusable(format!("{url}: {error}")))?;
     let name = parsed.host_str().unwrap_or_default();

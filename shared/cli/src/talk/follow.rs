@@ -8,21 +8,21 @@ use tokio::time::{sleep, timeout};
 
 use super::client::{Client, TalkError, refusal};
 
-/// How long a stream may be silent that has begun: heartbeats come more often than every 30 seconds.
+/// Longest silence of a stream that has begun: heartbeats come more often than every 30 seconds.
 const SILENCE: Duration = Duration::from_secs(65);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How a connection ended.
+/// End of a connection.
 enum Cut {
-    /// Whoever is told of events has heard enough.
+    /// The receiver of events has seen enough.
     Enough,
     /// It is to be taken up again.
     Again,
 }
 
-/// Tells of every event of the stream at `path` behind `after`, once and in order, until `tell` says that it is enough.
-/// Takes the stream up again whenever it ends.
+/// Reports every event of the stream at `path` behind `after`, once and in order, until `tell` reports that it is
+/// enough. Takes the stream up again whenever it ends.
 pub(super) async fn follow(
     client: &Client,
     path: &str,

@@ -73,12 +73,12 @@ impl Show {
     }
 }
 
-/// Whether nothing comes behind `event` in the stream of its task that anybody waits for.
+/// True if nothing that is waited for comes behind `event` in the stream of its task.
 pub(super) fn ends_its_task(event: &Event) -> bool {
     matches!(event.event, EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCanceled)
 }
 
-/// What an event says, in a line: the text of a message, the fields of anything else that are not empty.
+/// Content of an event, in a line: the text of a message, the fields of anything else that are not empty.
 fn about(event: &Event) -> String {
     if let Some(parts) = event.payload.get("parts").and_then(Value::as_array) {
         let part = |part: &Value| match part["text"].as_str() {
