@@ -11,7 +11,7 @@ use dormouse_protocol::resource::AutonomyTier;
 
 use crate::PersonaSpec;
 
-/// Capabilities that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
+/// Ports that graphs may use of the outside: made by the runner of the graphs, the same for all of them.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Outside {

@@ -1,4 +1,5 @@
-//! *Chat*: a conversation with a model. Until a provider is configured, the model is an offline script, and says so.
+//! *Chat*: a conversation with a model. Until a provider is configured, the model is an offline script, and replies
+//! that it is.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ state! {
     pub struct Conversation {
         /// All messages, oldest first, each in the shape of llm-provider §3.
         pub messages: Vec<Value>,
-        /// Whether a person allowed what the user asked for last: what the awaited signal carries.
+        /// True if a person allowed what the user asked for last: what the awaited signal carries.
         pub allowed: Option<bool>,
     }
 }
@@ -36,7 +37,7 @@ impl Conversation {
     }
 }
 
-/// What answers in a conversation.
+/// Model that answers in a conversation.
 #[async_trait]
 pub trait ChatModel: Send + Sync {
     /// The answer to `conversation`.

@@ -11,21 +11,21 @@ use crate::{delay, euros, must_be};
 /// Name of the graph.
 pub const EXPENSE_APPROVAL: &str = "expense-approval";
 
-/// Up to this amount, in cents, nobody needs to be asked.
+/// Up to this amount, in cents, no approval is needed.
 const PETTY_CASH: u64 = 5_000;
 
-/// What is decided about an expense.
+/// Decision about an expense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Nobody has decided yet.
+    /// Not decided yet.
     #[default]
     Open,
     /// It is paid.
     Approved,
     /// It is not paid.
     Rejected,
-    /// Nobody decided until the deadline; not the same as a no.
+    /// Not decided until the deadline; not the same as a no.
     TimedOut,
 }
 
@@ -33,24 +33,25 @@ state! {
     /// State of an expense approval.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Expense {
-        /// Who spent the money.
+        /// Employee who spent the money.
         pub employee: String,
-        /// How much, in cents; more than 0.
+        /// Amount, in cents; more than 0.
         pub amount_cents: u64,
-        /// What for.
+        /// Purpose of the expense.
         pub purpose: String,
-        /// How long a decision may take, as an ISO-8601 duration. When empty: three days, with a reminder after one day and
-        /// an escalation after two.
+        /// Time that a decision may take, as an ISO-8601 duration. When empty: three days, with a reminder after one
+        /// day and an escalation after two.
         pub decide_within: String,
-        /// When to remind whoever was asked, as an ISO-8601 duration; never when empty and `decide_within` is given.
+        /// Time until the reminder of the approver, as an ISO-8601 duration; never when empty and `decide_within` is
+        /// given.
         pub remind_after: String,
-        /// When to tell whoever is responsible; as `remind_after`.
+        /// Time until the escalation to the head of finance; as `remind_after`.
         pub escalate_after: String,
         /// The decision: what the awaited signal carries.
         pub decision: Decision,
-        /// Who decided; the signal may carry it.
+        /// Person who decided; the signal may carry it.
         pub decided_by: String,
-        /// What became of it, in a sentence.
+        /// Outcome, in a sentence.
         pub result: String,
     }
 }
@@ -105,7 +106,7 @@ fn wait_for_decision(expense: &Expense) -> Result<Wait<Expense>, NodeError> {
         .or_default(end, Expense::decision.set(Decision::TimedOut)))
 }
 
-/// Whom to tell when, and when it is too late.
+/// Reminders and escalations, and the deadline.
 fn deadlines(expense: &Expense) -> Result<(Vec<Step>, Delay), NodeError> {
     let is_usual = expense.decide_within.is_empty();
     let within = delay(Expense::decide_within, &expense.decide_within)?;

@@ -1,4 +1,4 @@
-//! *Export job*: dispatches a job and waits for the event that says it is done.
+//! *Export job*: dispatches a job and waits for the event that reports it as done.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Name of the graph.
 pub const EXPORT_JOB: &str = "export-job";
 
-/// How far an export is.
+/// Progress of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExportStatus {
@@ -20,11 +20,11 @@ pub enum ExportStatus {
     New,
     /// Dispatched.
     Running,
-    /// The exporter says that it is done.
+    /// The exporter reported success.
     Succeeded,
-    /// The exporter says that it failed.
+    /// The exporter reported a failure.
     Failed,
-    /// The exporter said nothing for an hour.
+    /// The exporter reported nothing for an hour.
     TimedOut,
 }
 
@@ -32,17 +32,17 @@ state! {
     /// State of an export.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Export {
-        /// What to export.
+        /// Dataset to export.
         pub dataset: String,
         /// Into which format; `csv` when empty.
         pub format: String,
         /// The job: what the events carry to find each other.
         pub job_id: String,
-        /// How far it is; the completion event carries it.
+        /// Progress; the completion event carries it.
         pub status: ExportStatus,
-        /// Where the result lies; the completion event carries it.
+        /// Address of the result; the completion event carries it.
         pub url: String,
-        /// What became of it, in a sentence.
+        /// Outcome, in a sentence.
         pub result: String,
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn graph(bus: Arc<dyn EventBus>) -> Result<CompiledGraph, EngineError
         .compile()
 }
 
-/// What the exporter is told.
+/// Request to the exporter.
 #[derive(Serialize)]
 struct Request<'e> {
     job_id: &'e str,
@@ -83,7 +83,7 @@ async fn dispatch(bus: &dyn EventBus, export: Export) -> Result<Update<Export>, 
     Ok(Export::job_id.set(job_id).set(Export::format, format).set(Export::status, ExportStatus::Running))
 }
 
-/// The event that says that a job is done.
+/// The event that reports that a job is done.
 fn finished() -> EventWait {
     EventWait::matching("exporter", "Export Finished", format!("$.detail.{}", Export::job_id))
 }

@@ -1,7 +1,7 @@
-//! The agents that ship. They are made with the same crate as those of anybody else.
+//! The agents that ship. They are made with the same crate as those of other authors.
 //!
-//! To add one: write a module with a state struct and a function that compiles the graph, and name it in [`agents`]. The
-//! library must not know AWS or HTTP.
+//! To add one: write a module with a state struct and a function that compiles the graph, and name it in [`agents`].
+//! The library must not know AWS or HTTP.
 #![warn(missing_docs)]
 
 mod chat;
@@ -63,7 +63,7 @@ fn euros(cents: u64) -> String {
     format!("EUR {}.{:02}", cents / 100, cents % 100)
 }
 
-/// The delay that `text`, the value of `field`, says; none when it is empty.
+/// The delay in `text`, the value of `field`; none when it is empty.
 fn delay<S>(field: FieldKey<S, String>, text: &str) -> Result<Option<Delay>, NodeError> {
     if text.is_empty() {
         return Ok(None);

@@ -13,26 +13,26 @@ use crate::{delay, euros, must_be, refuse};
 /// Name of the graph.
 pub const PURCHASE: &str = "purchase";
 
-/// Who is asked when nobody is named.
+/// Persons who are asked when none is named.
 const COMMITTEE: [&str; 3] = ["ada", "grace", "linus"];
-/// How many of them have to agree.
+/// Number of them that have to agree.
 const NEEDED: usize = 2;
 
 state! {
     /// State of a purchase.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Purchase {
-        /// What is to be bought.
+        /// Item to be bought.
         pub item: String,
         /// For how much, in cents; more than 0.
         pub amount_cents: u64,
-        /// Who is asked: 2 to 25 different names. When empty: ada, grace and linus.
+        /// Persons who are asked: 2 to 25 different names. When empty: ada, grace and linus.
         pub approvers: Vec<String>,
-        /// How long the votes may take, as an ISO-8601 duration. When empty: three days, with a reminder after one.
+        /// Time that the votes may take, as an ISO-8601 duration. When empty: three days, with a reminder after one.
         pub decide_within: String,
-        /// What was answered; what the pause ends with.
+        /// Answers; what the pause ends with.
         pub votes: Votes<Ballot>,
-        /// What became of it, in a sentence.
+        /// Outcome, in a sentence.
         pub result: String,
     }
 }
@@ -41,9 +41,9 @@ record! {
     /// One answer.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Ballot {
-        /// Whether to buy it.
+        /// Vote for or against the purchase.
         pub vote: Vote,
-        /// Why, in their own words.
+        /// Reason, in their own words.
         #[serde(default)]
         pub remark: String,
     }
@@ -92,7 +92,7 @@ fn wait_for_votes(purchase: &Purchase) -> Result<Wait<Purchase, Ballot>, NodeErr
         .or_default(within.unwrap_or(Delay::days(3)), Update::none()))
 }
 
-/// Who is asked.
+/// Persons who are asked.
 fn approvers(purchase: &Purchase) -> Result<Vec<&str>, NodeError> {
     if purchase.approvers.is_empty() {
         return Ok(COMMITTEE.to_vec());

@@ -1,4 +1,4 @@
-//! *Reminder*: sleeps until a time, then says so on the bus.
+//! *Reminder*: sleeps until a time, then publishes an event on the bus.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::{delay, must_be, refuse};
 pub const REMINDER: &str = "reminder";
 
 state! {
-    /// State of a reminder: `at` or `after` says when.
+    /// State of a reminder: `at` or `after` holds the time.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Reminder {
-        /// What to be reminded of.
+        /// Text of the reminder.
         pub text: String,
-        /// When, as an instant: `2027-01-31T09:00:00Z`.
+        /// Time, as an instant: `2027-01-31T09:00:00Z`.
         pub at: String,
-        /// How much later, as an ISO-8601 duration: `PT20S`.
+        /// Delay, as an ISO-8601 duration: `PT20S`.
         pub after: String,
-        /// When it was sent; empty before.
+        /// Instant at which it was sent; empty before.
         pub reminded_at: String,
     }
 }
@@ -58,7 +58,7 @@ fn wait(reminder: &Reminder) -> Result<Wait<Reminder>, NodeError> {
     Ok(wait.kind("reminder"))
 }
 
-/// What is said on the bus.
+/// Event that is published on the bus.
 #[derive(Serialize)]
 struct Due {
     text: String,
