@@ -47,8 +47,8 @@ pub struct Call {
 pub enum Answer {
     /// A resource, or a list of them, with its status.
     Json(u16, Value),
-    /// Answer to the first request with the same idempotency key. Over HTTP it is marked with `idempotent-replayed:
-    /// true`.
+    /// Answer to the first request with the same idempotency key. Over HTTP it is marked with
+    /// `idempotent-replayed: true`.
     Repeated(u16, Value),
     /// The content of an artifact.
     Bytes {

@@ -279,7 +279,7 @@ fn the_development_key_stays_on_this_machine() {
     let dev = Dev::start(&data, &[]);
     let said = complaint(&["tail", "--url", "http://evil.invalid:8787"], &data);
     assert!(said.contains("is not sent to"), "{said}");
-    // Somebody who listens here, and refers to somebody else.
+    // A server that listens here, and refers to another one.
     let (first, second) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let elsewhere = format!("http://localhost:{}", second.local_addr().unwrap().port());
     let address = format!("http://{}", first.local_addr().unwrap());
@@ -294,7 +294,7 @@ fn the_development_key_stays_on_this_machine() {
     refer.join().unwrap();
     second.set_nonblocking(true).unwrap();
     assert!(second.accept().is_err(), "nobody was asked there");
-    // Whoever may listen now where the process was that has ended.
+    // Another process may listen now where the ended one did.
     dev.kill();
     let said = complaint(&["tail"], &data);
     assert!(said.contains("no `dormouse dev` serves"), "{said}");

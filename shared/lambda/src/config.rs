@@ -19,10 +19,10 @@ const RULE_SETTLING: u64 = 5;
 /// |---|---|
 /// | `DORMOUSE_TABLE` | the table that holds all state |
 /// | `DORMOUSE_SECRETS` | the path of the secrets in Parameter Store, like `/dormouse/dev`; see [`SecretSources`] |
-/// | `DORMOUSE_SECRETS_CHANGED` | instant of their change; not read, but with another Lambda begins new processes |
+/// | `DORMOUSE_SECRETS_CHANGED` | instant of their change; not read, but a new value makes Lambda begin new processes |
 /// | `DORMOUSE_CALLBACK_SECRET` | signs callback addresses; at least 32 bytes. Counts before the parameter |
 /// | `DORMOUSE_SIGNAL_KEY` | key that senders of signals present; at least 16 bytes. Counts before the parameter |
-/// | `DORMOUSE_AUTHORIZATION` | proof of callers of turns: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
+/// | `DORMOUSE_AUTHORIZATION` | proof of callers of `/graphs`, `/chat`: `KEYS`, `AWS_IAM` or `NONE`; optional, `KEYS` |
 /// | `DORMOUSE_BASE_URL` | prefix of callback addresses; optional |
 /// | `DORMOUSE_STREAM_URL` | prefix of addresses of streams; optional |
 /// | `DORMOUSE_ALLOWED_ORIGINS` | origins of pages that may ask, separated by commas; optional, none without it |

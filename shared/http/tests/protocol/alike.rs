@@ -1,4 +1,4 @@
-//! What all responses have in common, whichever API is asked.
+//! Common properties of all responses, of both APIs.
 
 use dormouse_api::StreamLimits;
 

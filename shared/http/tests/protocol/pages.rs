@@ -1,4 +1,4 @@
-//! Pages of browsers: whose may ask, and what they are told.
+//! Pages of browsers: those that may ask, and the answers that they are given.
 
 use dormouse_http::Content;
 

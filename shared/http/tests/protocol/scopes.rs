@@ -1,4 +1,4 @@
-//! Which scope each operation needs. The table is written here once more, by hand: an operation whose scope is changed,
+//! Scopes that the operations need. The table is written here once more, by hand: an operation whose scope is changed,
 //! or not looked at, is noticed.
 
 use std::collections::BTreeSet;
@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::world::{World, grant, json_of};
 
-/// What anybody may do who is known.
+/// Operations for the holder of any key.
 const OF_ANY_KEY: [Operation; 4] = [GetRuntime, ListCapabilities, ListTools, GetTool];
-/// What nobody has to be known for.
+/// Operations without a key.
 const PUBLIC: [Operation; 5] = [GetHealth, GetVersion, GetOpenApiDocument, GetProtocolDiscovery, GetAgentCard];
 
 const NEEDED: [(Scope, &[Operation]); 17] = [

@@ -1,4 +1,4 @@
-//! What everybody may ask.
+//! Operations that every caller may ask.
 
 use std::collections::BTreeSet;
 

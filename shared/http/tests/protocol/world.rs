@@ -36,7 +36,7 @@ pub(crate) struct Shelf {
     documents: Mutex<BTreeMap<DocumentKey, Document>>,
     streams: Mutex<BTreeMap<String, Vec<Map>>>,
     pub(crate) is_down: Mutex<bool>,
-    /// Whether looking a document up ends in a panic.
+    /// True if looking a document up ends in a panic.
     pub(crate) is_broken: Mutex<bool>,
 }
 
@@ -112,8 +112,8 @@ impl Records for Shelf {
     }
 }
 
-/// Knows one session and its tasks, and remembers what it was called with. Panics when it is asked for quotas, and never
-/// answers for connectors.
+/// Knows one session and its tasks, and remembers what it was called with. Panics when it is asked for quotas, and
+/// never answers for connectors.
 pub(crate) struct Desk {
     shelf: Arc<Shelf>,
     pub(crate) calls: Mutex<Vec<Call>>,
@@ -154,7 +154,7 @@ impl Operations for Desk {
     }
 }
 
-/// What a world's server serves.
+/// Resources that a world's server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     Protocol,
@@ -162,7 +162,7 @@ pub(crate) enum Serves {
 }
 
 state! {
-    /// What `chat` works on.
+    /// State that `chat` works on.
     #[derive(Clone, Debug, Default, Serialize, Deserialize)]
     struct Nothing {
         nothing: String,
