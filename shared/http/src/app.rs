@@ -37,7 +37,7 @@ pub struct Parts {
     pub signal_key: BearerKey,
     /// Proof of identity that callers who begin turns and send messages have to give.
     pub authorization: Authorization,
-    /// The API keys, where those are what they prove it by.
+    /// The API keys, where callers prove their identity by them.
     pub keys: Keys,
     /// Prefix of callback addresses, for example `https://agents.example.com`; without it they begin with `/`.
     pub base_url: Option<String>,

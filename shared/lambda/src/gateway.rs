@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(escaped(&all) + 2, Value::from(all).to_string().len());
     }
 
-    /// What Lambda takes as a response: 6 MB.
+    /// Largest response that Lambda takes: 6 MB.
     #[tokio::test]
     async fn the_longest_answer_is_taken_whatever_it_says() {
         for (byte, is_base64) in [(b'a', false), (b'"', true), (1, true), (0xff, true)] {

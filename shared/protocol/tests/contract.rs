@@ -22,8 +22,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use support::{RoundTrip, TYPES, lost, merged, resolve, samples, validator};
 
-/// Where ours says more than the contract, on purpose: the fields of A2A 0.3, the second spelling of the interfaces,
-/// and the cursor of a stream as a parameter of its address.
+/// Additions of ours to the contract, on purpose: the fields of A2A 0.3, the second spelling of the interfaces, and the
+/// cursor of a stream as a parameter of its address.
 const MORE: &[&str] = &["protocolVersion", "url", "preferredTransport", "additionalInterfaces", "interfaces"];
 
 /// Schemas of the contract that say nothing by themselves: each is compared inside of the types that use it.

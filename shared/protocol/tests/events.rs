@@ -1,4 +1,4 @@
-//! What events tell, and what they never tell.
+//! Content of events, and content that they never carry.
 
 use dormouse_protocol::event::{Event, EventKind, Place, redact};
 use dormouse_protocol::id::{ArtifactId, EventId, Identifier, MessageId, SessionId, TaskId, WorkspaceId};

@@ -1,4 +1,4 @@
-//! What a server writes as a stream, a client reads: in pieces of any size, up to any cut.
+//! A client reads everything that a server writes as a stream: in pieces of any size, up to any cut.
 
 use dormouse_protocol::event::Place;
 use dormouse_protocol::id::{EventId, Identifier, TaskId};

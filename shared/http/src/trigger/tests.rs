@@ -15,7 +15,7 @@ fn a_transformed_event_is_a_signal() {
     assert_eq!((event.source.as_deref(), event.detail_type.as_deref()), (Some("exporter"), Some("Export Finished")));
 }
 
-/// Whoever may put events of our own on the bus cannot say that they come from somebody else.
+/// A publisher of events of our own on the bus cannot claim another source for them.
 #[test]
 fn an_event_of_our_own_has_no_other_origin() {
     let mut event = read(include_str!("../../tests/events/eventbridge-dormouse-signal.json"));
@@ -70,7 +70,7 @@ fn an_event_of_our_own_calls_for_work() {
     assert_eq!(call.due_at, Some(Timestamp::constant(1_798_761_600, 0)));
 }
 
-/// What AWS sends where something is wired that the template does not wire: nobody may take it for done.
+/// Events that AWS sends where something is wired that the template does not wire: they may not count as done.
 #[test]
 fn what_is_not_understood_says_what_was_expected() {
     let foreign = [

@@ -154,7 +154,7 @@ impl Operations for Desk {
     }
 }
 
-/// Resources that a world's server serves.
+/// Surfaces that a world's server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     Protocol,

@@ -202,7 +202,7 @@ mod tests {
 
     const ALL: [Function; 4] = [Function::Inbound, Function::Signal, Function::Stream, Function::Wakeup];
 
-    /// What `function` makes of these variables, and what it finds wrong with them.
+    /// Sources that `function` makes of these variables, and the faults that it finds in them.
     fn sources(function: Function, variables: &[(&str, &str)]) -> (SecretSources, Vec<String>) {
         let given = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
         let mut reader = Reader(Variables::new(given));
