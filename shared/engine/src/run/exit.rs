@@ -174,25 +174,15 @@ impl Claimed {
 
     /// Ends the claim with the final state; a lease of the session is given back in the same step.
     async fn complete(&self, at: Underway<'_>, state: &State) -> Result<(), EngineError> {
-        let Underway { engine, run, .. } = at;
-        let write = || InvocationWrite::Complete {
-            paused: Box::new(self.paused.clone()),
-            owner: self.claim.owner.clone(),
-            state: state.to_map(),
+        let run = at.run;
+        let write = || {
+            Some(InvocationWrite::Complete {
+                paused: Box::new(self.paused.clone()),
+                owner: self.claim.owner.clone(),
+                state: state.to_map(),
+            })
         };
-        let journal = run.journal.at_end();
-        let written = match &run.session {
-            Some(session) if session.auto_saves() || session.holds_lease() => {
-                let saved = session.auto_saves().then_some(state);
-                let save = SessionSave { state: saved, release: true, journal: &journal };
-                session.commit(save, |_| Some(write())).await.map(|_| ())
-            }
-            Some(_) | None => {
-                let (invocation, growing) = (Some(write()), run.growing());
-                engine.write(&Commit { invocation, journal, growing, ..engine.blank_commit() }).await
-            }
-        };
-        match written {
+        match write_at_end(at, state, write).await {
             Ok(()) => Ok(()),
             Err(error) => Err(run.watch.explain(error, |error| not_finished(run, error)).await),
         }
@@ -271,28 +261,41 @@ fn settled(error: EngineError, released: bool) -> EngineError {
 /// of the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has
 /// not ended before.
 async fn save_at_end(at: Underway<'_>, own: &Own, state: &State) -> Result<(), EngineError> {
-    let Underway { engine, run, .. } = at;
+    let run = at.run;
     let concluded = own.cancelable.then(|| own.concluded(at));
     let conclude = || {
         let paused = Box::new(concluded.clone()?);
         Some(InvocationWrite::Conclude { paused, state: state.to_map() })
     };
+    match write_at_end(at, state, conclude).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(run.watch.explain(error, save_failed).await),
+    }
+}
+
+/// Writes the end of the run at `state` together with the `write` of its invocation: with the session where that is saved
+/// or its lease is held, else alone; nothing where there is nothing to write.
+async fn write_at_end(
+    at: Underway<'_>,
+    state: &State,
+    write: impl Fn() -> Option<InvocationWrite> + Send + Sync,
+) -> Result<(), CommitError> {
+    let Underway { engine, run, .. } = at;
     let journal = run.journal.at_end();
-    let written = match &run.session {
+    match &run.session {
         Some(session) if session.auto_saves() || session.holds_lease() => {
             let saved = session.auto_saves().then_some(state);
             let save = SessionSave { state: saved, release: true, journal: &journal };
-            session.commit(save, |_| conclude()).await.map(|_| ())
+            session.commit(save, |_| write()).await.map(|_| ())
         }
-        Some(_) | None if concluded.is_some() || !journal.is_empty() => {
+        Some(_) | None => {
+            let invocation = write();
+            if invocation.is_none() && journal.is_empty() {
+                return Ok(());
+            }
             let growing = run.growing();
-            engine.write(&Commit { invocation: conclude(), journal, growing, ..engine.blank_commit() }).await
+            engine.write(&Commit { invocation, journal, growing, ..engine.blank_commit() }).await
         }
-        Some(_) | None => Ok(()),
-    };
-    match written {
-        Ok(()) => Ok(()),
-        Err(error) => Err(run.watch.explain(error, save_failed).await),
     }
 }
 
