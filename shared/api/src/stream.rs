@@ -2,7 +2,7 @@
 //!
 //! A stream yields the whole history behind the cursor of the client, then what comes. It polls: an event is in the
 //! store before any client is notified of it, so a poll can neither miss nor repeat one. While nothing happens it polls
-//! less and less often; a [`AppendNotifier`] rung by commits of the same process makes it look at once.
+//! less and less often; an [`AppendNotifier`], which commits of the same process notify, makes it look at once.
 //!
 //! A stream ends by itself before the platform would cut it ([`StreamLimits::life`]), and some time after its task has
 //! ended ([`StreamLimits::linger`]). It ends between two events, so the client has a cursor for every event that it

@@ -90,10 +90,10 @@ impl Opened {
 
     async fn see_rules(&self) -> RulesSeen {
         let at = self.harness.engine().ports().clock.now();
+        if self.registers() {
+            return RulesSeen::look(&self.harness).await;
+        }
         let rules = match &self.rules {
-            RuleSource::Folder(folder) if folder.subscriptions.is_some() => {
-                return RulesSeen::look(&self.harness).await;
-            }
             RuleSource::Folder(folder) => match folder.rules() {
                 Ok(names) => Ok(names.into_iter().map(ListedRule::enabled).collect()),
                 Err(error) => Err(error.to_string()),

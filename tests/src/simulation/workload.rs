@@ -1,4 +1,4 @@
-//! What people and systems outside ask for. To add an operation: a [`Operation`], its request here, and what its answers
+//! What people and systems outside ask for. To add an operation: an [`Operation`], its request here, and what its answers
 //! mean in `judge`.
 
 use std::time::Duration;
