@@ -4,19 +4,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::{Metadata, MetadataCommand};
+use cargo_metadata::MetadataCommand;
 
 /// Pages that are read on their own, beside the documentation of the code.
 const FOLDERS: &[&str] = &[".", "conformance", "functions", "infra", "shared", "tests"];
 /// Two pages of a screen each, and a little.
 const LONGEST_README: usize = 150;
 
-fn workspace() -> Metadata {
-    MetadataCommand::new().no_deps().exec().expect("cargo metadata runs")
-}
-
-fn root() -> PathBuf {
-    workspace().workspace_root.into_std_path_buf()
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
 }
 
 fn read(place: impl AsRef<Path>) -> String {
@@ -91,7 +87,7 @@ fn every_file_that_a_page_names_exists() {
             for path in spelled_out(name).into_iter().filter(|path| is_path && !path.contains(['*', '…'])) {
                 seen += 1;
                 let beside = place.with_file_name("");
-                let exists = [&root, &beside]
+                let exists = [root, beside.as_path()]
                     .map(|from| from.join(&path))
                     .iter()
                     .any(|at| at.exists() || at.with_extension("rs").exists());
@@ -105,7 +101,7 @@ fn every_file_that_a_page_names_exists() {
 
 #[test]
 fn the_code_map_has_a_row_for_each_crate() {
-    let workspace = workspace();
+    let workspace = MetadataCommand::new().no_deps().exec().expect("cargo metadata runs");
     let map = read(root().join("shared/dormouse/guide/architecture.md"));
     let rows: BTreeSet<String> =
         map.lines().filter_map(|line| Some(line.strip_prefix("| `shared/")?.split('`').next()?.to_owned())).collect();

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, mem};
 
-use cargo_metadata::MetadataCommand;
 use syn::visit::{self, Visit};
 use syn::{FnArg, Item, ItemImpl, ItemMod, ItemUse, Pat, Signature, Type, UseTree, Visibility};
 
@@ -31,8 +30,7 @@ struct Modules {
 impl Modules {
     /// Those of the crate in `folder`.
     fn of(folder: &str) -> Self {
-        let root = MetadataCommand::new().no_deps().exec().expect("cargo metadata runs").workspace_root;
-        let sources = root.as_std_path().join(folder).join("src");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder).join("src");
         let mut files = BTreeMap::new();
         for path in rust_files(&sources) {
             let relative = path.strip_prefix(&sources).expect("a file of the folder").with_extension("");

@@ -14,7 +14,7 @@ use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Request,
     Server,
 };
-use dormouse_ports::{Clock, Commit, Commits, GrowingLists};
+use dormouse_ports::{Clock, Commit, Commits};
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::{Operation, PROTOCOL_VERSION, Scope};
 use dormouse_testkit::{CountingIds, ManualClock, MemoryBus, MemoryStore, MemorySubscriptions, TokioSpawner};
@@ -100,9 +100,9 @@ impl Walk {
         let token = KeyToken::generate([7; CHANCE]);
         let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
         let scopes = Scope::ALL.iter().copied().collect();
-        let (id, now, growing) = ("key".to_owned(), clock.now(), GrowingLists::default());
+        let now = clock.now();
         let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
-        store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
+        store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
         let (ids, spawner, planner) =
             (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));

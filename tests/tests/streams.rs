@@ -12,7 +12,7 @@ use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_http::{Content, Request, Server};
 use dormouse_lambda::{Config, Function, compose};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{Clock, Commit, Commits, GrowingLists, Records};
+use dormouse_ports::{Clock, Commit, Commits, Records};
 use dormouse_protocol::Scope;
 use dormouse_system::SystemClock;
 use dormouse_tests::sse::{Block, blocks, read_in_pieces};
@@ -45,9 +45,9 @@ impl Scene {
         let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
         let grant =
             Grant { actor, tenant, workspaces: None, scopes: Scope::ALL.iter().copied().collect(), expires_at: None };
-        let (id, now, growing) = ("key".to_owned(), SystemClock::default().now(), GrowingLists::default());
+        let now = SystemClock::default().now();
         let journal = Keys::creation(&token, grant, now);
-        store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
+        store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
         let endpoint = open_door(&embedded).await;
         let function =
             async |which| compose(which, config(which, &endpoint), None, &dormouse_app::agents()).await.unwrap();

@@ -21,7 +21,7 @@ use dormouse_http::{
     App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Content, Limits, Parts, ProtocolConfig, Response,
     Server,
 };
-use dormouse_ports::{Clock, Commit, Commits, GrowingLists};
+use dormouse_ports::{Clock, Commit, Commits};
 use dormouse_protocol::Operation::{self, *};
 use dormouse_protocol::Scope;
 use dormouse_protocol::cursor::Cursors;
@@ -344,9 +344,9 @@ impl World {
             scopes: Scope::ALL.iter().copied().collect(),
             expires_at: None,
         };
-        let (id, now, growing) = (format!("key {number}"), self.clock.now(), GrowingLists::default());
+        let now = self.clock.now();
         let journal = Keys::creation(&token, grant, now);
-        self.store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
+        self.store.commit(&Commit { journal, ..Commit::new(format!("key {number}"), now) }).await.unwrap();
         token.reveal()
     }
 

@@ -2,12 +2,12 @@
 
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
-use dormouse_ports::{Commit, CommitError, Commits, GrowingLists, Journal, StoreError};
+use dormouse_ports::{Commit, CommitError, Commits, IdSource, Journal, StoreError};
 use dormouse_protocol::Scope;
+use dormouse_system::RandomIds;
 use jiff::Timestamp;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use uuid::Uuid;
 
 /// The tenant of local mode, and of keys that name none.
 pub const TENANT: &str = "default";
@@ -43,8 +43,7 @@ pub fn generate() -> Result<KeyToken, KeyError> {
 /// # Errors
 /// [`KeyError::Commit`].
 pub async fn keep(store: &dyn Commits, journal: Journal, now: Timestamp) -> Result<(), KeyError> {
-    let (id, growing) = (Uuid::new_v4().to_string(), GrowingLists::default());
-    Ok(store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await?)
+    Ok(store.commit(&Commit { journal, ..Commit::new(RandomIds.fresh(), now) }).await?)
 }
 
 /// Sees to it that `key` is a key of everything in local mode.

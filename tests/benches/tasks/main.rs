@@ -21,9 +21,7 @@ use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, TurnOutcome};
 use dormouse_http::{App, Authorization, BearerKey, CallbackSecret, CallbackSigner, Limits, ProtocolConfig, Server};
 use dormouse_local::{EmbeddedDynamoDb, Place};
-use dormouse_ports::{
-    Append, Clock, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, IdSource, Journal, Records,
-};
+use dormouse_ports::{Append, Clock, Commit, Commits, DocumentKey, DocumentWrite, IdSource, Journal, Records};
 use dormouse_protocol::Operation;
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::request::{Body, IdempotencyKey, Query};
@@ -187,8 +185,7 @@ impl Bench {
     }
 
     async fn commit(&self, journal: Journal) {
-        let (id, now) = (RandomIds.fresh(), SystemClock::default().now());
-        let commit = Commit { id, now, session: None, invocation: None, journal, growing: GrowingLists::default() };
+        let commit = Commit { journal, ..Commit::new(RandomIds.fresh(), SystemClock::default().now()) };
         self.store.commit(&commit).await.expect("it is written");
     }
 

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_ports::{
-    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Event, GrowingLists,
-    InvocationId, InvocationRecord, Invocations, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records,
-    Registration, RuleName, SessionFilter, SessionId, SessionSummary, Sessions, SignalId, SignalRecord, SignalState,
-    Signals, Sleepers, StateStore, StoreError, Subscription,
+    BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Event, InvocationId,
+    InvocationRecord, Invocations, Journal, LeaseRequest, LoadedSession, Page, PendingRow, Records, Registration,
+    RuleName, SessionFilter, SessionId, SessionSummary, Sessions, SignalId, SignalRecord, SignalState, Signals,
+    Sleepers, StateStore, StoreError, Subscription,
 };
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -140,7 +140,7 @@ impl Outside {
     /// # Panics
     /// When it cannot be written.
     pub(crate) fn know(&mut self, id: String, now: Timestamp, journal: Journal) {
-        let commit = Commit { id, now, session: None, invocation: None, journal, growing: GrowingLists::default() };
+        let commit = Commit { journal, ..Commit::new(id, now) };
         at_once(self.truth.commit(&commit)).expect("an empty store takes it");
     }
 }

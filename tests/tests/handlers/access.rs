@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse_api::Keys;
 use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_http::{Authorization, Request};
-use dormouse_ports::{Category, Clock, Commit, Commits, GrowingLists, Journal, Sessions};
+use dormouse_ports::{Category, Clock, Commit, Commits, Journal, Sessions};
 use dormouse_protocol::Scope;
 use dormouse_tests::HttpAnswer;
 use serde_json::{Value, json};
@@ -20,8 +20,7 @@ const MESSAGES: &str = "/chat/chat/sessions/team/7/messages";
 const WORK: [Scope; 2] = [Scope::SessionsWrite, Scope::TasksWrite];
 
 async fn keep(world: &World, id: &str, journal: Journal) {
-    let (id, now, growing) = (id.to_owned(), world.clock.now(), GrowingLists::default());
-    let commit = Commit { id, now, session: None, invocation: None, journal, growing };
+    let commit = Commit { journal, ..Commit::new(id, world.clock.now()) };
     world.store.commit(&commit).await.expect("it is kept");
 }
 

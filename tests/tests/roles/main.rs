@@ -102,8 +102,7 @@ async fn key(store: &EmbeddedDynamoDb) -> String {
     let scopes = Scope::ALL.iter().copied().collect();
     let (actor, tenant) = ("ada".to_owned(), "acme".to_owned());
     let journal = Keys::creation(&token, Grant { actor, tenant, workspaces: None, scopes, expires_at: None }, now);
-    let (id, growing) = ("key".to_owned(), GrowingLists::default());
-    store.commit(&Commit { id, now, session: None, invocation: None, journal, growing }).await.unwrap();
+    store.commit(&Commit { journal, ..Commit::new("key", now) }).await.unwrap();
     token.reveal()
 }
 
