@@ -25,9 +25,9 @@ STAGE = "test"
 class Stack:
     """What was deployed, and clients for it."""
 
-    def __init__(self, emulator, gate):
+    def __init__(self, emulator, gate, stage=STAGE):
         self.emulator, self.gate = emulator, gate
-        self.name = f"dormouse-{STAGE}"
+        self.name = f"dormouse-{stage}"
         self.signal, self.wakeup = f"{self.name}-signal", f"{self.name}-wakeup"
         session = botocore.session.Session()
         session.set_credentials("test", "test")
@@ -35,7 +35,7 @@ class Stack:
         self.events, self.queues, self.scheduler = client("events"), client("sqs"), client("scheduler")
         self.functions, self.roles, self.stacks = client("lambda"), client("iam"), client("cloudformation")
         self.tables, self.buckets, self.parameters = client("dynamodb"), client("s3"), client("ssm")
-        self.tokens, self.secrets = client("sts"), f"/dormouse/{STAGE}"
+        self.tokens, self.secrets = client("sts"), f"/dormouse/{stage}"
         (described,) = self.stacks.describe_stacks(StackName=self.name)["Stacks"]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Outputs"]}
         self.bus, self.failed, self.undelivered = (
@@ -179,4 +179,5 @@ def main():
             emulator.stop()
 
 
-main()
+if __name__ == "__main__":
+    main()
