@@ -6,6 +6,10 @@
 
 #![expect(clippy::print_stdout, reason = "the table is what this program is for")]
 
+#[path = "common/api.rs"]
+mod api;
+#[path = "cost/approval.rs"]
+mod approval;
 #[path = "cost/prices.rs"]
 mod prices;
 #[path = "cost/talk.rs"]
@@ -84,6 +88,10 @@ async fn main() {
     }
     println!();
     bill(at_4_kb);
+    println!();
+    for (step, cost) in approval::steps().await {
+        println!("{step:<18} {:>3} {:>6.1} {:>6.1}", cost.requests, cost.writes, cost.reads);
+    }
 }
 
 fn column(costs: &[Cost], of: impl Fn(&Cost) -> f64) -> String {

@@ -5,7 +5,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::{Append, InvocationId, InvocationStatus, Journal};
+use dormouse_ports::{Append, Document, InvocationId, InvocationStatus, Journal};
+use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, Place, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::Filters;
@@ -13,13 +14,15 @@ use dormouse_protocol::resource::{
     Artifact, PartVisibility, RegisterArtifactRequest, Session, Sha256Hex, Task, Workspace,
 };
 use dormouse_protocol::{Envelope, ErrorCode, ProtocolError};
+use futures::{FutureExt, TryFutureExt};
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{SessionChange, entry};
-use crate::documents::{Resource, Source, Stored};
+use crate::documents::{self, Resource, Source as Content, Stored};
+use crate::page::Source;
 use crate::refusal::store;
-use crate::{Answer, Call, feed};
+use crate::{Answer, Call, feed, ids};
 
 impl Api {
     pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<Answer, ProtocolError> {
@@ -32,11 +35,61 @@ impl Api {
                 && (session_id.is_none() || artifact.session_id == session_id)
                 && (task_id.is_none() || artifact.task_id == task_id)
         };
-        self.page::<Artifact>(call, narrowest, wanted).await
+        let tasks = match &task_id {
+            Some(task) => Source::One(documents::key::<Task>(task.as_str())),
+            None => Source::list::<Task>(&call.actor.tenant, narrowest),
+        };
+        let artifact = |document: Document| {
+            async move {
+                if document.key.kind == ArtifactId::OBJECT {
+                    return Ok(Stored::<Artifact>::seen(document, &call.actor).map(|one| one.kept.resource));
+                }
+                match Stored::<Task>::seen(document, &call.actor) {
+                    Some(task) => Ok(self.final_state_of(&task, call).await?.map(|one| one.kept.resource)),
+                    None => Ok(None),
+                }
+            }
+            .map_ok(|artifact| artifact.filter(wanted).map(Artifact::shown))
+            .boxed()
+        };
+        self.page_of(call, &[Source::list::<Artifact>(&call.actor.tenant, narrowest), tasks], artifact).await
     }
 
     pub(crate) async fn get_artifact(&self, call: &Call) -> Result<Answer, ProtocolError> {
-        found(&self.named::<Artifact>(call, "artifact_id").await?.kept.resource.shown())
+        found(&self.artifact(call).await?.kept.resource.shown())
+    }
+
+    /// The artifact that the path names: one of its own, or the final state of a task.
+    ///
+    /// # Errors
+    /// `resource_not_found`, also for what belongs to others.
+    async fn artifact(&self, call: &Call) -> Result<Stored<Artifact>, ProtocolError> {
+        let id = ArtifactId::from(call.params.get("artifact_id").to_owned());
+        let found = match self.find::<Artifact>(&id, call.now).await? {
+            Some(own) => Some(own),
+            None => match self.find::<Task>(&ids::of(&id), call.now).await? {
+                Some(task) => self.final_state_of(&task, call).await?,
+                None => None,
+            },
+        };
+        let found = found.filter(|found| found.is_seen_by(&call.actor));
+        found.ok_or_else(|| ProtocolError::not_found(ArtifactId::OBJECT))
+    }
+
+    /// The final state of `task` as an artifact, which its outcome names. Those that earlier versions made are documents
+    /// and stand in lists by themselves.
+    async fn final_state_of(
+        &self,
+        task: &Stored<Task>,
+        call: &Call,
+    ) -> Result<Option<Stored<Artifact>>, ProtocolError> {
+        let id: ArtifactId = ids::of(&task.kept.resource.envelope.id);
+        let outcome = self.outcome_of(task, call).await?;
+        let artifact = outcome.and_then(|outcome| outcome.artifacts.into_iter().find(|one| one.envelope.id == id));
+        Ok(artifact.map(|artifact| {
+            let content = Content { state_of: Some(task.kept.resource.envelope.id.clone()) };
+            Stored::new(&task.kept.tenant, task.kept.workspace.clone(), artifact, content)
+        }))
     }
 
     /// Registers an artifact in what it belongs to: a task names its session, a session its workspace.
@@ -71,7 +124,7 @@ impl Api {
             task_id: request.task_id,
             receipt_id: None,
         };
-        let stored = Stored::new(&call.actor.tenant, workspace_id, artifact.clone(), Source::default());
+        let stored = Stored::new(&call.actor.tenant, workspace_id, artifact.clone(), Content::default());
         let draft = Draft::artifact_created(&artifact);
         let journal = match session {
             Some(session) => {
@@ -88,7 +141,7 @@ impl Api {
     /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: its registrant may have
     /// named any, so that no client is redirected there.
     pub(crate) async fn download(&self, call: &Call) -> Result<Answer, ProtocolError> {
-        let Stored { kept, .. } = self.named::<Artifact>(call, "artifact_id").await?;
+        let Stored { kept, .. } = self.artifact(call).await?;
         if kept.resource.visibility != PartVisibility::Public {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, "the content of the artifact is not public"));
         }

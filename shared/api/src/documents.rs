@@ -4,13 +4,15 @@
 //! | kind | id | the server's own part |
 //! |---|---|---|
 //! | `session` | the session's | [`SessionIndex`]: the end of its stream, its transcript, its open tasks |
-//! | `task` | the task's, which is that of its invocation | [`Progress`] |
+//! | `task` | the task's, which is that of its invocation | [`Progress`], with the outcome of what has ended |
 //! | `artifact` | the artifact's | [`Source`] |
-//! | `workspace`, `branch`, `outcome` | theirs | nothing |
+//! | `workspace`, `branch` | theirs | nothing |
+//! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
 //! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
 //!
 //! Resources stand in the lists `<tenant>/<kind>` and `<tenant>/<kind>/<parent>`, ordered by their ids, which are
-//! ordered by the time of their making.
+//! ordered by the time of their making. Outcomes and the final states of tasks stand in none: their lists are made from
+//! those of tasks, whose order is theirs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -37,6 +39,9 @@ pub(crate) trait Resource: Serialize + DeserializeOwned {
 
     /// Its envelope.
     fn envelope(&self) -> &Envelope<Self::Id>;
+
+    /// True if it stands in lists.
+    const IS_LISTED: bool = true;
 
     /// The ids of what it belongs to: it stands in a list of each.
     fn parents(&self) -> Vec<&str>;
@@ -96,13 +101,24 @@ impl<R: Resource> Stored<R> {
         if !id.is_well_formed() {
             return Ok(None);
         }
-        let document = records.document(&DocumentKey::new(R::Id::OBJECT, id.as_ref()), now).await?;
+        let document = records.document(&key::<R>(id.as_ref()), now).await?;
         document.map(Self::read).transpose()
+    }
+
+    /// The `R` of `document`, if it can be read, and `actor` may know that it is there.
+    pub(crate) fn seen(document: Document, actor: &Actor) -> Option<Self> {
+        match Self::read(document) {
+            Ok(one) => Some(one).filter(|one| one.is_seen_by(actor)),
+            Err(error) => {
+                tracing::error!(%error, "a list passes over a document that cannot be read");
+                None
+            }
+        }
     }
 
     /// The name of its document.
     fn key(&self) -> DocumentKey {
-        DocumentKey::new(R::Id::OBJECT, self.kept.resource.envelope().id.as_ref())
+        key::<R>(self.kept.resource.envelope().id.as_ref())
     }
 
     /// Writes it, on the condition that no other writer has since it was read.
@@ -115,7 +131,7 @@ impl<R: Resource> Stored<R> {
             Ok(_) => return Err(internal(&"a resource is an object")),
             Err(error) => return Err(internal(&error)),
         };
-        let listed = if self.version == 0 { self.listed() } else { Vec::new() };
+        let listed = if self.version == 0 && R::IS_LISTED { self.listed() } else { Vec::new() };
         Ok(DocumentWrite { key: self.key(), expect: self.version, body: Some(body), listed, expires_at: None })
     }
 
@@ -130,6 +146,11 @@ impl<R: Resource> Stored<R> {
     pub(crate) fn is_seen_by(&self, actor: &Actor) -> bool {
         actor.tenant == self.kept.tenant && actor.reaches(self.kept.workspace.as_ref())
     }
+}
+
+/// The name of the document of the `R` called `id`.
+pub(crate) fn key<R: Resource>(id: &str) -> DocumentKey {
+    DocumentKey::new(R::Id::OBJECT, id)
 }
 
 /// The list of the `R`s of `tenant`; of those that belong to `parent`, where it is given.
@@ -203,6 +224,9 @@ pub(crate) struct Progress {
     /// True if it was given something that is not public: its final state may hold that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_confidential: bool,
+    /// Outcome of a task that has ended, unless it is a document of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<Box<Outcome>>,
 }
 
 /// Location of the content of an artifact.
@@ -237,7 +261,21 @@ resources! {
     Session SessionId SessionIndex, session => [Some(session.workspace_id.as_str())];
     Task TaskId Progress, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
-    Outcome OutcomeId (), outcome => [Some(outcome.task_id.as_str())];
+}
+
+impl Resource for Outcome {
+    type Id = OutcomeId;
+    type Own = ();
+
+    const IS_LISTED: bool = false;
+
+    fn envelope(&self) -> &Envelope<OutcomeId> {
+        &self.envelope
+    }
+
+    fn parents(&self) -> Vec<&str> {
+        vec![self.task_id.as_str()]
+    }
 }
 
 impl Resource for Artifact {

@@ -11,13 +11,16 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use serde_json::Value;
 
 use crate::change::{NewMessage, SessionChange};
-use crate::documents::{Source, Stored};
+use crate::documents::Stored;
 use crate::ids;
 use crate::page::fitting;
 use crate::refusal::internal;
 
 /// The field of a final state that describes its outcome in a sentence.
 const RESULT: &str = "result";
+
+/// Bytes of JSON of the largest outcome that is kept in the document of its task.
+const SMALL_OUTCOME: usize = 4 * 1024;
 
 /// The longest summary, in characters.
 const SUMMARY_CHARS: usize = 200;
@@ -79,7 +82,7 @@ pub(crate) fn end(
             outcome.summary =
                 outcome.messages.last().and_then(text_of).unwrap_or_else(|| "The task completed.".to_owned());
             if state.is_some() {
-                outcome.artifacts.push(final_state(change, task)?);
+                outcome.artifacts.push(final_state(change, task));
             }
             TaskStatus::Completed
         }
@@ -103,7 +106,11 @@ pub(crate) fn end(
     outcome.summary = outcome.summary.chars().take(SUMMARY_CHARS).collect();
     task.kept.resource.outcome_id = Some(outcome.envelope.id.clone());
     change.advance(task, to, outcome.failure.clone(), Map::new());
-    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), outcome, ()))?;
+    if dormouse_json::length(&outcome).map_err(|error| internal(&error))? <= SMALL_OUTCOME {
+        task.kept.own.outcome = Some(Box::new(outcome));
+    } else {
+        change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), outcome, ()))?;
+    }
     change.put_task(task)
 }
 
@@ -129,7 +136,8 @@ pub(crate) fn say(
     change.append_message(NewMessage { message, heard: true }, Draft::message_appended)
 }
 
-fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Result<Artifact, ProtocolError> {
+/// Publishes the final state of `task` as an artifact. The outcome holds all that is stored of it.
+fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Artifact {
     let of = &task.kept.resource;
     let artifact = Artifact {
         envelope: Envelope::new(ids::of(&of.envelope.id), change.now()),
@@ -144,9 +152,7 @@ fn final_state(change: &mut SessionChange, task: &Stored<Task>) -> Result<Artifa
         receipt_id: None,
     };
     change.emit_new(Draft::artifact_created(&artifact));
-    let source = Source { state_of: Some(of.envelope.id.clone()) };
-    change.put(&Stored::new(change.tenant(), task.kept.workspace.clone(), artifact.clone(), source))?;
-    Ok(artifact)
+    artifact
 }
 
 /// Failure as clients see it; its code is the category of the harness.

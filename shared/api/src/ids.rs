@@ -15,6 +15,15 @@ pub(crate) fn fresh<I: Identifier>(ids: &dyn IdSource, now: Timestamp) -> I {
 
 /// The id that the `I` of `other` has, where there is exactly one: the same characters behind another word.
 pub(crate) fn of<I: Identifier>(other: &impl AsRef<str>) -> I {
-    let own = other.as_ref().split_once('_').map_or(other.as_ref(), |(_, own)| own);
-    I::from(format!("{}_{own}", I::OBJECT))
+    I::from(with_word(I::OBJECT, other.as_ref()))
+}
+
+/// The characters of `id` behind another word.
+pub(crate) fn with_word(word: &str, id: &str) -> String {
+    format!("{word}_{}", own(id))
+}
+
+/// The characters of `id` behind its word, which begin with the time of its making.
+pub(crate) fn own(id: &str) -> &str {
+    id.split_once('_').map_or(id, |(_, own)| own)
 }

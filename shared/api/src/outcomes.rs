@@ -1,17 +1,53 @@
-//! Outcomes: written in the transaction that ends a task, one for each.
+//! Outcomes: written in the transaction that ends a task, one for each, in the document of the task if they are small.
 
 use dormouse_protocol::ProtocolError;
-use dormouse_protocol::resource::Outcome;
+use dormouse_protocol::envelope::Named;
+use dormouse_protocol::id::OutcomeId;
+use dormouse_protocol::resource::{Outcome, Task};
+use futures::FutureExt;
 
 use crate::api::{Api, found};
-use crate::{Answer, Call};
+use crate::documents::{self, Stored};
+use crate::page::Source;
+use crate::{Answer, Call, ids};
 
 impl Api {
+    /// The outcomes of the tasks that have ended, or of one.
     pub(crate) async fn list_outcomes(&self, call: &Call) -> Result<Answer, ProtocolError> {
-        self.page::<Outcome>(call, call.query.get("task_id"), |_| true).await
+        let source = match call.query.get("task_id") {
+            Some(task) => Source::One(documents::key::<Task>(task)),
+            None => Source::list::<Task>(&call.actor.tenant, None),
+        };
+        let outcome = |document| {
+            async move {
+                let task = Stored::<Task>::seen(document, &call.actor);
+                match task {
+                    Some(task) => self.outcome_of(&task, call).await,
+                    None => Ok(None),
+                }
+            }
+            .boxed()
+        };
+        self.page_of(call, &[source], outcome).await
     }
 
     pub(crate) async fn get_outcome(&self, call: &Call) -> Result<Answer, ProtocolError> {
-        found(&self.named::<Outcome>(call, "outcome_id").await?.kept.resource)
+        let id = OutcomeId::from(call.params.get("outcome_id").to_owned());
+        let task = self.find::<Task>(&ids::of(&id), call.now).await?.filter(|task| task.is_seen_by(&call.actor));
+        let outcome = match task {
+            Some(task) => self.outcome_of(&task, call).await?,
+            None => None,
+        };
+        let outcome = outcome.filter(|outcome| outcome.envelope.id == id);
+        found(&outcome.ok_or_else(|| ProtocolError::not_found(OutcomeId::OBJECT))?)
+    }
+
+    /// Outcome of `task`, if it has ended.
+    pub(crate) async fn outcome_of(&self, task: &Stored<Task>, call: &Call) -> Result<Option<Outcome>, ProtocolError> {
+        match (&task.kept.own.outcome, &task.kept.resource.outcome_id) {
+            (Some(outcome), _) => Ok(Some((**outcome).clone())),
+            (None, Some(id)) => Ok(self.find::<Outcome>(id, call.now).await?.map(|found| found.kept.resource)),
+            (None, None) => Ok(None),
+        }
     }
 }

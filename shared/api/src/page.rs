@@ -3,18 +3,20 @@
 //! A cursor holds the id of the last resource of its page, so what is written between two pages changes neither: newer
 //! resources come before the first page.
 
-use dormouse_ports::{ListRequest, limits};
+use dormouse_ports::{Document, DocumentKey, ListRequest, limits};
 use dormouse_protocol::ProtocolError;
-use dormouse_protocol::envelope::List;
+use dormouse_protocol::envelope::{List, Named};
 use dormouse_protocol::request::{Filters, ListQuery};
 use dormouse_protocol::resource::{Session, Task};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::api::{Api, found};
 use crate::documents::{self, Resource, Stored};
 use crate::refusal::{internal, store};
-use crate::{Answer, Call};
+use crate::{Answer, Call, ids};
 
 /// Validity of a cursor.
 const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
@@ -22,42 +24,88 @@ const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Number of pages of the store that are read for one of ours, where most of what they hold is not wanted.
 const MOST_READS: usize = 8;
 
+/// Documents that a page is made of.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// Those of a list: the list, and the word that its ids begin with.
+    List { list: String, word: &'static str },
+    /// This one.
+    One(DocumentKey),
+}
+
+impl Source {
+    /// The `R`s of `tenant`; of those that belong to `parent`, where it is given.
+    pub(crate) fn list<R: Resource>(tenant: &str, parent: Option<&str>) -> Self {
+        Self::List { list: documents::list::<R>(tenant, parent), word: R::Id::OBJECT }
+    }
+
+    /// The name under which cursors know it.
+    fn name(&self) -> String {
+        match self {
+            Self::List { list, .. } => list.clone(),
+            Self::One(key) => format!("{}/{}", key.kind, key.id),
+        }
+    }
+}
+
+/// A stretch of documents of several sources.
+#[derive(Debug, Default)]
+struct Merged {
+    /// The documents, the newest first.
+    documents: Vec<Document>,
+    /// The id to go on behind; `None` at the end.
+    next: Option<String>,
+}
+
 impl Api {
     /// The page that `call` asks for of the `R`s that belong to `parent`, or of all of them; `wanted` leaves out more.
     ///
     /// # Errors
     /// For a bad limit or cursor.
-    pub(crate) async fn page<R: Resource>(
+    pub(crate) async fn page<R: Resource + Send>(
         &self,
         call: &Call,
         parent: Option<&str>,
         wanted: impl Fn(&R) -> bool + Send + Sync,
     ) -> Result<Answer, ProtocolError> {
+        let one = |document| {
+            let one = Stored::<R>::seen(document, &call.actor).map(|one| one.kept.resource);
+            ready(Ok(one.filter(&wanted).map(R::shown))).boxed()
+        };
+        self.page_of(call, &[Source::list::<R>(&call.actor.tenant, parent)], one).await
+    }
+
+    /// The page that `call` asks for of what `pick` makes of the documents of `sources`, which are in one order.
+    ///
+    /// # Errors
+    /// For a bad limit or cursor, and those of `pick`.
+    pub(crate) async fn page_of<'p, T: Serialize + Send>(
+        &self,
+        call: &Call,
+        sources: &[Source],
+        pick: impl Fn(Document) -> BoxFuture<'p, Result<Option<T>, ProtocolError>> + Send + Sync,
+    ) -> Result<Answer, ProtocolError> {
         let query = ListQuery::read(&call.query)?;
-        let list = documents::list::<R>(&call.actor.tenant, parent);
-        let scope = scope(call, &list);
+        let scope = scope(call, &sources.iter().map(Source::name).collect::<Vec<_>>().join(" "));
         let mut after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
         if !self.sees_what_it_narrows_to(call).await? {
-            return found(&List::page(Vec::<R>::new(), None));
+            return found(&List::page(Vec::<T>::new(), None));
         }
-        let mut kept: Vec<R> = Vec::new();
+        let (mut picked, mut kept) = (Vec::<String>::new(), Vec::new());
         for _ in 0..MOST_READS {
-            let request =
-                ListRequest { list: list.clone(), after, limit: query.limit + 1, newest_first: true, now: call.now };
-            let page = self.records().documents(&request).await.map_err(store)?;
-            for document in page.items {
-                let one: Stored<R> = match Stored::read(document) {
-                    Ok(one) => one,
-                    Err(error) => {
-                        tracing::error!(%error, "a list passes over a document that cannot be read");
-                        continue;
-                    }
-                };
-                if one.is_seen_by(&call.actor) && wanted(&one.kept.resource) {
-                    kept.push(one.kept.resource.shown());
+            let stretch = self.merged(call, sources, after.as_deref(), query.limit + 1).await?;
+            for document in stretch.documents {
+                let id = document.key.id.clone();
+                // Two sources may have the same one: the first counts.
+                if picked.last().is_some_and(|last| ids::own(last) == ids::own(&id)) {
+                    continue;
+                }
+                if let Some(one) = pick(document).await? {
+                    picked.push(id);
+                    kept.push(one);
                 }
             }
-            after = page.next;
+            after = stretch.next;
             if after.is_none() || kept.len() > query.limit {
                 break;
             }
@@ -65,10 +113,42 @@ impl Api {
         let fitting = fitting(&kept, query.limit)?;
         if kept.len() > fitting {
             kept.truncate(fitting);
-            after = kept.last().map(|last| last.envelope().id.as_ref().to_owned());
+            after = fitting.checked_sub(1).and_then(|last| picked.get(last).cloned());
         }
         let next = after.map(|after| self.cursor(call, &scope, &[after])).transpose()?;
         found(&List::page(kept, next))
+    }
+
+    /// The documents of `sources` that are older than the id `after`, as many of each as `limit` at most. Ids of
+    /// different words are ordered by what stands behind the word.
+    async fn merged(
+        &self,
+        call: &Call,
+        sources: &[Source],
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Merged, ProtocolError> {
+        let (mut documents, mut upto) = (Vec::new(), None::<String>);
+        for source in sources {
+            match source {
+                Source::List { list, word } => {
+                    let after = after.map(|after| ids::with_word(word, after));
+                    let request = ListRequest { list: list.clone(), after, limit, newest_first: true, now: call.now };
+                    let page = self.records().documents(&request).await.map_err(store)?;
+                    documents.extend(page.items);
+                    upto = upto.max(page.next.map(|next| ids::own(&next).to_owned()));
+                }
+                Source::One(key) => {
+                    let one = self.records().document(key, call.now).await.map_err(store)?;
+                    documents
+                        .extend(one.filter(|one| after.is_none_or(|after| ids::own(&one.key.id) < ids::own(after))));
+                }
+            }
+        }
+        // Behind the end of a page that goes on may come what stands before the documents of another source.
+        documents.retain(|one| upto.as_deref().is_none_or(|upto| ids::own(&one.key.id) >= upto));
+        documents.sort_by(|one, other| ids::own(&other.key.id).cmp(ids::own(&one.key.id)));
+        Ok(Merged { documents, next: upto })
     }
 
     /// True if the caller may know of what the list is narrowed to. Lists are those of a tenant, so that only a key

@@ -1,0 +1,128 @@
+//! The operations of `/v1` and a worker on a store that counts what is spent.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use dormouse_api::{Actor, Answer, Api, AppendNotifier, Call, Outside, Parts, PersonaSpec, RecordingStore};
+use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
+use dormouse_engine::{Engine, Ports};
+use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode};
+use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_ports::{Clock, IdSource};
+use dormouse_protocol::Operation;
+use dormouse_protocol::cursor::Cursors;
+use dormouse_protocol::request::{Body, IdempotencyKey, Query};
+use dormouse_protocol::resource::AutonomyTier;
+use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
+use dormouse_testkit::{MemoryBus, MemorySubscriptions};
+use serde_json::Value;
+
+/// The actor `ada` of the tenant `acme` and one worker, on a store of their own.
+pub(crate) struct Deployment {
+    _embedded: EmbeddedDynamoDb,
+    pub(crate) api: Api,
+    pub(crate) harness: Harness,
+    pub(crate) store: Arc<DynamoDbStateStore>,
+    pub(crate) notifier: AppendNotifier,
+    pub(crate) meter: Meter,
+}
+
+/// What was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Units {
+    pub(crate) requests: u64,
+    pub(crate) writes: f64,
+    pub(crate) reads: f64,
+}
+
+impl std::ops::Add for Units {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            writes: self.writes + other.writes,
+            reads: self.reads + other.reads,
+        }
+    }
+}
+
+impl Units {
+    /// What `meter` has counted since it was reset.
+    pub(crate) fn of(meter: &Meter) -> Self {
+        let mut units = Self::default();
+        for (operation, usage) in meter.snapshot() {
+            units.requests += usage.requests;
+            let reads = ["GetItem", "BatchGetItem", "Query", "Scan"].contains(&operation.as_str());
+            *(if reads { &mut units.reads } else { &mut units.writes }) += usage.units;
+        }
+        units
+    }
+}
+
+impl Deployment {
+    pub(crate) async fn new() -> Self {
+        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
+        let meter = Meter::with_units();
+        let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
+        let store = Arc::new(DynamoDbStateStore::new(&client, "dormouse", StoreConfig::default()));
+        let (clock, notifier): (Arc<dyn Clock>, _) = (Arc::new(SystemClock::default()), AppendNotifier::default());
+        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let ports = Ports {
+            store: RecordingStore::new(store.clone(), store.clone(), clock.clone())
+                .with_notifier(notifier.clone())
+                .into(),
+            clock: clock.clone(),
+            ids: Arc::new(RandomIds),
+            spawner: Arc::new(TokioSpawner),
+            planner: Arc::new(DescriptorWakes),
+        };
+        let graphs =
+            dormouse_app::agents().compile(&Outside::new(bus.clone(), clock)).expect("graphs that compile").graphs;
+        let config = HarnessConfig::new(Mode::Sessioned);
+        let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus, config);
+        let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
+        let api = Api::new(Parts {
+            harness: harness.clone(),
+            records: store.clone(),
+            timers: subscriptions,
+            cursors: Cursors::new(b"secret"),
+            personas: ["chat", "expense-approval"].map(spec).to_vec(),
+        });
+        Self { _embedded: embedded, api, harness, store, notifier, meter }
+    }
+
+    /// What the operation at `path` answers, which is asked with a key of its own for repetitions.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        let found = Operation::find("POST", path).expect("an operation");
+        let body = Body::read(found.operation, Some("application/json"), body.to_string().as_bytes());
+        let call = Call {
+            operation: found.operation,
+            params: found.params,
+            query: Query::parse("").expect("no query"),
+            body: body.expect("a body"),
+            actor: Actor {
+                name: "ada".to_owned(),
+                tenant: "acme".to_owned(),
+                workspaces: None,
+                scopes: BTreeSet::new(),
+            },
+            idempotency_key: IdempotencyKey::read(Some(&RandomIds.fresh())).expect("a key"),
+            target: found.target,
+            now: SystemClock::default().now(),
+        };
+        match self.api.serve(call).await {
+            Ok(Answer::Json(_, value)) => value,
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    /// A new session in a workspace of its own.
+    pub(crate) async fn session(&self) -> String {
+        let workspace = self.post("/v1/workspaces", &serde_json::json!({ "name": "desk", "root": "/" })).await;
+        let session = self.post("/v1/sessions", &serde_json::json!({ "workspace_id": workspace["id"] })).await;
+        session["id"].as_str().expect("an id").to_owned()
+    }
+}
