@@ -35,6 +35,8 @@ use dormouse_testkit::{MemoryBus, MemorySubscriptions, TokioSpawner};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::api::Units;
+
 /// How many turns the mean is taken of.
 const TURNS: u64 = 20;
 /// Messages with which the state has about 4 KB of JSON.
@@ -42,31 +44,15 @@ const FOUR_KB: u64 = 9;
 const HISTORIES: [u64; 5] = [0, FOUR_KB, 100, 1_000, 10_000];
 /// Dollars for a million turns, without the time that functions compute.
 const GOAL: f64 = 20.0;
-
-#[derive(Clone, Copy, Default)]
-struct Cost {
-    requests: u64,
-    writes: f64,
-    reads: f64,
-}
-
-impl std::ops::Add for Cost {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            requests: self.requests + other.requests,
-            writes: self.writes + other.writes,
-            reads: self.reads + other.reads,
-        }
-    }
-}
+/// The same for tasks of `/v1`, and their write units.
+const TASK_GOAL: f64 = 30.0;
+const TASK_UNITS: f64 = 40.0;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     println!("mean (and most) of {TURNS} turns in a row, each of which is suspended and resumed");
     println!("messages  JSON bytes  path     requests       write units    read units");
-    let mut at_4_kb = Cost::default();
+    let mut at_4_kb = Units::default();
     for count in HISTORIES {
         let bytes = serde_json::to_vec(&talk::session(count)).map_or(0, |bytes| bytes.len());
         let bench = Bench::with_history(count).await;
@@ -83,39 +69,40 @@ async fn main() {
             println!("{count:>8}  {bytes:>10}  {path:<7}  {requests:<13}  {writes:<13}  {reads}");
         }
         if count == FOUR_KB {
-            at_4_kb = rows[2].1.iter().copied().fold(Cost::default(), std::ops::Add::add);
+            at_4_kb = rows[2].1.iter().copied().fold(Units::default(), std::ops::Add::add);
         }
     }
     println!();
     bill(at_4_kb);
     println!();
-    for (step, cost) in approval::steps().await {
-        println!("{step:<18} {:>3} {:>6.1} {:>6.1}", cost.requests, cost.writes, cost.reads);
+    println!("a task of /v1 that sleeps until a person approves it, without keys for repetitions");
+    println!("step                requests  write units  read units");
+    let mut task = Units::default();
+    for (step, units) in approval::steps().await {
+        println!("{step:<18}  {:>8}  {:>11.1}  {:>10.1}", units.requests, units.writes, units.reads);
+        task = task + units;
     }
+    println!(
+        "{:<18}  {:>8}  {:>11.1}  {:>10.1}   (goal: at most {TASK_UNITS:.0} write units)",
+        "together", task.requests, task.writes, task.reads
+    );
+    println!();
+    println!("a million such tasks, in dollars");
+    without_compute(task, [2.0, 4.0, 2.0], TASK_GOAL);
 }
 
-fn column(costs: &[Cost], of: impl Fn(&Cost) -> f64) -> String {
+fn column(costs: &[Units], of: impl Fn(&Units) -> f64) -> String {
     let most = costs.iter().map(&of).fold(0.0, f64::max);
     format!("{:.1} ({most:.0})", costs.iter().map(&of).sum::<f64>() / costs.len() as f64)
 }
 
 /// What a million turns cost when `all` is what [`TURNS`] of them took.
-fn bill(all: Cost) {
+fn bill(all: Units) {
     let per_turn = |amount: f64| amount / TURNS as f64;
     let milliseconds = per_turn(all.requests as f64) * prices::MS_PER_REQUEST + 2.0 * prices::MS_OF_OUR_OWN;
     println!("a million suspended and resumed turns at a state of 4 KB, in dollars; a person answers by HTTP");
-    let fixed = [
-        ("DynamoDB write units", per_turn(all.writes), prices::WRITE_UNITS),
-        ("DynamoDB read units", per_turn(all.reads), prices::READ_UNITS),
-        ("HTTP API requests", 2.0, prices::HTTP_REQUESTS),
-        ("Lambda requests", 2.0, prices::LAMBDA_REQUESTS),
-    ];
-    let mut sum = 0.0;
-    for (line, amount, price) in fixed {
-        sum += amount * price;
-        println!("  {line:<22} {amount:>6.2} at {price:>7.4}  {:>6.2}", amount * price);
-    }
-    println!("  without compute                          {sum:>6.2}   (goal: at most {GOAL:.2})");
+    let units = Units { requests: 0, writes: per_turn(all.writes), reads: per_turn(all.reads) };
+    without_compute(units, [2.0, 2.0, 0.0], GOAL);
     let gigabyte_seconds = milliseconds / 1000.0 * prices::LAMBDA_GB;
     println!(
         "  Lambda GB-seconds      {gigabyte_seconds:>6.4} at {:>7.4}  {:>6.2}   ({milliseconds:.0} ms, assuming {} a request and {} of our own)",
@@ -128,6 +115,24 @@ fn bill(all: Cost) {
     {
         println!("  {line:<22} instead of the second HTTP request: {:+.2}", price - prices::HTTP_REQUESTS);
     }
+}
+
+/// Prints what a million times `units` cost, with `calls` each: HTTP API requests, Lambda requests and events of ours.
+fn without_compute(units: Units, calls: [f64; 3], goal: f64) {
+    let [http, lambda, events] = calls;
+    let fixed = [
+        ("DynamoDB write units", units.writes, prices::WRITE_UNITS),
+        ("DynamoDB read units", units.reads, prices::READ_UNITS),
+        ("HTTP API requests", http, prices::HTTP_REQUESTS),
+        ("Lambda requests", lambda, prices::LAMBDA_REQUESTS),
+        ("events of our own", events, prices::CUSTOM_EVENTS),
+    ];
+    let mut sum = 0.0;
+    for (line, amount, price) in fixed.into_iter().filter(|(_, amount, _)| *amount > 0.0) {
+        sum += amount * price;
+        println!("  {line:<22} {amount:>6.2} at {price:>7.4}  {:>6.2}", amount * price);
+    }
+    println!("  without compute                          {sum:>6.2}   (goal: at most {goal:.2})");
 }
 
 struct Bench {
@@ -165,29 +170,19 @@ impl Bench {
     }
 
     /// One turn that is suspended and resumed: the cost of both halves.
-    async fn turn(&self, number: u64) -> (Cost, Cost) {
+    async fn turn(&self, number: u64) -> (Units, Units) {
         let state = Map::from_iter([("messages".to_owned(), json!([talk::message("user", 3 * number)]))]);
         let start = FreshTurn { session_id: Some(session_id()), ..FreshTurn::new("support", state) };
         self.meter.reset();
         let outcome = self.harness.turn(start).await.outcome;
         let TurnOutcome::Suspended(suspended) = outcome else { panic!("not suspended: {outcome:?}") };
-        let suspend = self.cost();
+        let suspend = Units::of(&self.meter);
         self.meter.reset();
         let answer = Map::from_iter([("approved".to_owned(), true.into())]);
         let callback = Transmission::callback(suspended.invocation_id, None, answer);
         let outcome = self.harness.turn(callback).await.outcome;
         assert!(matches!(outcome, TurnOutcome::Completed(_)), "{outcome:?}");
-        (suspend, self.cost())
-    }
-
-    fn cost(&self) -> Cost {
-        let mut cost = Cost::default();
-        for (operation, usage) in self.meter.snapshot() {
-            cost.requests += usage.requests;
-            let read = ["GetItem", "Query", "Scan"].contains(&operation.as_str());
-            *(if read { &mut cost.reads } else { &mut cost.writes }) += usage.units;
-        }
-        cost
+        (suspend, Units::of(&self.meter))
     }
 }
 

@@ -16,7 +16,7 @@ use dormouse_ports::{
     Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey,
     DocumentWrite, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest,
     ListRequest, Listed, Map, Owner, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, Sessions,
-    SignalDescriptor, Signals, StoreError, SuspendFrom,
+    SignalDescriptor, Signals, StoreError, StreamEnd, SuspendFrom,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;
@@ -270,7 +270,7 @@ fn document(id: &str, expect: u64, body: Option<Map>) -> DocumentWrite {
 }
 
 fn append(first: u64) -> Append {
-    Append { stream: "s".to_owned(), first, entries: vec![Map::new()], fed: Vec::new() }
+    Append { stream: "s".to_owned(), end: StreamEnd::Store, first, entries: vec![Map::new()], fed: Vec::new() }
 }
 
 fn journal(id: &str, documents: Vec<DocumentWrite>, appends: Vec<Append>) -> Commit {
@@ -325,7 +325,13 @@ async fn what_no_transaction_holds_is_refused_before_anything_is_written() {
             .collect();
         Map::from_iter([("text".to_owned(), text.into())])
     };
-    let stream = |n| Append { stream: format!("s{n}"), first: 1, entries: vec![noise(n)], fed: Vec::new() };
+    let stream = |n| Append {
+        stream: format!("s{n}"),
+        end: StreamEnd::Store,
+        first: 1,
+        entries: vec![noise(n)],
+        fed: Vec::new(),
+    };
     let outcome = bench.store.commit(&journal("large", Vec::new(), (1..=30).map(stream).collect())).await;
     let Err(CommitError::Store(StoreError::TooLarge { what: "one commit", .. })) = outcome else {
         panic!("{outcome:?}")
@@ -353,8 +359,13 @@ async fn an_append_stands_in_its_feed_at_the_time_at_which_it_was_sent() {
     let bench = bench(3).await;
     let clock = std::sync::Arc::new(dormouse_testkit::ManualClock::default());
     let store = bench.store.clone().timed_by(clock.clone());
-    let append =
-        |first| Append { stream: "stream".to_owned(), first, entries: vec![Map::new()], fed: vec!["feed".to_owned()] };
+    let append = |first| Append {
+        stream: "stream".to_owned(),
+        end: StreamEnd::Store,
+        first,
+        entries: vec![Map::new()],
+        fed: vec!["feed".to_owned()],
+    };
     let tell = |first| {
         let journal = Journal::new(Vec::new(), vec![append(first)]);
         Commit { id: format!("tell-{first}"), invocation: None, journal, ..suspend("i") }

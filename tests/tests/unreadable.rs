@@ -14,7 +14,7 @@ use dormouse_local::{EmbeddedDynamoDb, Place};
 use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{
     Append, Category, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Invocations,
-    Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError,
+    Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError, StreamEnd,
 };
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;
@@ -96,7 +96,13 @@ async fn lists_and_streams_pass_over_what_cannot_be_read() {
         let key = DocumentKey::new("note", n.to_string());
         let write = DocumentWrite { key, expect: 0, body: Some(map(json!({ "n": n }))), listed, expires_at: None };
         let entries = vec![map(json!({ "n": n })); 2];
-        let append = Append { stream: "s".to_owned(), first: 2 * n - 1, entries, fed: vec!["feed".to_owned()] };
+        let append = Append {
+            stream: "s".to_owned(),
+            end: StreamEnd::Store,
+            first: 2 * n - 1,
+            entries,
+            fed: vec!["feed".to_owned()],
+        };
         store.commit(&tell(&n.to_string(), Journal::new(vec![write], vec![append]))).await.unwrap();
     }
     damage(&embedded, "DOCUMENT#note#2", "DOCUMENT", "body").await;

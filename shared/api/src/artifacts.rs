@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_ports::{Append, Document, InvocationId, InvocationStatus, Journal};
+use dormouse_ports::{Append, Document, InvocationId, InvocationStatus, Journal, StreamEnd};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, Place, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId, WorkspaceId};
@@ -207,7 +207,13 @@ fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journ
     let event =
         draft.by(by.actor, by.key.as_deref()).at(Place { stream: id.as_str(), position: 1, sequence: 1, at: call.now });
     let fed = feed::names(&call.actor.tenant, artifact.kept.workspace.as_ref());
-    let append = Append { stream: id.to_string(), first: 1, entries: vec![entry(&event)?], fed };
+    let append = Append {
+        stream: id.to_string(),
+        end: StreamEnd::Document(artifact.key()),
+        first: 1,
+        entries: vec![entry(&event)?],
+        fed,
+    };
     Ok(Journal::new(vec![artifact.write()?], vec![append]))
 }
 

@@ -3,7 +3,7 @@
 //! Everything that belongs to a session is written together with the document of the session, on the condition that no
 //! other writer has written it since. So positions and sequences have no gaps, and what was read before is still true.
 
-use dormouse_ports::{Append, Journal, Map};
+use dormouse_ports::{Append, Journal, Map, StreamEnd};
 use dormouse_protocol::event::{Draft, Place, redact};
 use dormouse_protocol::id::MessageId;
 use dormouse_protocol::lifecycle::Step;
@@ -184,7 +184,8 @@ impl SessionChange {
         if !self.events.is_empty() {
             let entries = self.events.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
             let fed = feed::names(self.tenant(), self.session.kept.workspace.as_ref());
-            self.journal.appends.push(Append { stream, first: self.first, entries, fed });
+            let end = StreamEnd::Document(self.session.key());
+            self.journal.appends.push(Append { stream, end, first: self.first, entries, fed });
         }
         self.session.kept.own.position = self.first - 1 + self.events.len() as u64;
         let state = state_of(&self.session);

@@ -117,7 +117,7 @@ impl<R: Resource> Stored<R> {
     }
 
     /// The name of its document.
-    fn key(&self) -> DocumentKey {
+    pub(crate) fn key(&self) -> DocumentKey {
         key::<R>(self.kept.resource.envelope().id.as_ref())
     }
 

@@ -68,6 +68,8 @@ pub struct Listed {
 pub struct Append {
     /// Name of the stream.
     pub stream: String,
+    /// Keeper of the stream's end.
+    pub end: StreamEnd,
     /// The position of the first of `entries`. The append fails unless it is the one behind the last; the first entry
     /// of a stream has position 1.
     pub first: u64,
@@ -76,6 +78,17 @@ pub struct Append {
     /// The feeds that report the append beside the stream itself. A feed is of several streams, in the order of the
     /// instants at which their appends were sent, each attempt anew.
     pub fed: Vec<String>,
+}
+
+/// Keeper of the end of a stream. A stream that a document has begun to keep stays with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The store itself.
+    #[default]
+    Store,
+    /// A document: every commit that appends to the stream writes it as well, and no other writer's version of it lies
+    /// between, so that its condition is that of the append.
+    Document(DocumentKey),
 }
 
 /// Writes of a commit to documents and streams.
@@ -144,6 +157,14 @@ impl Journal {
         for append in &self.appends {
             if append.entries.is_empty() || append.first == 0 {
                 return invalid(format!("an append to stream {:?} needs entries and a position from 1", append.stream));
+            }
+            if let StreamEnd::Document(key) = &append.end
+                && !self.documents.iter().any(|write| write.key == *key && write.body.is_some())
+            {
+                return invalid(format!(
+                    "an append to stream {:?} comes without {key}, which keeps its end",
+                    append.stream
+                ));
             }
             if !streams.insert(&append.stream) {
                 return invalid(format!("one commit appends to stream {:?} twice", append.stream));

@@ -94,7 +94,7 @@ pub use invocation::{
 };
 pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
-    StreamEntry,
+    StreamEnd, StreamEntry,
 };
 pub use limits::InvocationLimits;
 pub use note::Notes;

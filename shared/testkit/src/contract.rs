@@ -60,6 +60,7 @@ journal_checks! {
     documents_are_listed_page_by_page_both_ways,
     what_is_written_between_pages_disturbs_no_listing,
     a_stream_has_no_gap,
+    a_document_keeps_the_end_of_a_stream,
     a_stream_is_read_from_anywhere,
     a_feed_tells_of_appends_in_order,
     a_journal_and_the_rest_are_one,

@@ -18,6 +18,7 @@ use dormouse_system::{RandomIds, SystemClock, TokioSpawner};
 use dormouse_testkit::{MemoryBus, MemorySubscriptions};
 use serde_json::Value;
 
+#[allow(dead_code, reason = "not every benchmark looks at all of it")]
 /// The actor `ada` of the tenant `acme` and one worker, on a store of their own.
 pub(crate) struct Deployment {
     _embedded: EmbeddedDynamoDb,
@@ -96,6 +97,11 @@ impl Deployment {
 
     /// What the operation at `path` answers, which is asked with a key of its own for repetitions.
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        self.ask(path, body, Some(RandomIds.fresh())).await
+    }
+
+    /// The same, with `key` for repetitions.
+    pub(crate) async fn ask(&self, path: &str, body: &Value, key: Option<String>) -> Value {
         let found = Operation::find("POST", path).expect("an operation");
         let body = Body::read(found.operation, Some("application/json"), body.to_string().as_bytes());
         let call = Call {
@@ -109,7 +115,7 @@ impl Deployment {
                 workspaces: None,
                 scopes: BTreeSet::new(),
             },
-            idempotency_key: IdempotencyKey::read(Some(&RandomIds.fresh())).expect("a key"),
+            idempotency_key: IdempotencyKey::read(key.as_deref()).expect("a key"),
             target: found.target,
             now: SystemClock::default().now(),
         };
@@ -120,7 +126,7 @@ impl Deployment {
     }
 
     /// A new session in a workspace of its own.
-    pub(crate) async fn session(&self) -> String {
+    pub(crate) async fn new_session(&self) -> String {
         let workspace = self.post("/v1/workspaces", &serde_json::json!({ "name": "desk", "root": "/" })).await;
         let session = self.post("/v1/sessions", &serde_json::json!({ "workspace_id": workspace["id"] })).await;
         session["id"].as_str().expect("an id").to_owned()

@@ -11,7 +11,7 @@ const TASKS: u32 = 20;
 /// The steps of the task, each with the mean of its costs.
 pub(crate) async fn steps() -> [(&'static str, Units); 4] {
     let deployment = Deployment::new().await;
-    let session = deployment.session().await;
+    let session = deployment.new_session().await;
     let mut sums = [Units::default(); 4];
     for _ in 0..TASKS {
         let costs = task(&deployment, &session).await;
@@ -32,7 +32,7 @@ async fn task(deployment: &Deployment, session: &str) -> [Units; 4] {
     let input = json!({ "employee": "Ada", "amount_cents": 12_000, "purpose": "a keyboard" });
     let body = json!({ "input": input, "persona_id": "persona_expense-approval" });
     deployment.meter.reset();
-    let task = deployment.post(&format!("/v1/sessions/{session}/tasks"), &body).await;
+    let task = deployment.ask(&format!("/v1/sessions/{session}/tasks"), &body, None).await;
     let submit = Units::of(&deployment.meter);
     let id = task["id"].as_str().expect("an id").to_owned();
     deployment.meter.reset();
@@ -41,7 +41,7 @@ async fn task(deployment: &Deployment, session: &str) -> [Units; 4] {
     let sleep = Units::of(&deployment.meter);
     deployment.meter.reset();
     let verdict = json!({ "role": "user", "parts": [{ "type": "json", "value": { "approved": true } }] });
-    deployment.post(&format!("/v1/tasks/{id}/messages"), &json!({ "kind": "input", "message": verdict })).await;
+    deployment.ask(&format!("/v1/tasks/{id}/messages"), &json!({ "kind": "input", "message": verdict }), None).await;
     let approve = Units::of(&deployment.meter);
     deployment.meter.reset();
     let outcome = deployment.harness.take_up(&id.as_str().into(), None).await.outcome;

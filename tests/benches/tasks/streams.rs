@@ -42,10 +42,10 @@ impl Watched {
         let times = |this: f64, least: Duration| this / millis(least);
         format!(
             "{events:>13}  {:>14}  {:>5}  {:>21}  {:>5}  {first:>9.2} ({:>4.2}x)  {completed:>8.2} ({:>4.2}x)",
-            self.opened.requests,
-            self.opened.reads,
-            self.idle.requests,
-            self.idle.reads,
+            self.opened.units.requests,
+            self.opened.units.reads,
+            self.idle.units.requests,
+            self.idle.units.reads,
             times(first, least.first),
             times(completed, least.completed),
         )
@@ -53,7 +53,7 @@ impl Watched {
 
     /// What is counted must not depend on how much has happened before.
     pub(crate) fn costs_as(&self, other: &Self) -> bool {
-        let counted = |one: &Self| (one.opened.requests, one.opened.reads, one.idle.requests, one.idle.reads);
+        let counted = |one: &Self| (one.opened.units, one.idle.units);
         counted(self) == counted(other)
     }
 }

@@ -7,7 +7,7 @@ use dormouse_engine::{CompiledGraph, END, Graph, NodeError, Update, record, stat
 use dormouse_ports::{
     Append, Category, Clock, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind, InvocationId,
     InvocationWrite, Invocations, Journal, JournalConflict, JournalEntry, Map, RecordedEntries, SignalDescriptor,
-    StoreError,
+    StoreError, StreamEnd,
 };
 use dormouse_protocol::EventKind;
 use dormouse_protocol::event::redact::MARK;
@@ -154,7 +154,7 @@ async fn a_journal_that_writes_to_the_session_of_the_task_is_refused() {
     let (store, task, commit) = ending(&world, &[]).await;
     let stream = text(&events(&world, &task).await[0]["session_id"]).to_owned();
     let first = world.entries(&stream).await.len() as u64 + 1;
-    let append = Append { stream, first, entries: vec![Map::new()], fed: vec![] };
+    let append = Append { stream, end: StreamEnd::Store, first, entries: vec![Map::new()], fed: vec![] };
     let journal = Journal::new(Vec::new(), vec![append]);
     let refused = store.commit(&Commit { journal, ..commit }).await;
     assert!(matches!(refused, Err(CommitError::Store(StoreError::Invalid(_)))), "{refused:?}");

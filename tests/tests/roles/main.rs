@@ -291,7 +291,7 @@ async fn tasks(scene: &Scene) {
     let session = post("/v1/sessions", asked).await;
     let session = format!("/v1/sessions/{}", text(&session, "id"));
     let part = json!({ "type": "text", "text": noise() });
-    post(&format!("{session}/messages"), json!({ "message": { "role": "user", "parts": [part] } })).await;
+    post(&format!("{session}/messages"), json!({ "message": { "role": "user", "parts": [part.clone()] } })).await;
     let begin = async |within: &str| {
         let task = post(&format!("{session}/tasks"), json!({ "input": { "within": within } })).await;
         let id = text(&task, "id").to_owned();
@@ -313,6 +313,19 @@ async fn tasks(scene: &Scene) {
         (signalled("ask", &other).await, signalled("parcel", &other).await),
         ("suspended".into(), "completed".into())
     );
+    // No commit is ever acknowledged: the events that it published tell that it happened.
+    let unheard = begin("PT1H").await;
+    for function in [&scene.inbound, &scene.signal, &scene.wakeup] {
+        function.gate.fail(true);
+    }
+    post(&format!("{session}/messages"), json!({ "message": { "role": "user", "parts": [part] } })).await;
+    let unpublished = scene.signal.app.event(own_signal(&format!("ask-{unheard}")), None).await;
+    unpublished.expect_err("the event of its node was refused");
+    let due = json!({ "dormouse_wakeup": { "invocation_id": unheard, "generation": 1 } });
+    scene.wakeup.app.wakeup(due, None).await.expect_err("the same");
+    for function in [&scene.inbound, &scene.signal, &scene.wakeup] {
+        function.gate.fail(false);
+    }
     let due = json!({ "dormouse_wakeup": { "invocation_id": begin("PT0S").await, "generation": 1 } });
     assert_eq!(scene.wakeup.app.wakeup(due, None).await.unwrap()["status"], "suspended");
     post(&format!("/v1/tasks/{}/cancel", begin("PT1H").await), json!({})).await;

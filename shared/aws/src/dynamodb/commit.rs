@@ -168,7 +168,7 @@ impl DynamoDbStateStore {
             Some(Part::Session(write)) => session::refusal(write, found),
             Some(Part::Invocation) => CommitError::InvocationConflict,
             Some(Part::Signal) => self.wait_refusal(found).await,
-            Some(Part::Document(key)) => CommitError::Journal(JournalConflict::Document(key.clone())),
+            Some(Part::Document(write)) => CommitError::Journal(JournalConflict::Document(write.key.clone())),
             Some(Part::Stream(stream)) => CommitError::Journal(JournalConflict::Stream(stream.to_owned())),
             Some(Part::Unconditional) | None => {
                 CommitError::Store(StoreError::Unavailable("an unconditional change was refused".to_owned()))

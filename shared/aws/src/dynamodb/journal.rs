@@ -4,16 +4,17 @@
 //! |---|---|---|
 //! | document | its kind and id | body, version |
 //! | place in a list | the list, then the order | the name of a document |
-//! | head of a stream | the stream | the position of the last entry |
+//! | head of a stream that no document keeps | the stream | the position of the last entry |
 //! | batch of a stream | the stream, then the position of its last entry | the entries of one append |
 //! | row of a feed | the feed, then the order | which append |
 //!
-//! An append is conditional on the head alone: a batch is written where no reader looks before the head has moved.
-//! Because a batch is found by its last position, one query begins inside of the batch that a reader stopped in.
+//! An append is conditional on the head alone, or on the document that keeps the stream: a batch comes with either, in
+//! one transaction. Because a batch is found by its last position, one query begins inside of the batch that a reader
+//! stopped in, and another finds the last one.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Append, Document, DocumentKey, DocumentWrite, FeedRow, ListRequest, Map, Page, StoreError, StreamEntry,
+    Append, Document, DocumentKey, DocumentWrite, FeedRow, ListRequest, Map, Page, StoreError, StreamEnd, StreamEntry,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -104,9 +105,30 @@ impl<'a> Sending<'a> {
         Key::batch(&self.append.stream, last_of(self.append))
     }
 
-    /// Moves the head of the stream, on the conditions that it is where the append begins, and that the append before
-    /// it was sent before `at`.
-    pub(super) fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
+    /// True if `key` is the document that keeps the stream.
+    pub(super) fn is_kept_by(&self, key: &DocumentKey) -> bool {
+        matches!(&self.append.end, StreamEnd::Document(keeper) if keeper == key)
+    }
+
+    /// `write` of the document that keeps the stream, on the condition as well that the append before this one was sent
+    /// before `at`.
+    pub(super) fn keeping(write: Write, at: Timestamp) -> Write {
+        let write = write.having(FED_AT, time_value(at)).with(":at", time_value(at));
+        write.when("attribute_not_exists(fed_at) OR fed_at < :at")
+    }
+
+    /// True if no document keeps the stream.
+    pub(super) fn has_head(&self) -> bool {
+        self.append.end == StreamEnd::Store
+    }
+
+    /// Moves the head of a stream that no document keeps, on the conditions that it is where the append begins, and
+    /// that the append before it was sent before `at`.
+    pub(super) fn head(&self, at: Timestamp, commit_id: AttributeValue) -> Option<Write> {
+        self.has_head().then(|| self.own_head(at, commit_id))
+    }
+
+    fn own_head(&self, at: Timestamp, commit_id: AttributeValue) -> Write {
         let change = "SET last_position = :last, commit_id = :commit, fed_at = :at";
         let update = Write::update(&Key::stream_head(&self.append.stream), change)
             .with(":last", number_value(last_of(self.append)))
@@ -121,10 +143,13 @@ impl<'a> Sending<'a> {
     }
 
     /// Earliest instant at which it may be sent, if `found` is the head that refused it for nothing but that it came
-    /// too early.
-    pub(super) fn too_early(&self, found: Option<&Item>) -> Option<Timestamp> {
+    /// too early; or the document that keeps the stream, which has to be of version `expect`.
+    pub(super) fn too_early(&self, found: Option<&Item>, expect: Option<u64>) -> Option<Timestamp> {
         let head = found?;
-        let stands = number(head, LAST_POSITION).is_ok_and(|last| last + 1 == self.append.first);
+        let stands = match expect {
+            Some(version) => number(head, VERSION).is_ok_and(|found| found == version),
+            None => number(head, LAST_POSITION).is_ok_and(|last| last + 1 == self.append.first),
+        };
         let before = optional_time(head, FED_AT).ok().flatten().filter(|_| stands)?;
         before.checked_add(SignedDuration::from_nanos(1)).ok()
     }
@@ -241,8 +266,11 @@ impl DynamoDbStateStore {
     }
 
     pub(super) async fn read_last_position(&self, stream: &str) -> Result<u64, StoreError> {
-        let head = self.get_item(Key::stream_head(stream)).await?;
-        head.map_or(Ok(0), |head| number(&head, LAST_POSITION))
+        // The head sorts before all batches.
+        let range = Range { pk: keys::stream_partition(stream), after: None, backwards: true };
+        let last = self.query_range(&range, 1).await?;
+        let position = last.first().map(|item| text(item, SK)).transpose()?.and_then(keys::last_of);
+        Ok(position.unwrap_or_default())
     }
 
     pub(super) async fn read_append(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {

@@ -1,7 +1,7 @@
 //! A commit as the items that it changes.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use dormouse_ports::{Commit, DocumentKey, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom};
+use dormouse_ports::{Commit, DocumentWrite, InvocationWrite, PausedInvocation, SessionWrite, StoreError, SuspendFrom};
 use jiff::{SignedDuration, Timestamp};
 
 use super::StoreConfig;
@@ -25,7 +25,7 @@ pub(super) enum Part<'a> {
     Session(&'a SessionWrite),
     Invocation,
     Signal,
-    Document(&'a DocumentKey),
+    Document(&'a DocumentWrite),
     Stream(&'a str),
     Unconditional,
 }
@@ -59,21 +59,39 @@ impl<'a> Plan<'a> {
 
     /// All changes, where it is sent at `at`.
     pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(Part<'a>, Write)> {
-        let heads = self.sendings.iter().map(|one| (Part::Stream(one.stream()), one.head(at, id_of(commit))));
+        let parts = self.parts.iter().map(|(part, write)| (*part, self.keeping(*part, write.clone(), at)));
+        let heads = self.sendings.iter();
+        let heads = heads.filter_map(|one| Some((Part::Stream(one.stream()), one.head(at, id_of(commit))?)));
         let rows = self.sendings.iter().flat_map(|one| one.rows(at)).map(unconditional);
-        self.parts.iter().cloned().chain(heads).chain(rows).collect()
+        parts.chain(heads).chain(rows).collect()
+    }
+
+    /// `write`, which may be that of a document that keeps a stream.
+    fn keeping(&self, part: Part<'_>, write: Write, at: Timestamp) -> Write {
+        let is_keeper = |key| self.sendings.iter().any(|one| one.is_kept_by(key));
+        if matches!(part, Part::Document(change) if is_keeper(&change.key)) {
+            Sending::keeping(write, at)
+        } else {
+            write
+        }
     }
 
     /// Earliest instant at which it may be sent, if `part` refused it, being `found`, for nothing but that it came too
     /// early.
     pub(super) fn too_early(&self, part: Option<Part<'_>>, found: Option<&Item>) -> Option<Timestamp> {
-        let Some(Part::Stream(stream)) = part else { return None };
-        self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found)
+        match part? {
+            Part::Stream(stream) => self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found, None),
+            Part::Document(write) => {
+                let kept = self.sendings.iter().find(|one| one.is_kept_by(&write.key))?;
+                kept.too_early(found, Some(write.expect))
+            }
+            Part::Session(_) | Part::Invocation | Part::Signal | Part::Unconditional => None,
+        }
     }
 
     /// The subject of the change `index` of those [sent](Self::sent_at).
     pub(super) fn part(&self, index: usize) -> Option<Part<'a>> {
-        let heads = self.sendings.iter().map(|one| Part::Stream(one.stream()));
+        let heads = self.sendings.iter().filter(|one| one.has_head()).map(|one| Part::Stream(one.stream()));
         self.parts.iter().map(|(part, _)| *part).chain(heads).nth(index)
     }
 
@@ -192,7 +210,7 @@ impl<'a> Plan<'a> {
         commit.journal.check()?;
         for write in &commit.journal.documents {
             let change = journal::document_write(&mut self.encoder, write, commit.now, id_of(commit))?;
-            self.parts.push((Part::Document(&write.key), change));
+            self.parts.push((Part::Document(write), change));
             if write.body.is_some() {
                 self.witness.get_or_insert_with(|| Key::document(&write.key));
             }

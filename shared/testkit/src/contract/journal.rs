@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{
     Append, Commit, CommitError, Document, DocumentKey, DocumentWrite, Journal, JournalConflict, ListRequest, Listed,
-    Map, RecordedEntries, SessionExpectation, StoreError, StreamEntry,
+    Map, RecordedEntries, SessionExpectation, StoreError, StreamEnd, StreamEntry,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -37,7 +37,7 @@ fn removal(id: &str, expect: u64) -> DocumentWrite {
 
 fn append(stream: &str, first: u64, count: u64) -> Append {
     let entries = (first..first + count).map(numbered).collect();
-    Append { stream: stream.to_owned(), first, entries, fed: Vec::new() }
+    Append { stream: stream.to_owned(), end: StreamEnd::Store, first, entries, fed: Vec::new() }
 }
 
 fn documents(writes: impl IntoIterator<Item = DocumentWrite>) -> Journal {
@@ -195,6 +195,35 @@ pub(super) async fn a_stream_has_no_gap(store: Store) {
     assert_eq!(store.last_position("s").await.expect("an answer"), 6);
     assert_eq!(positions(&store, "s", 0, 100).await, [1, 2, 3, 4, 5, 6]);
     assert_eq!(positions(&store, "other", 0, 100).await, [0_u64; 0]);
+}
+
+pub(super) async fn a_document_keeps_the_end_of_a_stream(store: Store) {
+    let kept = |first, count| Append {
+        end: StreamEnd::Document(key("keeper")),
+        fed: vec!["feed".to_owned()],
+        ..append("s", first, count)
+    };
+    let both = |expect, append| Journal::new(vec![write("keeper", expect, expect + 1)], vec![append]);
+    done(&store, "one", both(0, kept(1, 2))).await;
+    done(&store, "two", both(1, kept(3, 1))).await;
+    // It is written without an append as well.
+    done(&store, "without", documents([write("keeper", 2, 3)])).await;
+    done(&store, "three", both(3, kept(4, 1))).await;
+    for (id, expect) in [("late", 3), ("ahead", 9)] {
+        let conflict = JournalConflict::Document(key("keeper"));
+        assert_eq!(lost(&store, id, both(expect, kept(5, 1))).await, conflict, "the version decides");
+    }
+    assert_eq!(positions(&store, "s", 0, 100).await, [1, 2, 3, 4]);
+    assert_eq!(store.last_position("s").await.expect("an answer"), 4);
+    let rows = store.feed("feed", None, 10).await.expect("the store answers");
+    assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 2), (3, 1), (4, 1)]);
+    assert!(rows.windows(2).all(|pair| pair[0].at < pair[1].at), "{rows:?}");
+    let without = appends([kept(5, 1)]);
+    let removed = Journal::new(vec![removal("keeper", 4)], vec![kept(5, 1)]);
+    for (id, journal) in [("without-it", without), ("with-its-removal", removed)] {
+        let refused = store.commit(&alone(id, journal)).await;
+        assert!(matches!(refused, Err(CommitError::Store(StoreError::Invalid(_)))), "{id}: {refused:?}");
+    }
 }
 
 pub(super) async fn a_stream_is_read_from_anywhere(store: Store) {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dormouse_ports::{
     Append, Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey, DocumentWrite, EntryKind,
     FailureRecord, InvocationId, InvocationWrite, Journal, JournalConflict, JournalEntry, Map, Owner, PausedInvocation,
-    RecordedEntries, Records,
+    RecordedEntries, Records, StreamEnd,
 };
 use jiff::SignedDuration;
 use serde_json::json;
@@ -46,7 +46,13 @@ type Scene = Arc<dyn TellsOfTasks>;
 fn own_journal(paused: &PausedInvocation, write: InvocationWrite, expect: u64, recorded: &[&str]) -> Commit {
     let key = own_document();
     let document = DocumentWrite { key, expect, body: Some(Map::new()), listed: Vec::new(), expires_at: None };
-    let append = Append { stream: "own".to_owned(), first: 1, entries: vec![map(json!({ "n": 1 }))], fed: Vec::new() };
+    let append = Append {
+        stream: "own".to_owned(),
+        end: StreamEnd::Store,
+        first: 1,
+        entries: vec![map(json!({ "n": 1 }))],
+        fed: Vec::new(),
+    };
     let journal = Journal { recorded: entries(paused, recorded), ..Journal::new(vec![document], vec![append]) };
     Commit { invocation: Some(write), journal, ..Commit::new("own", paused.suspended_at) }
 }
