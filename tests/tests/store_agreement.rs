@@ -217,7 +217,7 @@ impl History {
         }
         let keeper = DocumentKey::new("kind", "d0");
         if journal.documents.iter().any(|write| write.key == keeper && write.body.is_some()) && self.dice.one_in(2) {
-            let (stream, end) = ("kept".to_owned(), StreamEnd::Document(keeper));
+            let (stream, end) = ("z".to_owned(), StreamEnd::Document(keeper));
             let first = self.memory.last_position(&stream).await.expect("an answer") + 1;
             let entries = (0..=self.dice.roll(3)).map(|_| self.payload()).collect();
             journal.appends.push(Append { stream, end, first, entries, fed: vec!["feed".to_owned()] });
@@ -236,7 +236,7 @@ impl History {
         let (limit, newest_first) = (1 + usize::from(self.dice.one_in(2)), self.dice.one_in(2));
         let request = ListRequest { list: "all".to_owned(), after, limit, newest_first, now: self.now };
         agree(step, &request, &memory.documents(&request).await, &durable.documents(&request).await);
-        for stream in ["x", "y", "kept"] {
+        for stream in ["x", "y", "z"] {
             agree(step, &stream, &memory.last_position(stream).await, &durable.last_position(stream).await);
             let after = self.dice.roll(memory.last_position(stream).await.expect("an answer") + 2);
             let (left, right) = (memory.entries(stream, after, 5).await, durable.entries(stream, after, 5).await);

@@ -104,7 +104,14 @@ impl Published {
     fn note(&mut self, document: &Document) -> Result<(), serde_json::Error> {
         let (id, body) = (document.key.id.clone(), Value::Object(document.body.clone()));
         match document.key.kind.as_str() {
-            TaskId::OBJECT => self.tasks.entry(id).or_default().push(resource(body)?),
+            TaskId::OBJECT => {
+                // A small outcome is kept with its task.
+                if let Some(outcome) = body["own"].get("outcome") {
+                    let outcome: Outcome = serde_json::from_value(outcome.clone())?;
+                    self.outcomes.entry(outcome.envelope.id.to_string()).or_default().push(outcome);
+                }
+                self.tasks.entry(id).or_default().push(resource(body)?);
+            }
             OutcomeId::OBJECT => self.outcomes.entry(id).or_default().push(resource(body)?),
             SessionId::OBJECT => {
                 let Kept { resource: session, own } = serde_json::from_value(body)?;
