@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use dormouse_api::keys::{CHANCE, KeyToken};
 use dormouse_aws::ensure_table;
 use dormouse_http::{CallbackSecret, CallbackSigner};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{RuntimeApi, SECRET, http_event};
 use dormouse_tests::open_door;
@@ -106,7 +106,7 @@ fn main() {
         let mut measured: Vec<Vec<Start>> = subjects.iter().map(|_| Vec::new()).collect();
         // The first round only brings the files into memory.
         for round in 0..=rounds {
-            let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+            let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
             ensure_table(&store.client(), "dormouse").await.unwrap();
             let endpoint = open_door(&store).await;
             cancel(&programs, &endpoint).await;

@@ -26,7 +26,7 @@ use dormouse_engine::{
 use dormouse_harness::{
     DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
 };
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Commit, Commits, GrowingLists, Journal, Map, SessionExpectation, SessionId, SessionWrite, SignalDescriptor,
 };
@@ -144,7 +144,7 @@ struct Bench {
 impl Bench {
     /// A worker and a session that has `count` messages.
     async fn with_history(count: u64) -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
         let meter = Meter::with_units();
         let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Journal, Lease, LeaseRequest, Map,
     Owner, PausedInvocation, SessionExpectation, SessionWrite, Sessions, SignalState, Signals, StoredList, SuspendFrom,
@@ -68,7 +68,7 @@ async fn main() {
 }
 
 async fn measure(sessioned: bool, place: &str, inline_limit: usize, fields: Vec<Arc<str>>) {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
     let meter = Meter::with_units();
     let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());

@@ -20,7 +20,7 @@ use dormouse_engine::{CompiledGraph, END, Engine, Field, FieldType, GraphBuilder
 use dormouse_harness::{
     DescriptorWakes, FreshTurn, GraphRegistry, Harness, HarnessConfig, Mode, Transmission, TurnOutcome,
 };
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{IdSource, MaintenanceStore, SignalDescriptor};
 use dormouse_system::{RandomIds, SystemClock};
@@ -167,7 +167,7 @@ impl Bench {
     async fn among(count: usize) -> Self {
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let threads = threads.expect("threads of its own");
-        let started = threads.spawn(EmbeddedDynamoDb::start(&Place::Memory));
+        let started = threads.spawn(EmbeddedDynamoDb::start(&StoreLocation::Memory));
         let embedded = started.await.expect("no panic").expect("the store starts");
         ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
         let meter = Meter::with_units();

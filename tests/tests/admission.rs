@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_harness::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
+use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
 use dormouse_testkit::ManualClock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 type Entering<'a> = BoxFuture<'a, Result<Admitted<&'static str>, Overloaded>>;
 
 const LIMITS: AdmissionLimits = AdmissionLimits { running: 2, running_per_key: 1, waiting: 6, waiting_per_key: 3 };
-const PATIENT: Wait = Wait { longest: Duration::from_secs(60), refusable: true };
+const PATIENT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(60), refusable: true };
 
 fn admission(limits: AdmissionLimits) -> (Admission<&'static str>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
@@ -75,7 +75,7 @@ async fn what_is_accepted_already_is_not_refused() {
     let (admission, _clock) = admission(AdmissionLimits { waiting: 0, waiting_per_key: 0, ..LIMITS });
     let busy = comes(&admission, "a").await.unwrap();
     assert!(comes(&admission, "a").now_or_never().unwrap().is_err());
-    let mut waits = admission.enter("a", Wait { refusable: false, ..PATIENT }).boxed();
+    let mut waits = admission.enter("a", AdmissionWait { refusable: false, ..PATIENT }).boxed();
     assert!(is_in(&mut waits).is_none());
     drop(busy);
     assert!(is_in(&mut waits).is_some());

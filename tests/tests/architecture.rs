@@ -29,7 +29,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dormouse-app", &["dormouse"]),
     ("dormouse-system", &["dormouse-ports"]),
     ("dormouse-aws", &["dormouse-system", "dormouse-json", "dormouse-ports"]),
-    ("dormouse-testkit", &["dormouse-ports"]),
+    ("dormouse-testkit", &["dormouse-system", "dormouse-ports"]),
     ("dormouse-otel", &["dormouse-harness", "dormouse-engine", "dormouse-ports"]),
     (
         "dormouse-lambda",

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{CheckpointRecord, Checkpointer, InvocationId, Invocations, SaveSource};
 use dormouse_tests::map;
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ async fn items(client: &aws_sdk_dynamodb::Client) -> usize {
 
 #[tokio::test]
 async fn the_blob_of_a_replaced_record_goes_with_it() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     let client = embedded.client();
     ensure_table(&client, TABLE).await.unwrap();
     let checkpointer = DynamoDbCheckpointer::new(&client, TABLE, StoreConfig::default());

@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     BufferedSignal, Commit, Commits, GrowingLists, Journal, Map, SessionExpectation, SessionWrite, Sessions, Signals,
     Sleepers,
@@ -19,7 +19,7 @@ async fn store(embedded: &EmbeddedDynamoDb) -> DynamoDbStateStore {
 #[tokio::test]
 async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit() {
     let folder = tempfile::tempdir().expect("a folder");
-    let place = Place::Folder(folder.path().join("state"));
+    let place = StoreLocation::Folder(folder.path().join("state"));
     let write = |id: &str| SessionWrite {
         session_id: id.into(),
         save: Some((Map::new(), "1".to_owned())),
@@ -49,7 +49,7 @@ async fn data_in_a_folder_survive_a_restart_and_so_does_the_memory_of_a_commit()
 
 #[tokio::test]
 async fn a_table_of_the_first_versions_gets_what_it_lacks() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     let client = embedded.client();
     let key = |name: &str, role| KeySchemaElement::builder().attribute_name(name).key_type(role).build();
     let text = |name: &str| AttributeDefinition::builder().attribute_name(name).attribute_type("S".into()).build();
@@ -68,7 +68,7 @@ async fn a_table_of_the_first_versions_gets_what_it_lacks() {
 
 #[tokio::test]
 async fn what_has_expired_is_swept() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     let store = store(&embedded).await;
     let hour = SignedDuration::from_hours(1);
     for (id, expires_at) in [("old", Timestamp::now() - hour), ("young", Timestamp::now() + hour)] {

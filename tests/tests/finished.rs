@@ -9,7 +9,7 @@ use dormouse_engine::{
     CompiledGraph, END, Field, FieldType, GraphBuilder, NodeError, State, StateSchema, Update, suspend,
 };
 use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Category, Clock, SignalDescriptor};
 use dormouse_tests::{Stage, map, raw};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn asleep(harness: &Harness, id: &str) {
 #[tokio::test]
 async fn an_invocation_expires_when_it_is_over_and_not_before() {
     let stage = Stage::default();
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     let client = embedded.client();
     ensure_table(&client, "dormouse").await.unwrap();
     let config = StoreConfig::default();

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormouse_api::keys::{CHANCE, KeyToken};
 use dormouse_aws::ensure_table;
 use dormouse_http::{CallbackSecret, CallbackSigner};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{self, LONGEST_RESPONSE, Lambda, RuntimeApi, SECRET, http_event};
 use dormouse_tests::open_door;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 #[tokio::test(flavor = "multi_thread")]
 async fn one_function_falls_asleep_and_another_wakes_up() {
     lambda::build_functions().await;
-    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
     let endpoint = open_door(&store).await;
 
@@ -57,7 +57,7 @@ async fn one_function_falls_asleep_and_another_wakes_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_streamed_begins_with_a_status() {
     lambda::build_functions().await;
-    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
     let endpoint = open_door(&store).await;
     let stream = Lambda::start("dormouse-stream", &endpoint).await;
@@ -81,7 +81,7 @@ async fn what_is_streamed_begins_with_a_status() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_state_no_answer_holds_is_told_and_runs_once() {
     lambda::build_functions().await;
-    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
     let inbound = Lambda::start("dormouse-inbound", &open_door(&store).await).await;
     let turn = async |id: &str, content: String| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::SweepScope;
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
 use dormouse_ports::{InvocationId, StateStore};
@@ -40,7 +40,7 @@ fn units(meter: &Meter, operation: &str) -> f64 {
 
 #[tokio::test]
 async fn units_follow_the_size_of_items() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
     let meter = Meter::with_units();
     let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
@@ -73,7 +73,7 @@ async fn units_follow_the_size_of_items() {
 #[tokio::test]
 async fn looking_at_many_takes_few_requests() {
     const SLEEPERS: usize = 150;
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
     let meter = Meter::requests_only();
     let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());

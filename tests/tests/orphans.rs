@@ -15,7 +15,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::ensure_table;
 use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Garbage, InvocationId, Invocations, Sessions};
 use dormouse_tests::released::{TABLE, store, text, worker};
 use dormouse_tests::{Stage, map, raw};
@@ -31,7 +31,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&embedded.client(), TABLE).await.unwrap();
         let stage = Stage::default();
         let harness = worker(&stage, &embedded.client(), Mode::Stateless).unwrap();

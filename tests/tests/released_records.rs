@@ -6,7 +6,7 @@ use std::path::Path;
 
 use dormouse_aws::{DynamoDbCheckpointer, StoreConfig, ensure_table};
 use dormouse_harness::{Callback, FreshTurn, Harness, Mode, Transmission, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{Category, Checkpointer, InvocationId, Invocations, MaintenanceStore, Map};
 use dormouse_tests::released::{TABLE, VERSION, WRITTEN, checkpoint, folder, given, maintenance, store, text, worker};
@@ -22,7 +22,7 @@ struct Past {
 
 impl Past {
     async fn of(records: &Path) -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         let client = embedded.client();
         ensure_table(&client, TABLE).await.unwrap();
         let items: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(records).unwrap()).unwrap();

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use dormouse_api::keys::{CHANCE, KeyToken};
 use dormouse_aws::ensure_table;
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_protocol::PROTOCOL_VERSION;
 use dormouse_tests::lambda::{self, Lambda, RuntimeApi, http_event};
 use dormouse_tests::open_door;
@@ -126,7 +126,7 @@ async fn refusal(name: &str, store: &Store) -> String {
 }
 
 async fn table() -> (EmbeddedDynamoDb, String) {
-    let store = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&store.client(), "dormouse").await.expect("the table is made");
     let endpoint = open_door(&store).await;
     (store, endpoint)

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_aws::{DynamoDbStateStore, Meter, RetryPolicy, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Commit, CommitError, Commits, GrowingLists, Journal, LoadedSession, Map, SessionExpectation, SessionWrite,
     Sessions, StoreError, StoredList,
@@ -26,7 +26,7 @@ struct Bench {
 }
 
 async fn bench(config: StoreConfig) -> Bench {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
     let (meter, faults) = (Meter::with_units(), Faults::default());
     let config_of_client = embedded.config().interceptor(meter.clone()).interceptor(faults.clone());

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, BufferedSignal, Cancellation, Category, Claim, ClaimOutcome, ClaimRequest, Commit, Commits, DocumentKey,
     DocumentWrite, Due, DueAction, EarlySignal, Expected, FailureRecord, FanIn, FeedRow, GrowingLists, InvocationWrite,
@@ -50,7 +50,7 @@ struct History {
 #[tokio::test]
 async fn both_stores_tell_the_same_history() {
     for seed in 1..=4_u64 {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
         let inline_limit = if seed % 2 == 0 { 300 } else { 4096 };
         let config = StoreConfig { inline_limit, whole_limit: 200, ..StoreConfig::default() };

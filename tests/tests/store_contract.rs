@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::BatchedSaves;
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_testkit::{MemoryCheckpointer, MemoryStore, contract};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tasks::Tasks;
@@ -92,7 +92,7 @@ fn checkpoints_on_dynamodb(check: contract::CheckpointCheck, config: StoreConfig
 }
 
 async fn table(config: StoreConfig) -> (EmbeddedDynamoDb, aws_sdk_dynamodb::Client, StoreConfig) {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     let client = embedded.client();
     ensure_table(&client, "dormouse").await.expect("the table is made");
     let config = StoreConfig { page_size: i32::try_from(PAGE).expect("a small number"), ..config };

@@ -11,7 +11,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey,
     DocumentWrite, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest,
@@ -32,7 +32,7 @@ struct Bench {
 }
 
 async fn bench(attempts: u32) -> Bench {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
     let faults = Faults::default();
     let client = aws_sdk_dynamodb::Client::from_conf(embedded.config().interceptor(faults.clone()).build());
@@ -249,7 +249,7 @@ async fn a_refusal_is_not_repeated_and_names_its_action() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_before_anything_is_written() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     ensure_table(&embedded.client(), TABLE).await.expect("the table is made");
     let config = StoreConfig { state_limit: 10, inline_limit: 5, ..StoreConfig::default() };
     let store = DynamoDbStateStore::new(&embedded.client(), TABLE, config);
@@ -259,7 +259,7 @@ async fn what_is_too_large_is_refused_before_anything_is_written() {
 
 #[tokio::test]
 async fn a_missing_table_is_said_clearly() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
     let store = DynamoDbStateStore::new(&embedded.client(), "nowhere", StoreConfig::default());
     let outcome = store.load_invocation(&"i1".into()).await;
     assert!(matches!(&outcome, Err(StoreError::Denied(sentence)) if sentence.contains("nowhere")), "{outcome:?}");

@@ -11,7 +11,7 @@ use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_http::{Content, Request, Server};
 use dormouse_lambda::{Config, Function, compose};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Clock, Commit, Commits, Records};
 use dormouse_protocol::Scope;
 use dormouse_system::SystemClock;
@@ -38,7 +38,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
         ensure_table(&embedded.client(), TABLE).await.unwrap();
         let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
         let token = KeyToken::generate([7; CHANCE]);

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_app::REMINDER;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{
     Append, Category, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Invocations,
@@ -23,7 +23,7 @@ use serde_json::json;
 const TABLE: &str = "dormouse";
 
 async fn store() -> (EmbeddedDynamoDb, Arc<DynamoDbStateStore>) {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     ensure_table(&embedded.client(), TABLE).await.unwrap();
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
     (embedded, store)

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse_aws::{DynamoDbCheckpointer, DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Checkpointer, StateStore};
 use dormouse_testkit::{MemoryCheckpointer, MemoryStore};
 
@@ -47,7 +47,7 @@ impl Backends {
         if !kinds.contains(&PortKind::DynamoDb) {
             return Ok(Self { embedded: None });
         }
-        let server = EmbeddedDynamoDb::start(&Place::Memory).await.map_err(|error| error.to_string())?;
+        let server = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.map_err(|error| error.to_string())?;
         Ok(Self { embedded: Some((server, AtomicUsize::new(0))) })
     }
 

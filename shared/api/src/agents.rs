@@ -34,12 +34,12 @@ impl fmt::Debug for Outside {
     }
 }
 
-type Make = dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync;
+type GraphMaker = dyn Fn(&Outside) -> Result<CompiledGraph, EngineError> + Send + Sync;
 
 /// A graph that clients can have work done by, and the description that they are given of it.
 #[derive(Clone)]
 pub struct Agent {
-    make: Arc<Make>,
+    make: Arc<GraphMaker>,
     description: Option<String>,
     autonomy_tier: AutonomyTier,
 }

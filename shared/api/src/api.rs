@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::change::By;
 use crate::documents::{Resource, Stored};
 use crate::refusal::{busy, internal, store, unknown};
-use crate::{Answer, Call, PersonaSpec};
+use crate::{Call, CallAnswer, PersonaSpec};
 
 /// Number of attempts at a change that others were faster than.
 const ATTEMPTS: u32 = 64;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Constituents of an [`Api`].
 #[derive(Clone)]
-pub struct Parts {
+pub struct ApiParts {
     /// Runs the graphs; its store holds everything.
     pub harness: Harness,
     /// Reads the documents and streams of the same store.
@@ -44,7 +44,7 @@ pub struct Parts {
 
 /// Serves the operations of the protocol. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Api(Arc<Parts>);
+pub struct Api(Arc<ApiParts>);
 
 /// Writes of an operation, all of them or none, and the answer after them.
 pub(crate) struct Change {
@@ -82,7 +82,7 @@ pub(crate) fn json(resource: &impl Serialize) -> Result<Value, ProtocolError> {
     serde_json::to_value(resource).map_err(|error| internal(&error))
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for ApiParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").field("personas", &self.personas).finish_non_exhaustive()
     }
@@ -90,11 +90,11 @@ impl fmt::Debug for Parts {
 
 impl Api {
     /// An api on `parts`.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: ApiParts) -> Self {
         Self(Arc::new(parts))
     }
 
-    pub(crate) fn parts(&self) -> &Parts {
+    pub(crate) fn parts(&self) -> &ApiParts {
         &self.0
     }
 
@@ -108,7 +108,7 @@ impl Api {
     /// # Errors
     /// Error that the caller receives instead of an answer. Nothing was written then.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is not offered, or a write")]
-    pub async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+    pub async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         match call.operation {
             Operation::ListPersonas => self.list_personas(&call),
             Operation::GetPersona => self.get_persona(&call),
@@ -160,7 +160,7 @@ impl Api {
 
     /// Writes what the call changes. Where others were faster, it looks again at what there is now; a refusal counts
     /// only when the request was not accepted before.
-    async fn write(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    async fn write(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         for attempt in 0..ATTEMPTS {
             if attempt >= HASTY_ATTEMPTS {
                 self.0.harness.engine().ports().clock.sleep(PAUSE).await;
@@ -183,12 +183,12 @@ impl Api {
     }
 
     /// Commits `change`; `None` when another writer was faster.
-    async fn commit(&self, call: &Call, change: Change) -> Result<Option<Answer>, ProtocolError> {
+    async fn commit(&self, call: &Call, change: Change) -> Result<Option<CallAnswer>, ProtocolError> {
         let Change { mut journal, invocation, session, answer: (status, body), work, ended } = change;
         // Also a call that changes nothing is answered the same when its key comes again.
         journal.documents.extend(self.record(call, status, &body).await?);
         if journal.is_empty() && invocation.is_none() {
-            return Ok(Some(Answer::Json(status, body)));
+            return Ok(Some(CallAnswer::Json(status, body)));
         }
         let ports = self.0.harness.engine().ports();
         let (id, now, growing) = (ports.ids.fresh(), call.now, GrowingLists::default());
@@ -215,7 +215,7 @@ impl Api {
         {
             tracing::warn!(%error, "a wake-up stays after a cancellation; it will find nothing to do");
         }
-        Ok(Some(Answer::Json(status, body)))
+        Ok(Some(CallAnswer::Json(status, body)))
     }
 
     /// The `R` called `id`, if there is one.
@@ -257,6 +257,6 @@ pub(crate) fn by(call: &Call) -> By {
 }
 
 /// The answer of a read.
-pub(crate) fn found(resource: &impl Serialize) -> Result<Answer, ProtocolError> {
-    Ok(Answer::Json(200, json(resource)?))
+pub(crate) fn found(resource: &impl Serialize) -> Result<CallAnswer, ProtocolError> {
+    Ok(CallAnswer::Json(200, json(resource)?))
 }

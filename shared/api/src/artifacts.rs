@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::{Append, Document, InvocationId, InvocationStatus, Journal, StreamEnd};
 use dormouse_protocol::envelope::Named;
-use dormouse_protocol::event::{Draft, Place, redact};
+use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::{ArtifactId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
@@ -19,13 +19,13 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{Api, Change, by, found};
 use crate::change::{SessionChange, entry};
-use crate::documents::{self, Resource, Source as Content, Stored};
-use crate::page::Source;
+use crate::documents::{self, ContentLocation, Resource, Stored};
+use crate::page::PageSource;
 use crate::refusal::store;
-use crate::{Answer, Call, feed, ids};
+use crate::{Call, CallAnswer, feed, ids};
 
 impl Api {
-    pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
         let narrowest = (task_id.as_ref().map(TaskId::as_str))
             .or(session_id.as_ref().map(SessionId::as_str))
@@ -36,8 +36,8 @@ impl Api {
                 && (task_id.is_none() || artifact.task_id == task_id)
         };
         let tasks = match &task_id {
-            Some(task) => Source::One(documents::key::<Task>(task.as_str())),
-            None => Source::list::<Task>(&call.actor.tenant, narrowest),
+            Some(task) => PageSource::One(documents::key::<Task>(task.as_str())),
+            None => PageSource::list::<Task>(&call.actor.tenant, narrowest),
         };
         let artifact = |document: Document| {
             async move {
@@ -52,10 +52,10 @@ impl Api {
             .map_ok(|artifact| artifact.filter(wanted).map(Artifact::shown))
             .boxed()
         };
-        self.page_of(call, &[Source::list::<Artifact>(&call.actor.tenant, narrowest), tasks], artifact).await
+        self.page_of(call, &[PageSource::list::<Artifact>(&call.actor.tenant, narrowest), tasks], artifact).await
     }
 
-    pub(crate) async fn get_artifact(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_artifact(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.artifact(call).await?.kept.resource.shown())
     }
 
@@ -87,7 +87,7 @@ impl Api {
         let outcome = self.outcome_of(task, call).await?;
         let artifact = outcome.and_then(|outcome| outcome.artifacts.into_iter().find(|one| one.envelope.id == id));
         Ok(artifact.map(|artifact| {
-            let content = Content { state_of: Some(task.kept.resource.envelope.id.clone()) };
+            let content = ContentLocation { state_of: Some(task.kept.resource.envelope.id.clone()) };
             Stored::new(&task.kept.tenant, task.kept.workspace.clone(), artifact, content)
         }))
     }
@@ -124,7 +124,7 @@ impl Api {
             task_id: request.task_id,
             receipt_id: None,
         };
-        let stored = Stored::new(&call.actor.tenant, workspace_id, artifact.clone(), Content::default());
+        let stored = Stored::new(&call.actor.tenant, workspace_id, artifact.clone(), ContentLocation::default());
         let draft = Draft::artifact_created(&artifact);
         let journal = match session {
             Some(session) => {
@@ -140,7 +140,7 @@ impl Api {
 
     /// The bytes, of public artifacts only. Of what is elsewhere the refusal names the address: its registrant may have
     /// named any, so that no client is redirected there.
-    pub(crate) async fn download(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn download(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Stored { kept, .. } = self.artifact(call).await?;
         if kept.resource.visibility != PartVisibility::Public {
             return Err(ProtocolError::new(ErrorCode::PermissionDenied, "the content of the artifact is not public"));
@@ -152,10 +152,10 @@ impl Api {
         };
         if let Some(task) = &kept.own.state_of {
             let bytes = self.final_state(task).await?.ok_or_else(elsewhere)?;
-            return Ok(Answer::Bytes { content_type: kept.resource.mime_type, bytes });
+            return Ok(CallAnswer::Bytes { content_type: kept.resource.mime_type, bytes });
         }
         let bytes = uri.and_then(data).ok_or_else(elsewhere)?;
-        Ok(Answer::Bytes { content_type: kept.resource.mime_type, bytes })
+        Ok(CallAnswer::Bytes { content_type: kept.resource.mime_type, bytes })
     }
 
     /// The final state of a task as JSON, without what is private; `None` when the store has forgotten it.
@@ -204,8 +204,12 @@ fn agreed<I: PartialEq>(field: &str, given: Option<I>, of: I) -> Result<I, Proto
 fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journal, ProtocolError> {
     let id: &ArtifactId = &artifact.kept.resource.envelope.id;
     let by = by(call);
-    let event =
-        draft.by(by.actor, by.key.as_deref()).at(Place { stream: id.as_str(), position: 1, sequence: 1, at: call.now });
+    let event = draft.by(by.actor, by.key.as_deref()).at(EventPlace {
+        stream: id.as_str(),
+        position: 1,
+        sequence: 1,
+        at: call.now,
+    });
     let fed = feed::names(&call.actor.tenant, artifact.kept.workspace.as_ref());
     let append = Append {
         stream: id.to_string(),

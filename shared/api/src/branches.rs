@@ -9,15 +9,15 @@ use crate::api::{Api, Change, by, found};
 use crate::change::SessionChange;
 use crate::documents::Stored;
 use crate::refusal::conflict;
-use crate::{Answer, Call};
+use crate::{Call, CallAnswer};
 
 impl Api {
-    pub(crate) async fn list_branches(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_branches(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
         self.page::<Branch>(call, Some(session.kept.resource.envelope.id.as_str()), |_| true).await
     }
 
-    pub(crate) async fn get_branch(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_branch(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Branch>(call, "branch_id").await?.kept.resource)
     }
 

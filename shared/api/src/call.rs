@@ -44,7 +44,7 @@ pub struct Call {
 
 /// Answer to a call that succeeds.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// A resource, or a list of them, with its status.
     Json(u16, Value),
     /// Answer to the first request with the same idempotency key. Over HTTP it is marked with

@@ -4,9 +4,9 @@
 //! other writer has written it since. So positions and sequences have no gaps, and what was read before is still true.
 
 use dormouse_ports::{Append, Journal, Map, StreamEnd};
-use dormouse_protocol::event::{Draft, Place, redact};
+use dormouse_protocol::event::{Draft, EventPlace, redact};
 use dormouse_protocol::id::MessageId;
-use dormouse_protocol::lifecycle::Step;
+use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::resource::{Failure, Message, Session, SessionState, Task, TaskStatus};
 use dormouse_protocol::{Event, ProtocolError};
 use jiff::Timestamp;
@@ -132,7 +132,7 @@ impl SessionChange {
     }
 
     fn emit(&mut self, draft: Draft, sequence: u64) {
-        let place = Place {
+        let place = EventPlace {
             stream: self.session.kept.resource.envelope.id.as_str(),
             position: self.next(),
             sequence,
@@ -145,7 +145,7 @@ impl SessionChange {
     /// Takes `task` to `to`, if that is a step of its life, and publishes it; `more` joins the event.
     pub(crate) fn advance(&mut self, task: &mut Stored<Task>, to: TaskStatus, failure: Option<Failure>, more: Map) {
         let before = task.kept.resource.status;
-        if let Step::Moves(kind) = task.kept.resource.advance(to, self.now, failure) {
+        if let StatusStep::Moves(kind) = task.kept.resource.advance(to, self.now, failure) {
             let draft = Draft::task_moved(kind, &task.kept.resource, before, more);
             self.emit_for_task(task, draft);
         }

@@ -4,8 +4,8 @@
 //! | kind | id | the server's own part |
 //! |---|---|---|
 //! | `session` | the session's | [`SessionIndex`]: the end of its stream, its transcript, its open tasks |
-//! | `task` | the task's, which is that of its invocation | [`Progress`], with the outcome of what has ended |
-//! | `artifact` | the artifact's | [`Source`] |
+//! | `task` | the task's, which is that of its invocation | [`TaskIndex`], with the outcome of what has ended |
+//! | `artifact` | the artifact's | [`ContentLocation`] |
 //! | `workspace`, `branch` | theirs | nothing |
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
 //! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
@@ -211,7 +211,7 @@ pub(crate) struct Segment {
 
 /// Bookkeeping of the server about a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Progress {
+pub(crate) struct TaskIndex {
     /// Number of events about the task.
     pub(crate) sequence: u64,
     /// The position of its first event in the stream of its session.
@@ -231,7 +231,7 @@ pub(crate) struct Progress {
 
 /// Location of the content of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Source {
+pub(crate) struct ContentLocation {
     /// It is the final state of this task.
     pub(crate) state_of: Option<TaskId>,
 }
@@ -259,7 +259,7 @@ macro_rules! resources {
 resources! {
     Workspace WorkspaceId (), workspace => [];
     Session SessionId SessionIndex, session => [Some(session.workspace_id.as_str())];
-    Task TaskId Progress, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
+    Task TaskId TaskIndex, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
 }
 
@@ -280,7 +280,7 @@ impl Resource for Outcome {
 
 impl Resource for Artifact {
     type Id = ArtifactId;
-    type Own = Source;
+    type Own = ContentLocation;
 
     fn envelope(&self) -> &Envelope<ArtifactId> {
         &self.envelope

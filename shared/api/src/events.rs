@@ -15,7 +15,7 @@ use crate::api::{Api, found};
 use crate::page::fitting;
 use crate::refusal::store;
 use crate::transcript::{event_of, readable};
-use crate::{Answer, Call, feed};
+use crate::{Call, CallAnswer, feed};
 
 /// Number of events that are looked at for one range.
 const LOOKED_AT: usize = 2_000;
@@ -24,12 +24,12 @@ const LOOKED_AT: usize = 2_000;
 const PAGE: usize = 200;
 
 impl Api {
-    pub(crate) async fn list_session_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_session_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
         self.range(call, session.kept.resource.envelope.id.as_str(), 0, |_| true).await
     }
 
-    pub(crate) async fn list_task_events(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_task_events(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let task = self.named::<Task>(call, "task_id").await?;
         let (task, first) = (&task.kept.resource, task.kept.own.first);
         let id = task.envelope.id.as_str();
@@ -44,7 +44,7 @@ impl Api {
         stream: &str,
         from: u64,
         wanted: impl Fn(&Map) -> bool + Send + Sync,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<CallAnswer, ProtocolError> {
         let query = RangeQuery::read(&call.query)?;
         let mut position = match &query.after {
             Some(after) => self.behind(stream, after).await?.max(from),
@@ -83,7 +83,7 @@ impl Api {
 
     /// All events that the caller may see; those of one session or task are read from their own stream. A caller that
     /// `waits` is given all that was written before it asked, as soon as nothing can come to stand before it.
-    pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_events(&self, call: &Call, waits: bool) -> Result<CallAnswer, ProtocolError> {
         let (query, filters) = (RangeQuery::read(&call.query)?, Filters::read(&call.query));
         if let Some(stream) = self.stream_of(call, &filters).await? {
             let wanted = |entry: &Map| {
@@ -144,7 +144,7 @@ impl Api {
         Ok(found.filter(|found| found.is_seen_by(&call.actor)).map(|_| session))
     }
 
-    pub(crate) async fn get_event(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_event(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = EventId::from(call.params.get("event_id"));
         let not_found = || ProtocolError::not_found("event");
         let (stream, position) = id.place().filter(|(_, position)| *position > 0).ok_or_else(not_found)?;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::refusal::{internal, store};
-use crate::{Answer, Call};
+use crate::{Call, CallAnswer};
 
 /// The kind of the documents.
 const KIND: &str = "idempotency";
@@ -42,7 +42,7 @@ impl Api {
     ///
     /// # Errors
     /// `idempotency_key_reused` when that one had another body.
-    pub(crate) async fn repeated(&self, call: &Call) -> Result<Option<Answer>, ProtocolError> {
+    pub(crate) async fn repeated(&self, call: &Call) -> Result<Option<CallAnswer>, ProtocolError> {
         let Some(key) = self.key_of(call).await? else { return Ok(None) };
         let Some(document) = self.records().document(&key, call.now).await.map_err(store)? else { return Ok(None) };
         let field = |name: &str| document.body.get(name).cloned().unwrap_or_default();
@@ -51,7 +51,7 @@ impl Api {
         }
         let status = field("status").as_u64().and_then(|status| u16::try_from(status).ok());
         let status = status.ok_or_else(|| internal(&"an idempotency document without a status"))?;
-        Ok(Some(Answer::Repeated(status, field("answer"))))
+        Ok(Some(CallAnswer::Repeated(status, field("answer"))))
     }
 
     async fn key_of(&self, call: &Call) -> Result<Option<DocumentKey>, ProtocolError> {

@@ -73,7 +73,7 @@ pub struct KeyInfo {
 
 /// A key as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
-struct Stored {
+struct StoredKey {
     #[serde(flatten)]
     grant: Grant,
     created_at: Timestamp,
@@ -101,7 +101,7 @@ impl Keys {
     /// while there is a key with its id.
     pub fn creation(token: &KeyToken, grant: Grant, now: Timestamp) -> Journal {
         let expires_at = grant.expires_at;
-        let stored = Stored { grant, created_at: now, hash: token.hash() };
+        let stored = StoredKey { grant, created_at: now, hash: token.hash() };
         let body = match serde_json::to_value(stored) {
             Ok(Value::Object(body)) => body,
             // The type is an object, and all of its keys are text.
@@ -128,7 +128,7 @@ impl Keys {
         let request = ListRequest { list: LIST.to_owned(), after, limit, newest_first: false, now };
         let page = self.0.documents(&request).await?;
         let info = |document: Document| {
-            let Stored { grant, created_at, .. } = read(&document)?;
+            let StoredKey { grant, created_at, .. } = read(&document)?;
             Some(KeyInfo { id: document.key.id, created_at, grant })
         };
         Ok(Page { items: page.items.into_iter().filter_map(info).collect(), next: page.next })
@@ -151,7 +151,7 @@ impl Keys {
         let known = stored.as_ref().map_or("", |stored| stored.hash.as_str());
         let same = padded(known).ct_eq(&padded(&token.hash()));
         let good = stored.filter(|stored| stored.grant.expires_at.is_none_or(|end| now < end));
-        Ok(good.filter(|_| same.into()).map(|Stored { grant, .. }| Actor {
+        Ok(good.filter(|_| same.into()).map(|StoredKey { grant, .. }| Actor {
             name: grant.actor,
             tenant: grant.tenant,
             workspaces: grant.workspaces,
@@ -172,7 +172,7 @@ fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-fn read(document: &Document) -> Option<Stored> {
+fn read(document: &Document) -> Option<StoredKey> {
     let read = serde_json::from_value(Value::Object(document.body.clone()));
     read.inspect_err(|_| tracing::error!(key = document.key.id, "a stored key cannot be read")).ok()
 }

@@ -44,11 +44,11 @@ mod workspaces;
 
 pub use agents::{Agent, Agents, AgentsError, CompiledAgents, Outside};
 pub use answers::answer_payload;
-pub use api::{Api, Parts};
-pub use call::{Actor, Answer, Call};
+pub use api::{Api, ApiParts};
+pub use call::{Actor, Call, CallAnswer};
 pub use keys::Keys;
 pub use operations::Operations;
 pub use personas::PersonaSpec;
 pub use recording::RecordingStore;
 pub use recording_engine::RecordingEngine;
-pub use stream::{AppendNotifier, AppendSignal, Resume, StreamItem, StreamLimits, Streams};
+pub use stream::{AppendNotifier, AppendSignal, StreamItem, StreamLimits, StreamOptions, Streams};

@@ -13,14 +13,14 @@ use crate::documents::{Stored, TaskStanding};
 use crate::page::{fitting, scope};
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Spot};
-use crate::{Answer, Call};
+use crate::{Call, CallAnswer};
 
 /// Number of events that are looked at for one page of messages.
 const LOOKED_AT: usize = 2_000;
 
 impl Api {
     /// The transcript, the oldest message first.
-    pub(crate) async fn list_messages(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_messages(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
         let query = ListQuery::read(&call.query)?;
         let scope = scope(call, session.kept.resource.envelope.id.as_str());
@@ -42,7 +42,7 @@ impl Api {
     }
 
     /// The message of the event that its id leads to.
-    pub(crate) async fn get_message(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_message(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = MessageId::from(call.params.get("message_id"));
         let not_found = || ProtocolError::not_found("message");
         let (stream, position) = id.place().ok_or_else(not_found)?;

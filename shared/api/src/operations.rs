@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use dormouse_protocol::ProtocolError;
 
-use crate::{Answer, Api, Call};
+use crate::{Api, Call, CallAnswer};
 
 /// Serves calls: requests that were found to be in order.
 #[async_trait]
@@ -10,12 +10,12 @@ pub trait Operations: Send + Sync {
     ///
     /// # Errors
     /// Error that the caller receives instead of an answer.
-    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError>;
+    async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError>;
 }
 
 #[async_trait]
 impl Operations for Api {
-    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+    async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         Self::serve(self, call).await
     }
 }

@@ -8,15 +8,15 @@ use futures::FutureExt;
 
 use crate::api::{Api, found};
 use crate::documents::{self, Stored};
-use crate::page::Source;
-use crate::{Answer, Call, ids};
+use crate::page::PageSource;
+use crate::{Call, CallAnswer, ids};
 
 impl Api {
     /// The outcomes of the tasks that have ended, or of one.
-    pub(crate) async fn list_outcomes(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_outcomes(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let source = match call.query.get("task_id") {
-            Some(task) => Source::One(documents::key::<Task>(task)),
-            None => Source::list::<Task>(&call.actor.tenant, None),
+            Some(task) => PageSource::One(documents::key::<Task>(task)),
+            None => PageSource::list::<Task>(&call.actor.tenant, None),
         };
         let outcome = |document| {
             async move {
@@ -31,7 +31,7 @@ impl Api {
         self.page_of(call, &[source], outcome).await
     }
 
-    pub(crate) async fn get_outcome(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_outcome(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let id = OutcomeId::from(call.params.get("outcome_id").to_owned());
         let task = self.find::<Task>(&ids::of(&id), call.now).await?.filter(|task| task.is_seen_by(&call.actor));
         let outcome = match task {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::api::{Api, found};
 use crate::documents::{self, Resource, Stored};
 use crate::refusal::{internal, store};
-use crate::{Answer, Call, ids};
+use crate::{Call, CallAnswer, ids};
 
 /// Validity of a cursor.
 const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
@@ -26,14 +26,14 @@ const MOST_READS: usize = 8;
 
 /// Documents that a page is made of.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum PageSource {
     /// Those of a list: the list, and the word that its ids begin with.
     List { list: String, word: &'static str },
     /// This one.
     One(DocumentKey),
 }
 
-impl Source {
+impl PageSource {
     /// The `R`s of `tenant`; of those that belong to `parent`, where it is given.
     pub(crate) fn list<R: Resource>(tenant: &str, parent: Option<&str>) -> Self {
         Self::List { list: documents::list::<R>(tenant, parent), word: R::Id::OBJECT }
@@ -67,12 +67,12 @@ impl Api {
         call: &Call,
         parent: Option<&str>,
         wanted: impl Fn(&R) -> bool + Send + Sync,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<CallAnswer, ProtocolError> {
         let one = |document| {
             let one = Stored::<R>::seen(document, &call.actor).map(|one| one.kept.resource);
             ready(Ok(one.filter(&wanted).map(R::shown))).boxed()
         };
-        self.page_of(call, &[Source::list::<R>(&call.actor.tenant, parent)], one).await
+        self.page_of(call, &[PageSource::list::<R>(&call.actor.tenant, parent)], one).await
     }
 
     /// The page that `call` asks for of what `pick` makes of the documents of `sources`, which are in one order.
@@ -82,11 +82,11 @@ impl Api {
     pub(crate) async fn page_of<'p, T: Serialize + Send>(
         &self,
         call: &Call,
-        sources: &[Source],
+        sources: &[PageSource],
         pick: impl Fn(Document) -> BoxFuture<'p, Result<Option<T>, ProtocolError>> + Send + Sync,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<CallAnswer, ProtocolError> {
         let query = ListQuery::read(&call.query)?;
-        let scope = scope(call, &sources.iter().map(Source::name).collect::<Vec<_>>().join(" "));
+        let scope = scope(call, &sources.iter().map(PageSource::name).collect::<Vec<_>>().join(" "));
         let mut after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
         if !self.sees_what_it_narrows_to(call).await? {
             return found(&List::page(Vec::<T>::new(), None));
@@ -124,21 +124,21 @@ impl Api {
     async fn merged(
         &self,
         call: &Call,
-        sources: &[Source],
+        sources: &[PageSource],
         after: Option<&str>,
         limit: usize,
     ) -> Result<Merged, ProtocolError> {
         let (mut documents, mut upto) = (Vec::new(), None::<String>);
         for source in sources {
             match source {
-                Source::List { list, word } => {
+                PageSource::List { list, word } => {
                     let after = after.map(|after| ids::with_word(word, after));
                     let request = ListRequest { list: list.clone(), after, limit, newest_first: true, now: call.now };
                     let page = self.records().documents(&request).await.map_err(store)?;
                     documents.extend(page.items);
                     upto = upto.max(page.next.map(|next| ids::own(&next).to_owned()));
                 }
-                Source::One(key) => {
+                PageSource::One(key) => {
                     let one = self.records().document(key, call.now).await.map_err(store)?;
                     documents
                         .extend(one.filter(|one| after.is_none_or(|after| ids::own(&one.key.id) < ids::own(after))));

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use crate::api::{Api, found};
 use crate::page::scope;
 use crate::refusal::internal;
-use crate::{Answer, Call};
+use crate::{Call, CallAnswer};
 
 /// A graph that clients can have work done by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl PersonaSpec {
 }
 
 impl Api {
-    pub(crate) fn list_personas(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) fn list_personas(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let query = ListQuery::read(&call.query)?;
         let scope = scope(call, "personas");
         let after = self.position(call, &scope, query.cursor.as_deref())?.into_iter().next();
@@ -83,7 +83,7 @@ impl Api {
         found(&List::page(shown, next))
     }
 
-    pub(crate) fn get_persona(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) fn get_persona(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let spec = self.persona_spec(Some(&PersonaId::from(call.params.get("persona_id"))))?;
         found(&self.persona(spec)?)
     }

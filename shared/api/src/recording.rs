@@ -119,7 +119,7 @@ impl RecordingStore {
                     SuspendFrom::Fresh => None,
                     SuspendFrom::Claimed { previous, .. } => Some(&**previous),
                 };
-                let pause = Pause { paused, before, works_on: claim.is_some() };
+                let pause = TaskPause { paused, before, works_on: claim.is_some() };
                 suspended(&mut change, &mut task, entries, pause)
             }
             Some(InvocationWrite::Complete { paused, state, .. }) => {
@@ -237,7 +237,7 @@ fn record(change: &mut SessionChange, task: &mut Stored<Task>, entries: &[Journa
 }
 
 /// A pause of a task.
-struct Pause<'a> {
+struct TaskPause<'a> {
     paused: &'a PausedInvocation,
     /// The pause before it.
     before: Option<&'a PausedInvocation>,
@@ -250,9 +250,9 @@ fn suspended(
     change: &mut SessionChange,
     task: &mut Stored<Task>,
     entries: &[JournalEntry],
-    pause: Pause<'_>,
+    pause: TaskPause<'_>,
 ) -> Result<(), ProtocolError> {
-    let Pause { paused, before, works_on } = pause;
+    let TaskPause { paused, before, works_on } = pause;
     // The end of the wait before was not published: it came while this turn ran.
     change.advance(task, TaskStatus::Working, None, Map::new());
     record(change, task, entries);

@@ -27,17 +27,17 @@ use crate::documents::{Segment, SessionIndex, Stored};
 use crate::messages::unplaced;
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Reading, Spot, clip};
-use crate::{Answer, Call};
+use crate::{Call, CallAnswer};
 
 /// The event of a changed summary or changed metadata; the narrative has none.
 const UPDATED: &str = "vendor.dormouse.session_updated";
 
 impl Api {
-    pub(crate) async fn list_sessions(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_sessions(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         self.page::<Session>(call, call.query.get("workspace_id"), |_| true).await
     }
 
-    pub(crate) async fn get_session(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_session(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Session>(call, "session_id").await?.kept.resource)
     }
 

@@ -32,8 +32,8 @@ pub use notifier::{AppendNotifier, AppendSignal};
 
 use crate::{Call, Operations};
 use limiter::StreamLimiter;
-use reading::{Asked, Reading};
-use source::Source;
+use reading::{StreamReading, StreamRequest};
+use source::EventSource;
 
 /// Item of a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,9 +98,9 @@ impl Default for StreamLimits {
 
 /// Serves streams. Cheap to clone.
 #[derive(Clone)]
-pub struct Streams(Arc<Shared>);
+pub struct Streams(Arc<StreamShared>);
 
-struct Shared {
+struct StreamShared {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     notifier: AppendNotifier,
@@ -123,7 +123,7 @@ impl Streams {
         limits: StreamLimits,
     ) -> Self {
         let limiter = Arc::new(StreamLimiter::new(limits.at_once, limits.each));
-        Self(Arc::new(Shared { records, clock, notifier, limits, limiter }))
+        Self(Arc::new(StreamShared { records, clock, notifier, limits, limiter }))
     }
 
     /// The stream that `call` asks for; `time_left` is how long the worker lives.
@@ -136,20 +136,21 @@ impl Streams {
         &self,
         operations: &Arc<dyn Operations>,
         call: Call,
-        resume: Resume<'_>,
+        resume: StreamOptions<'_>,
     ) -> Result<BoxStream<'static, StreamItem>, ProtocolError> {
         let permit = StreamLimiter::take(&self.0.limiter, &call.actor)?;
         let after = resume_after(resume.last_event_id, &call.query);
         let cursor = after.as_ref().ok().and_then(Option::as_ref).map(ToString::to_string).unwrap_or_default();
         let (request_id, time_left) = (resume.request_id.to_owned(), resume.time_left);
         let opened = match after {
-            Ok(after) => Source::open(&self.0.records, operations, call, after).await?,
+            Ok(after) => EventSource::open(&self.0.records, operations, call, after).await?,
             Err(error) => Err(error),
         };
         match opened {
             Ok(source) => {
-                let asked = Asked { cursor, request_id, time_left };
-                Ok(stream::unfold(Reading::new(self.0.clone(), source, permit, asked), Reading::next).boxed())
+                let asked = StreamRequest { cursor, request_id, time_left };
+                Ok(stream::unfold(StreamReading::new(self.0.clone(), source, permit, asked), StreamReading::next)
+                    .boxed())
             }
             // Without an id: a client that kept the cursor would be refused again and again.
             Err(error) => {
@@ -162,7 +163,7 @@ impl Streams {
 
 /// Additions of a request for a stream to the call.
 #[derive(Clone, Copy, Debug)]
-pub struct Resume<'a> {
+pub struct StreamOptions<'a> {
     /// The header of a client that lost its stream.
     pub last_event_id: Option<&'a str>,
     /// By which id the request goes in the log.

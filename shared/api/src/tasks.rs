@@ -17,17 +17,17 @@ use dormouse_protocol::{Map, ProtocolError};
 use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::conversation::{converses, first_state, is_confidential};
-use crate::documents::{Progress, Segment, Stored};
+use crate::documents::{Segment, Stored, TaskIndex};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
 use crate::refusal::{conflict, internal, refused, store};
-use crate::{Answer, Call, transcript};
+use crate::{Call, CallAnswer, transcript};
 
 /// Number of messages, the newest, that an agent is given that has received none of them.
 const HEARD_AT_ONCE: usize = 200;
 
 impl Api {
-    pub(crate) async fn list_tasks(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_tasks(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, session_id, .. } = Filters::read(&call.query);
         let of_path = Some(call.params.get("session_id")).filter(|id| !id.is_empty()).map(SessionId::from);
         if let Some(session) = &of_path {
@@ -39,7 +39,7 @@ impl Api {
         self.page::<Task>(call, narrowest, wanted).await
     }
 
-    pub(crate) async fn get_task(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_task(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Task>(call, "task_id").await?.kept.resource)
     }
 
@@ -75,7 +75,7 @@ impl Api {
             SubmitInput::Payload(_) => false,
         };
         let first = change.next();
-        let progress = Progress { first, graph: spec.graph.clone(), is_confidential, ..Progress::default() };
+        let progress = TaskIndex { first, graph: spec.graph.clone(), is_confidential, ..TaskIndex::default() };
         let workspace = Some(task.workspace_id.clone());
         let mut task = Stored::new(&call.actor.tenant, workspace, task, progress);
         task.kept.resource.envelope.metadata = request.metadata;

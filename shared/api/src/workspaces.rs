@@ -8,14 +8,14 @@ use serde_json::json;
 
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
-use crate::{Answer, Call};
+use crate::{Call, CallAnswer};
 
 impl Api {
-    pub(crate) async fn list_workspaces(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn list_workspaces(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         self.page::<Workspace>(call, None, |_| true).await
     }
 
-    pub(crate) async fn get_workspace(&self, call: &Call) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn get_workspace(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         found(&self.named::<Workspace>(call, "workspace_id").await?.kept.resource)
     }
 

@@ -17,7 +17,7 @@ const PETTY_CASH: u64 = 5_000;
 /// Decision about an expense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum ExpenseDecision {
     /// Not decided yet.
     #[default]
     Open,
@@ -48,7 +48,7 @@ state! {
         /// Time until the escalation to the head of finance; as `remind_after`.
         pub escalate_after: String,
         /// The decision: what the awaited signal carries.
-        pub decision: Decision,
+        pub decision: ExpenseDecision,
         /// Person who decided; the signal may carry it.
         pub decided_by: String,
         /// Outcome, in a sentence.
@@ -72,7 +72,7 @@ pub(crate) fn graph() -> Result<CompiledGraph, EngineError> {
         .node("check", async |expense: Expense| check(&expense))
         .wait("ask", wait_for_decision)
         .node("settle", async |expense: Expense| Ok(Expense::result.set(verdict(&expense))))
-        .route("check", |expense| if expense.decision == Decision::Open { Target::from("ask") } else { END })
+        .route("check", |expense| if expense.decision == ExpenseDecision::Open { Target::from("ask") } else { END })
         .edge("ask", "settle")
         .edge("settle", END)
         .compile()
@@ -87,23 +87,23 @@ fn check(expense: &Expense) -> Result<Update<Expense>, NodeError> {
     }
     Ok(Update::change(expense, |expense| {
         expense.decided_by = "petty cash".to_owned();
-        expense.decision = Decision::Approved;
+        expense.decision = ExpenseDecision::Approved;
         expense.result = verdict(expense);
     }))
 }
 
 fn wait_for_decision(expense: &Expense) -> Result<Wait<Expense>, NodeError> {
     let answer = Answer::new()
-        .required(Expense::decision, Rule::one_of([Decision::Approved, Decision::Rejected]))
+        .required(Expense::decision, Rule::one_of([ExpenseDecision::Approved, ExpenseDecision::Rejected]))
         .optional(Expense::decided_by, Rule::text().at_most(200));
     let (steps, end) = deadlines(expense)?;
     Ok(Wait::signal(format!("expense-{}", invocation_id()?), answer)
         .kind("approval")
         .describe(format!("{} asks for {} for {}", expense.employee, euros(expense.amount_cents), expense.purpose))
-        .answers(Expense::decision.set(Decision::Approved), Expense::decision.set(Decision::Rejected))
+        .answers(Expense::decision.set(ExpenseDecision::Approved), Expense::decision.set(ExpenseDecision::Rejected))
         .answered_by(Expense::decided_by)
         .steps(steps)
-        .or_default(end, Expense::decision.set(Decision::TimedOut)))
+        .or_default(end, Expense::decision.set(ExpenseDecision::TimedOut)))
 }
 
 /// Reminders and escalations, and the deadline.
@@ -120,9 +120,11 @@ fn deadlines(expense: &Expense) -> Result<(Vec<Step>, Delay), NodeError> {
 fn verdict(expense: &Expense) -> String {
     let by = if expense.decided_by.is_empty() { String::new() } else { format!(" by {}", expense.decided_by) };
     match expense.decision {
-        Decision::Open => "not paid: nothing was decided".to_owned(),
-        Decision::Approved => format!("{} paid to {}, approved{by}", euros(expense.amount_cents), expense.employee),
-        Decision::Rejected => format!("not paid: rejected{by}"),
-        Decision::TimedOut => "not paid: nobody decided in time".to_owned(),
+        ExpenseDecision::Open => "not paid: nothing was decided".to_owned(),
+        ExpenseDecision::Approved => {
+            format!("{} paid to {}, approved{by}", euros(expense.amount_cents), expense.employee)
+        }
+        ExpenseDecision::Rejected => format!("not paid: rejected{by}"),
+        ExpenseDecision::TimedOut => "not paid: nobody decided in time".to_owned(),
     }
 }

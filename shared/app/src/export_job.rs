@@ -68,7 +68,7 @@ pub(crate) fn graph(bus: Arc<dyn EventBus>) -> Result<CompiledGraph, EngineError
 
 /// Request to the exporter.
 #[derive(Serialize)]
-struct Request<'e> {
+struct ExportRequest<'e> {
     job_id: &'e str,
     dataset: &'e str,
     format: &'e str,
@@ -78,7 +78,7 @@ struct Request<'e> {
 async fn dispatch(bus: &dyn EventBus, export: Export) -> Result<Update<Export>, NodeError> {
     let job_id = format!("export-{}", invocation_id()?);
     let format = if export.format.is_empty() { "csv".to_owned() } else { export.format };
-    let request = Request { job_id: &job_id, dataset: &export.dataset, format: &format };
+    let request = ExportRequest { job_id: &job_id, dataset: &export.dataset, format: &format };
     bus.publish(Event::telling("dormouse.export", "Export Requested", &request)?).await?;
     Ok(Export::job_id.set(job_id).set(Export::format, format).set(Export::status, ExportStatus::Running))
 }

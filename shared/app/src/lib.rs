@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dormouse::{Agent, Agents, AutonomyTier, Category, Delay, FieldKey, NodeError};
 
 pub use chat::{CHAT, ChatModel, Conversation, ScriptedModel};
-pub use expense_approval::{Decision, EXPENSE_APPROVAL, Expense};
+pub use expense_approval::{EXPENSE_APPROVAL, Expense, ExpenseDecision};
 pub use export_job::{EXPORT_JOB, Export, ExportStatus};
 pub use purchase::{Ballot, PURCHASE, Purchase, Vote};
 pub use reminder::{REMINDER, Reminder};

@@ -60,11 +60,11 @@ fn wait(reminder: &Reminder) -> Result<Wait<Reminder>, NodeError> {
 
 /// Event that is published on the bus.
 #[derive(Serialize)]
-struct Due {
+struct ReminderDue {
     text: String,
 }
 
 async fn remind(bus: &dyn EventBus, clock: &dyn Clock, reminder: Reminder) -> Result<Update<Reminder>, NodeError> {
-    bus.publish(Event::telling("dormouse.reminder", "Reminder Due", &Due { text: reminder.text })?).await?;
+    bus.publish(Event::telling("dormouse.reminder", "Reminder Due", &ReminderDue { text: reminder.text })?).await?;
     Ok(Reminder::reminded_at.set(clock.now().to_string()))
 }

@@ -13,7 +13,7 @@ use dormouse::Outside;
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, FreshTurn, Harness, HarnessConfig, Mode, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
     Commit, Commits, Due, DueAction, GrowingLists, IndexRepair, InvocationWrite, Invocations, Journal,
     PausedInvocation, PendingRow, SignalDescriptor, Sleepers, SuspendFrom, WakePlan,
@@ -38,7 +38,7 @@ async fn folder(lost: bool) -> (tempfile::TempDir, PathBuf) {
 async fn folder_with(change: impl AsyncFnOnce(&DynamoDbStateStore)) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
-    let embedded = EmbeddedDynamoDb::start(&Place::Folder(data.clone())).await.unwrap();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Folder(data.clone())).await.unwrap();
     ensure_table(&embedded.client(), "dormouse").await.unwrap();
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), "dormouse", StoreConfig::default()));
     let clock = Arc::new(SystemClock::default());
@@ -235,7 +235,7 @@ async fn the_commands_work_beside_a_running_process() {
 #[tokio::test]
 async fn a_wake_up_counts_as_registered_only_where_it_was() {
     let (_place, data) = folder_with(async |store| sleep_in(store, "expense-approval", "late").await).await;
-    let embedded = EmbeddedDynamoDb::start(&Place::Folder(data.clone())).await.unwrap();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Folder(data.clone())).await.unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let routes = embedded.door("knock-knock").at("/");

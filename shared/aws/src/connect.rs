@@ -15,7 +15,7 @@ use crate::parameters::Parameters;
 
 /// Region, credentials and addresses of AWS. The secret is not shown when it is printed.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct AwsAccess {
     /// The region of all services.
     pub region: String,
     /// Credentials of all calls. A sandbox does not outlive the credentials that it is born with.
@@ -79,7 +79,7 @@ macro_rules! client {
     }};
 }
 
-impl Access {
+impl AwsAccess {
     /// The clients for it.
     ///
     /// They trust the roots of Amazon, which are compiled in: reading the system's folder of certificates would take
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn the_secret_is_not_shown() {
         let credentials = Credentials::new("AKIDEXAMPLE", "hush-hush", Some("token-hush".to_owned()), None, "test");
-        let access = Access { region: "eu-central-1".to_owned(), credentials, endpoints: Endpoints::default() };
+        let access = AwsAccess { region: "eu-central-1".to_owned(), credentials, endpoints: Endpoints::default() };
         let shown = format!("{access:?} {:?}", access.clone().clients());
         assert!(!shown.contains("hush"), "{shown}");
     }

@@ -19,7 +19,7 @@ mod refusal;
 mod scheduler;
 mod subscriptions;
 
-pub use connect::{Access, Clients, Endpoints, Lazy};
+pub use connect::{AwsAccess, Clients, Endpoints, Lazy};
 pub use dynamodb::{
     DynamoDbCheckpointer, DynamoDbStateStore, RetryPolicy, StoreConfig, TABLE_RESOURCE_NAME, ensure_table,
     table_resource,

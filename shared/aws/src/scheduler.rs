@@ -32,13 +32,13 @@ const AHEAD: SignedDuration = SignedDuration::from_secs(5);
 
 /// A deadline of pause `generation` of `invocation`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline<'a> {
+pub(crate) struct PauseDeadline<'a> {
     pub(crate) invocation: &'a InvocationId,
     pub(crate) generation: u64,
     pub(crate) due: &'a Due,
 }
 
-impl Deadline<'_> {
+impl PauseDeadline<'_> {
     /// The entry's name identifies the pause: making it again finds it there. Deadlines that follow the first one have
     /// names of their own, because an entry that has fired may be there for a moment still.
     fn schedule_name(self) -> String {
@@ -54,7 +54,7 @@ impl Deadline<'_> {
 pub(crate) async fn schedule(
     client: &Client,
     config: &SchedulerConfig,
-    deadline: Deadline<'_>,
+    deadline: PauseDeadline<'_>,
     now: Timestamp,
 ) -> Result<Registration, SubscriptionError> {
     let input = entry(config, deadline, expression(deadline.due.at, now))?;
@@ -73,7 +73,7 @@ pub(crate) async fn schedule(
 pub(crate) async fn unschedule(
     client: &Client,
     config: &SchedulerConfig,
-    deadline: Deadline<'_>,
+    deadline: PauseDeadline<'_>,
 ) -> Result<(), SubscriptionError> {
     let request = client.delete_schedule().name(deadline.schedule_name());
     match request.group_name(&config.group_name).send().await {
@@ -85,10 +85,10 @@ pub(crate) async fn unschedule(
 
 fn entry(
     config: &SchedulerConfig,
-    deadline: Deadline<'_>,
+    deadline: PauseDeadline<'_>,
     expression: String,
 ) -> Result<CreateScheduleInput, SubscriptionError> {
-    let Deadline { invocation, generation, due } = deadline;
+    let PauseDeadline { invocation, generation, due } = deadline;
     let wakeup = json!({"invocation_id": invocation, "generation": generation, "due_at": due.at});
     let input = json!({"dormouse_wakeup": wakeup});
     let letters = config.dead_letter_arn.as_ref().map(|arn| DeadLetterConfig::builder().arn(arn).build());
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn an_entry_fires_once_and_says_whom_to_wake() {
         let (invocation, due) = ("i\"1".into(), due(0));
-        let deadline = Deadline { invocation: &invocation, generation: 3, due: &due };
+        let deadline = PauseDeadline { invocation: &invocation, generation: 3, due: &due };
         let entry = entry(&config(), deadline, "at(2027-01-01T00:00:00)".to_owned()).expect("an entry");
         assert_eq!(entry.name(), Some(deadline.schedule_name().as_str()));
         assert_eq!(entry.action_after_completion(), Some(&ActionAfterCompletion::Delete));
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn every_deadline_has_a_name_of_its_own() {
         let name = |invocation: &str, generation, rung| {
-            Deadline { invocation: &invocation.into(), generation, due: &due(rung) }.schedule_name()
+            PauseDeadline { invocation: &invocation.into(), generation, due: &due(rung) }.schedule_name()
         };
         assert_ne!(name("i1", 1, 0), name("i1", 2, 0));
         assert_ne!(name("i1", 11, 0), name("i11", 1, 0));

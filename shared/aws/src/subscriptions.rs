@@ -8,7 +8,7 @@ use dormouse_ports::{
 
 use crate::connect::Lazy;
 use crate::eventbridge::{RuleConfig, Rules};
-use crate::scheduler::{self, Deadline, SchedulerConfig};
+use crate::scheduler::{self, PauseDeadline, SchedulerConfig};
 
 /// The [`Timers`] and [`EventRules`] on AWS: a due time becomes an entry of the scheduler, which is named by its pause
 /// and deadline, so that subscribing again changes nothing; a rule becomes one of EventBridge.
@@ -70,7 +70,7 @@ impl EventRules for AwsSubscriptions {
     }
 }
 
-fn deadline(subscription: &Subscription) -> Option<Deadline<'_>> {
+fn deadline(subscription: &Subscription) -> Option<PauseDeadline<'_>> {
     let Subscription { invocation_id: invocation, generation, wake, .. } = subscription;
-    wake.due.as_ref().map(|due| Deadline { invocation, generation: *generation, due })
+    wake.due.as_ref().map(|due| PauseDeadline { invocation, generation: *generation, due })
 }

@@ -25,7 +25,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::target::{Opened, Purpose, Target, TargetError};
+use crate::target::{OpenedStore, Purpose, StoreTarget, TargetError};
 pub(crate) use ask::OperatorCommand;
 pub(crate) use named::named;
 use print::Row;
@@ -43,7 +43,7 @@ const TOGETHER: usize = 100;
 
 /// Outcome of a command. Arguments that clap refuses end with 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum InspectOutcome {
     /// Done, and nothing is wrong.
     Fine,
     /// Done, and something was found that is still wrong.
@@ -52,12 +52,12 @@ pub(crate) enum Outcome {
     NotFound,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(ending: Outcome) -> Self {
+impl From<InspectOutcome> for ExitCode {
+    fn from(ending: InspectOutcome) -> Self {
         match ending {
-            Outcome::Fine => Self::SUCCESS,
-            Outcome::Trouble => Self::from(3),
-            Outcome::NotFound => Self::from(4),
+            InspectOutcome::Fine => Self::SUCCESS,
+            InspectOutcome::Trouble => Self::from(3),
+            InspectOutcome::NotFound => Self::from(4),
         }
     }
 }
@@ -124,7 +124,7 @@ impl From<TurnError> for InspectError {
 }
 
 /// Executes `ask`.
-pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Outcome, InspectError> {
+pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<InspectOutcome, InspectError> {
     match ask {
         OperatorCommand::Pending(ask) => {
             let opened = ask.target.open(agents, Purpose::Look, ask.filter.limit).await?;
@@ -177,8 +177,8 @@ pub(crate) async fn inspect(ask: OperatorCommand, agents: &Agents) -> Result<Out
 
 /// Does `work` on what is opened, and closes it, whatever the outcome of the work.
 pub(crate) async fn on<T, E: From<EmbeddedError>>(
-    opened: Opened,
-    work: impl AsyncFnOnce(&Opened) -> Result<T, E>,
+    opened: OpenedStore,
+    work: impl AsyncFnOnce(&OpenedStore) -> Result<T, E>,
 ) -> Result<T, E> {
     let ended = work(&opened).await;
     opened.close().await?;
@@ -199,7 +199,12 @@ fn payload(text: Option<String>) -> Result<Map, InspectError> {
     read.map_err(|error| InspectError::Payload(error.to_string()))
 }
 
-async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bool) -> Result<Outcome, InspectError> {
+async fn pending(
+    opened: &OpenedStore,
+    filter: ask::Filter,
+    target: &StoreTarget,
+    json: bool,
+) -> Result<InspectOutcome, InspectError> {
     let now = Timestamp::now();
     let (rows, cursor) = match &filter.signal {
         Some(signal) => (who_waits_for(opened, signal, &filter, target).await?, None),
@@ -217,14 +222,14 @@ async fn pending(opened: &Opened, filter: ask::Filter, target: &Target, json: bo
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
     }
-    Ok(Outcome::Fine)
+    Ok(InspectOutcome::Fine)
 }
 
 /// Invocations that sleep and pass the filter, page by page.
 async fn asleep(
-    opened: &Opened,
+    opened: &OpenedStore,
     filter: &ask::Filter,
-    target: &Target,
+    target: &StoreTarget,
 ) -> Result<(Vec<Row>, Option<String>), InspectError> {
     let store = opened.store();
     let (mut rows, mut cursor) = (Vec::new(), filter.cursor.clone());
@@ -251,10 +256,10 @@ async fn asleep(
 
 /// Invocations that wait for `signal`, found by its key and not by going through all that sleep.
 async fn who_waits_for(
-    opened: &Opened,
+    opened: &OpenedStore,
     signal: &str,
     filter: &ask::Filter,
-    target: &Target,
+    target: &StoreTarget,
 ) -> Result<Vec<Row>, InspectError> {
     let store = opened.store();
     let known = store.load_signal(&SignalId::from(signal), Timestamp::now()).await?;
@@ -268,7 +273,7 @@ async fn who_waits_for(
     Ok(row.iter().map(|row| pending_row(row, &record, target)).collect())
 }
 
-fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &Target) -> Row {
+fn pending_row(row: &PendingRow, record: &InvocationRecord, target: &StoreTarget) -> Row {
     let asleep = record.status == InvocationStatus::Suspended;
     Row {
         answer_with: asleep.then(|| answer::command(&record.paused, target)),
@@ -293,7 +298,12 @@ fn unreadable_row(row: &PendingRow, reason: &str, now: Timestamp) -> Row {
     }
 }
 
-async fn show(opened: &Opened, id: &InvocationId, target: &Target, json: bool) -> Result<Outcome, InspectError> {
+async fn show(
+    opened: &OpenedStore,
+    id: &InvocationId,
+    target: &StoreTarget,
+    json: bool,
+) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
     match opened.store().load_invocation(id).await? {
         None => not_found(&printer, id),
@@ -303,17 +313,17 @@ async fn show(opened: &Opened, id: &InvocationId, target: &Target, json: bool) -
                 told["answer_with"] = answer::command(&record.paused, target).into();
             }
             printer.fields(&told)?;
-            Ok(Outcome::Fine)
+            Ok(InspectOutcome::Fine)
         }
     }
 }
 
-fn not_found(printer: &Printer, id: &InvocationId) -> Result<Outcome, InspectError> {
+fn not_found(printer: &Printer, id: &InvocationId) -> Result<InspectOutcome, InspectError> {
     printer.complain(&format!("there is no invocation {id} that ever slept; a finished one is kept for 30 days"))?;
-    Ok(Outcome::NotFound)
+    Ok(InspectOutcome::NotFound)
 }
 
-async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Result<Outcome, InspectError> {
+async fn signal(opened: &OpenedStore, transmission: Transmission, json: bool) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
     let told = match opened.harness.turn(transmission).await.outcome {
         TurnOutcome::Completed(turn) => {
@@ -330,15 +340,20 @@ async fn signal(opened: &Opened, transmission: Transmission, json: bool) -> Resu
         TurnOutcome::Stale { invocation_id } => json!({ "status": "over", "invocation_id": invocation_id }),
         TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
             printer.complain(&error.message)?;
-            return Ok(Outcome::NotFound);
+            return Ok(InspectOutcome::NotFound);
         }
         TurnOutcome::Errored(error) => return Err((*error).into()),
     };
     printer.fields(&told)?;
-    Ok(Outcome::Fine)
+    Ok(InspectOutcome::Fine)
 }
 
-async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: bool) -> Result<Outcome, InspectError> {
+async fn examine_one(
+    opened: &OpenedStore,
+    id: &InvocationId,
+    repair: bool,
+    json: bool,
+) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
     match opened.doctor().await.diagnose(id).await {
         Err(error) if error.category == Category::NotFound => not_found(&printer, id),
@@ -347,13 +362,13 @@ async fn examine_one(opened: &Opened, id: &InvocationId, repair: bool, json: boo
             diagnosis.mind(&parked_signals(&opened.harness, &opened.maintenance).await?);
             let report = treat(opened, diagnosis, repair).await;
             printer.report(&report)?;
-            Ok(if is_trouble(&report) { Outcome::Trouble } else { Outcome::Fine })
+            Ok(if is_trouble(&report) { InspectOutcome::Trouble } else { InspectOutcome::Fine })
         }
     }
 }
 
 /// Everything that sleeps or was put aside; prints only what is wrong, and the signals that no invocation waits for.
-async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Outcome, InspectError> {
+async fn examine_all(opened: &OpenedStore, repair: bool, json: bool) -> Result<InspectOutcome, InspectError> {
     let (store, printer) = (opened.store(), Printer::new(json));
     let (mut examined, mut reports, mut cursor) = (0_usize, Vec::new(), None);
     let mut awaited = BTreeSet::new();
@@ -396,7 +411,7 @@ async fn examine_all(opened: &Opened, repair: bool, json: bool) -> Result<Outcom
         parked.iter().try_for_each(|signal| printer.line(&astray(signal)))?;
         printer.line(&format!("{examined} examined, {troubles} in trouble"))?;
     }
-    Ok(if troubles > 0 { Outcome::Trouble } else { Outcome::Fine })
+    Ok(if troubles > 0 { InspectOutcome::Trouble } else { InspectOutcome::Fine })
 }
 
 /// A parked signal, for people.
@@ -418,7 +433,7 @@ fn unreadable(id: &InvocationId, error: &TurnError) -> Value {
 }
 
 /// Diagnosis of the doctor, and with `repair` the outcomes of the remedies. One that moves the invocation is the last.
-async fn treat(opened: &Opened, diagnosis: Diagnosis, repair: bool) -> Value {
+async fn treat(opened: &OpenedStore, diagnosis: Diagnosis, repair: bool) -> Value {
     let mut remarks = Vec::new();
     let mut found = diagnosis.remarks;
     found.sort_by_key(|remark| repair && moves(remark.finding));

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::inspect::{Printer, moment};
-use crate::target::{Purpose, Target, TargetError};
+use crate::target::{Purpose, StoreTarget, TargetError};
 
 /// Number of keys that are listed at once.
 const PAGE: usize = 100;
@@ -35,7 +35,7 @@ pub(crate) enum KeysCommand {
         after_help = "JSON: {\"keys\": [{\"id\", \"created_at\", \"actor\", \"tenant\", \"workspaces\", \"scopes\", \
         \"expires_at\"}], \"next\"}"
     )]
-    List(List),
+    List(ListArgs),
     /// Refuse a key from now on; a stream that it opened ends with its life, an hour later at most.
     #[command(after_help = "JSON: {\"revoked\"}\nExit code 4: there is no such key.")]
     Revoke(Revoke),
@@ -68,11 +68,11 @@ pub(crate) struct Create {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct List {
+pub(crate) struct ListArgs {
     /// The id of the key behind which the list goes on.
     #[arg(long, value_name = "KEY_ID")]
     after: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,7 +92,7 @@ pub(crate) struct Revoke {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: Target,
+    target: StoreTarget,
 }
 
 /// Reason for which a command failed. Each message contains the remedy.
@@ -151,7 +151,7 @@ async fn create(ask: Create, agents: &Agents) -> Result<(), KeysError> {
     Ok(Printer::new(ask.json).fields(&told)?)
 }
 
-async fn list(ask: List, agents: &Agents) -> Result<(), KeysError> {
+async fn list(ask: ListArgs, agents: &Agents) -> Result<(), KeysError> {
     let opened = ask.target.open(agents, Purpose::Look, 1).await?;
     let page = Keys::new(opened.records()).list(ask.after, PAGE, Timestamp::now()).await;
     opened.close().await?;

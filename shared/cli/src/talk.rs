@@ -18,17 +18,17 @@ use dormouse_protocol::{List, Map};
 use serde_json::{Value, json};
 
 pub(crate) use ask::ClientCommand;
-use ask::{Answering, Place, SendTask, Tail};
+use ask::{Answering, SendTask, Tail, WatchedPlace};
 use client::Client;
 pub(crate) use client::TalkError;
 use show::Show;
 
 use crate::inspect::{self, InspectError, PAGE, answer, named, on};
-use crate::target::{Purpose, Target};
+use crate::target::{Purpose, StoreTarget};
 
 /// Outcome of a command that did what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum TalkOutcome {
     /// As one hopes.
     Fine,
     /// The task that was watched failed or was canceled.
@@ -37,18 +37,18 @@ pub(crate) enum Outcome {
     NotFound,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(ending: Outcome) -> Self {
+impl From<TalkOutcome> for ExitCode {
+    fn from(ending: TalkOutcome) -> Self {
         match ending {
-            Outcome::Fine => Self::SUCCESS,
-            Outcome::Failed => Self::from(5),
-            Outcome::NotFound => Self::from(4),
+            TalkOutcome::Fine => Self::SUCCESS,
+            TalkOutcome::Failed => Self::from(5),
+            TalkOutcome::NotFound => Self::from(4),
         }
     }
 }
 
 /// Executes `talk`.
-pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<Outcome, TalkError> {
+pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     match talk {
         ClientCommand::SendTask(asked) => send(asked).await,
         ClientCommand::Tail(asked) => tail(asked).await,
@@ -58,7 +58,7 @@ pub(crate) async fn talk(talk: ClientCommand, agents: &Agents) -> Result<Outcome
     }
 }
 
-async fn send(asked: SendTask) -> Result<Outcome, TalkError> {
+async fn send(asked: SendTask) -> Result<TalkOutcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let input = input(read(&asked.input)?)?;
     let session_id = match asked.session {
@@ -78,7 +78,7 @@ async fn send(asked: SendTask) -> Result<Outcome, TalkError> {
     let show = Show::new(asked.json, &asked.server);
     if !asked.follow {
         show.task(&task)?;
-        return Ok(Outcome::Fine);
+        return Ok(TalkOutcome::Fine);
     }
     if !asked.json {
         show.task(&task)?;
@@ -142,26 +142,28 @@ async fn any_workspace(client: &Client) -> Result<String, TalkError> {
     Ok(workspace.envelope.id.as_str().to_owned())
 }
 
-async fn tail(asked: Tail) -> Result<Outcome, TalkError> {
+async fn tail(asked: Tail) -> Result<TalkOutcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let show = Show::new(asked.json, &asked.server);
     match asked.place {
-        Place { task: Some(task), .. } => watch(&client, &task, asked.after, &show).await,
-        Place { session: Some(session), .. } => {
+        WatchedPlace { task: Some(task), .. } => watch(&client, &task, asked.after, &show).await,
+        WatchedPlace { session: Some(session), .. } => {
             follow_all(&client, &format!("/v1/sessions/{session}/events/stream"), asked.after, &show).await
         }
-        Place { task: None, session: None } => follow_all(&client, "/v1/events/stream", asked.after, &show).await,
+        WatchedPlace { task: None, session: None } => {
+            follow_all(&client, "/v1/events/stream", asked.after, &show).await
+        }
     }
 }
 
 /// Shows events until the command is stopped.
-async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &Show) -> Result<Outcome, TalkError> {
+async fn follow_all(client: &Client, path: &str, after: Option<String>, show: &Show) -> Result<TalkOutcome, TalkError> {
     follow::follow(client, path, after, |event| show.event(event).map(|()| false)).await?;
-    Ok(Outcome::Fine)
+    Ok(TalkOutcome::Fine)
 }
 
 /// Shows what happens to a task until it has ended.
-async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<Outcome, TalkError> {
+async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Show) -> Result<TalkOutcome, TalkError> {
     let path = format!("/v1/tasks/{task_id}/stream");
     follow::follow(client, &path, after, |event| {
         show.event(event)?;
@@ -170,7 +172,7 @@ async fn watch(client: &Client, task_id: &str, after: Option<String>, show: &Sho
     .await?;
     let task: Task = client.read(&format!("/v1/tasks/{task_id}")).await?;
     show.task(&task)?;
-    Ok(if task.status == TaskStatus::Completed { Outcome::Fine } else { Outcome::Failed })
+    Ok(if task.status == TaskStatus::Completed { TalkOutcome::Fine } else { TalkOutcome::Failed })
 }
 
 /// Verdict of an answer, besides the payload.
@@ -182,13 +184,13 @@ enum Word {
 }
 
 /// Answers what a task waits for through its server, and what any other invocation waits for in the store.
-async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Outcome, TalkError> {
+async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<TalkOutcome, TalkError> {
     let said = said(asked.payload.as_deref(), word)?;
     // A whole id of a task identifies it as one; other servers know no other ids.
     if is_whole_task(&asked.id) || asked.server.url.is_some() {
         return answer_task(&asked, &asked.id, said).await;
     }
-    let opened = Target::folder(asked.server.data.clone()).open(agents, Purpose::Change, PAGE).await;
+    let opened = StoreTarget::folder(asked.server.data.clone()).open(agents, Purpose::Change, PAGE).await;
     let opened = opened.map_err(InspectError::from)?;
     let ended = on(opened, async |opened| {
         let id = named(opened, &asked.id).await?;
@@ -198,8 +200,8 @@ async fn answer(asked: Answering, word: Word, agents: &Agents) -> Result<Outcome
         answer::say(opened, &id, said, asked.part.as_deref(), asked.json).await.map(Ok)
     });
     match ended.await? {
-        Ok(inspect::Outcome::Fine) => Ok(Outcome::Fine),
-        Ok(inspect::Outcome::NotFound | inspect::Outcome::Trouble) => Ok(Outcome::NotFound),
+        Ok(inspect::InspectOutcome::Fine) => Ok(TalkOutcome::Fine),
+        Ok(inspect::InspectOutcome::NotFound | inspect::InspectOutcome::Trouble) => Ok(TalkOutcome::NotFound),
         Err((id, said)) => answer_task(&asked, id.as_str(), said).await,
     }
 }
@@ -242,7 +244,7 @@ async fn answer_task(
     asked: &Answering,
     id: &str,
     (kind, mut message): (TaskMessageKind, MessageInput),
-) -> Result<Outcome, TalkError> {
+) -> Result<TalkOutcome, TalkError> {
     let client = Client::open(&asked.server)?;
     let path = format!("/v1/tasks/{id}");
     let task: Task = client.read(&path).await?;
@@ -257,7 +259,7 @@ async fn answer_task(
         return watch(&client, id, None, &show).await;
     }
     show.task(&client.read(&path).await?)?;
-    Ok(Outcome::Fine)
+    Ok(TalkOutcome::Fine)
 }
 
 /// The text itself, or what the standard input holds for `-`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::config::Credentials;
 use dormouse_api::{Agents, AgentsError, Outside, RecordingStore};
-use dormouse_aws::{Access, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
+use dormouse_aws::{AwsAccess, DynamoDbStateStore, Endpoints, EventBridgeBus, StoreConfig};
 use dormouse_harness::{Harness, HarnessConfig, Mode};
 use dormouse_local::{EmbeddedError, FOLDER, OpenError, OpenedFolder, TABLE, engine};
 use dormouse_maintenance::doctor::{Doctor, RulesSeen};
@@ -23,7 +23,7 @@ use crate::terminal::quoted;
 
 /// Store to look into.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Target {
+pub(crate) struct StoreTarget {
     /// Data folder of local mode; a running `dormouse dev` may have it.
     #[arg(long, default_value = FOLDER, value_name = "FOLDER", conflicts_with = "table")]
     data: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) enum TargetError {
 }
 
 /// A store with a harness on it.
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) harness: Harness,
     store: Arc<DynamoDbStateStore>,
     pub(crate) maintenance: MaintenanceStore,
@@ -66,13 +66,13 @@ enum RuleSource {
     Nowhere,
 }
 
-impl fmt::Debug for Opened {
+impl fmt::Debug for OpenedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Opened").field("harness", &self.harness).finish_non_exhaustive()
     }
 }
 
-impl Opened {
+impl OpenedStore {
     /// The store as it is, which publishes nothing to clients.
     pub(crate) fn store(&self) -> &dyn StateStore {
         &*self.store
@@ -119,7 +119,7 @@ impl Opened {
     }
 }
 
-impl Target {
+impl StoreTarget {
     /// The data folder `data`.
     pub(crate) fn folder(data: PathBuf) -> Self {
         Self { data, table: None, endpoint_url: None }
@@ -143,7 +143,12 @@ impl Target {
     }
 
     /// Opens the store for `purpose`, and for what `agents` left there; its listings give pages of `page_size` rows.
-    pub(crate) async fn open(&self, agents: &Agents, purpose: Purpose, page_size: i32) -> Result<Opened, TargetError> {
+    pub(crate) async fn open(
+        &self,
+        agents: &Agents,
+        purpose: Purpose,
+        page_size: i32,
+    ) -> Result<OpenedStore, TargetError> {
         let config = StoreConfig { page_size, ..StoreConfig::default() };
         match &self.table {
             Some(table) => {
@@ -162,7 +167,12 @@ impl Target {
         }
     }
 
-    async fn open_folder(&self, agents: &Agents, purpose: Purpose, config: StoreConfig) -> Result<Opened, TargetError> {
+    async fn open_folder(
+        &self,
+        agents: &Agents,
+        purpose: Purpose,
+        config: StoreConfig,
+    ) -> Result<OpenedStore, TargetError> {
         let folder = OpenedFolder::open(&self.data, purpose).await?;
         // The process that serves a folder wakes by its index.
         let config = StoreConfig { wakes_by_index: true, ..config };
@@ -179,17 +189,17 @@ fn opened(
     bus: Arc<dyn EventBus>,
     subscriptions: Arc<dyn SignalSubscriptions>,
     rules: RuleSource,
-) -> Result<Opened, TargetError> {
+) -> Result<OpenedStore, TargetError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let graphs = agents.compile(&Outside::new(bus.clone(), clock.clone()))?.graphs;
     let store = Arc::new(store);
     let engine = engine(RecordingStore::new(store.clone(), store.clone(), clock));
     let harness =
         Harness::new(engine.engine().clone(), graphs, subscriptions, bus, HarnessConfig::new(Mode::Sessioned));
-    Ok(Opened { harness, maintenance: store.clone().into(), store, rules })
+    Ok(OpenedStore { harness, maintenance: store.clone().into(), store, rules })
 }
 
-fn access(endpoint: Option<String>) -> Result<Access, TargetError> {
+fn access(endpoint: Option<String>) -> Result<AwsAccess, TargetError> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let needed = |name| variable(name).ok_or(TargetError::NoVariable(name));
     let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
@@ -203,7 +213,7 @@ fn access(endpoint: Option<String>) -> Result<Access, TargetError> {
         scheduler: None,
         ssm: None,
     };
-    Ok(Access { region, credentials, endpoints })
+    Ok(AwsAccess { region, credentials, endpoints })
 }
 
 /// A bus that cannot be reached from here.

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use tracing::Instrument;
 
 use crate::observe::Origin;
-use crate::run::{Attempts, Body};
+use crate::run::{Attempts, NodeBody};
 
 /// Identity of an invocation, which every part of it may read.
 #[derive(Clone, Debug)]
@@ -70,9 +70,9 @@ pub fn current() -> Option<Arc<Identity>> {
 /// The invocation as one line of execution sees it: code that runs one after the other shares a view, code that runs
 /// beside it has a view of its own (observability §3.4).
 #[derive(Clone, Debug)]
-pub(crate) struct View(Arc<Mutex<Arc<Identity>>>);
+pub(crate) struct InvocationView(Arc<Mutex<Arc<Identity>>>);
 
-impl View {
+impl InvocationView {
     pub(crate) fn new(identity: Arc<Identity>) -> Self {
         Self(Arc::new(Mutex::new(identity)))
     }
@@ -109,7 +109,7 @@ pub fn surrounding_trace() -> Option<Arc<str>> {
 pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -> T {
     let (mut own, mut work) = (Some(traceparent), pin!(work));
     poll_fn(move |cx| {
-        let _entered = Entered::new(&TRACE, &mut own);
+        let _entered = AmbientGuard::new(&TRACE, &mut own);
         work.as_mut().poll(cx)
     })
     .await
@@ -117,27 +117,27 @@ pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -
 
 /// Runs the whole of a call in the scope of `identity`, so that the work and its log lines know the invocation.
 pub(crate) async fn within<T>(identity: &Arc<Identity>, work: BoxFuture<'_, T>) -> T {
-    let scope = Scope::outside_nodes(View::new(identity.clone()));
+    let scope = CallScope::outside_nodes(InvocationView::new(identity.clone()));
     Scoped::new(scope, work).instrument(identity.log_span()).await
 }
 
 /// The context in scope at a point of the call tree.
-pub(crate) struct Scope {
-    pub(crate) view: View,
+pub(crate) struct CallScope {
+    pub(crate) view: InvocationView,
     /// The dispatch of the innermost node around this point; absent where observers run.
     pub(crate) attempts: Option<Arc<Attempts>>,
     /// Index of the running attempt of the innermost retry around this point.
     pub(crate) attempt_index: u32,
     /// Set around the innermost call only: the node's own body.
-    pub(crate) body: Option<Body>,
+    pub(crate) body: Option<NodeBody>,
     /// Entries recorded in here, as far as they count: by the body itself, or by the latest attempt further in that
     /// succeeded. They go with the scope where that fails or is dropped.
     pub(crate) recorded: Vec<JournalEntry>,
 }
 
-impl Scope {
+impl CallScope {
     /// The scope of everything in an invocation that is no part of a node.
-    pub(crate) fn outside_nodes(view: View) -> Self {
+    pub(crate) fn outside_nodes(view: InvocationView) -> Self {
         Self { view, attempts: None, attempt_index: 0, body: None, recorded: Vec::new() }
     }
 
@@ -150,16 +150,16 @@ impl Scope {
 
 thread_local! {
     static TRACE: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
-    static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<CallScope>> = const { RefCell::new(None) };
 }
 
 /// Looks at the scope here; `None` outside of an invocation.
-pub(crate) fn look<T>(at: impl FnOnce(&Scope) -> T) -> Option<T> {
+pub(crate) fn look<T>(at: impl FnOnce(&CallScope) -> T) -> Option<T> {
     CURRENT.with_borrow(|scope| scope.as_ref().map(at))
 }
 
 /// Changes the scope here; `None` outside of an invocation.
-pub(crate) fn change<T>(how: impl FnOnce(&mut Scope) -> T) -> Option<T> {
+pub(crate) fn change<T>(how: impl FnOnce(&mut CallScope) -> T) -> Option<T> {
     CURRENT.with_borrow_mut(|scope| scope.as_mut().map(how))
 }
 
@@ -171,12 +171,12 @@ pub(crate) fn adopt(recorded: Vec<JournalEntry>) {
 
 /// A future inside a scope.
 pub(crate) struct Scoped<F> {
-    scope: Option<Scope>,
+    scope: Option<CallScope>,
     future: F,
 }
 
 impl<F> Scoped<F> {
-    pub(crate) fn new(scope: Scope, future: F) -> Self {
+    pub(crate) fn new(scope: CallScope, future: F) -> Self {
         Self { scope: Some(scope), future }
     }
 }
@@ -194,25 +194,25 @@ impl<F: Future + Unpin> Future for Scoped<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        let _entered = Entered::new(&CURRENT, &mut this.scope);
+        let _entered = AmbientGuard::new(&CURRENT, &mut this.scope);
         Pin::new(&mut this.future).poll(cx)
     }
 }
 
 /// Swaps a value in, and back out when dropped, also by a panic.
-struct Entered<'a, T: 'static> {
+struct AmbientGuard<'a, T: 'static> {
     place: &'static LocalKey<RefCell<Option<T>>>,
     own: &'a mut Option<T>,
 }
 
-impl<'a, T> Entered<'a, T> {
+impl<'a, T> AmbientGuard<'a, T> {
     fn new(place: &'static LocalKey<RefCell<Option<T>>>, own: &'a mut Option<T>) -> Self {
         place.with_borrow_mut(|current| std::mem::swap(current, own));
         Self { place, own }
     }
 }
 
-impl<T> Drop for Entered<'_, T> {
+impl<T> Drop for AmbientGuard<'_, T> {
     fn drop(&mut self) {
         self.place.with_borrow_mut(|current| std::mem::swap(current, self.own));
     }

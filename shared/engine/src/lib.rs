@@ -65,15 +65,15 @@ pub use graph::{
 pub use metadata::{MetadataError, augment_metadata};
 pub use node::{END, Middleware, Next, Node, Route, Target};
 pub use observe::{
-    CheckpointSaved, DrainSummary, EmptyPhases, Entry, FailureIsolated, FanOutConfig, FrameworkEvent, InvocationEnd,
-    InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer, ObserverHandle, Origin,
-    ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
+    CheckpointSaved, DrainSummary, EmptyPhases, FailureIsolated, FanOutConfig, FrameworkEvent, GraphEntry,
+    InvocationEnd, InvocationResult, InvocationStart, MetadataAugmented, NodeEvent, ObservedError, Observer,
+    ObserverHandle, Origin, ParallelBranchesConfig, Phase, Phases, ResumedFrom, Subgraph, drain_current_events,
 };
 pub use run::{
     AfterError, BatchedSaves, Begin, CancellationWatch, Carry, Completed, Engine, Invocation, LeaseTerms, Outcome,
     Ports, Resume, Suspended, Upgrade, admit_answer, cancellation, record, save_session, suspend, suspend_and_rerun,
 };
-pub use sending::{Cut, Sending, cut_off};
+pub use sending::{CutShort, Sending, cut_off};
 pub use state::{
     Field, FieldKey, FieldKeys, FieldType, GraphState, IntoField, KeyFn, Openness, Record, ReduceFn, Reducer, State,
     StateSchema, Untyped, Update, View,

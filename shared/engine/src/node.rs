@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
-use crate::ambient::{self, Scope, Scoped};
+use crate::ambient::{self, CallScope, Scoped};
 use crate::observe::{FailureIsolated, Origin};
 use crate::run::Attempts;
 use crate::{NodeError, State, Update};
@@ -63,7 +63,7 @@ impl Next<'_> {
         let attempts = self.chain.attempts();
         attempts.enter(index);
         let before = attempts.view.identity();
-        let scope = Scope::around_node(attempts, index);
+        let scope = CallScope::around_node(attempts, index);
         let (result, recorded) = Scoped::new(scope, self.chain.layer(self.depth, state)).recording().await;
         match &result {
             Ok(_) => ambient::adopt(recorded),

@@ -8,12 +8,12 @@ mod invocation;
 mod observer;
 mod phases;
 
-pub(crate) use delivery::{Deliveries, EventQueue};
+pub(crate) use delivery::{EventQueue, ObserverDeliveries};
 pub use drain::{DrainSummary, drain_current_events};
-pub(crate) use event::Event;
-pub use event::{Entry, FanOutConfig, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase, Subgraph};
+pub(crate) use event::QueuedEvent;
+pub use event::{FanOutConfig, GraphEntry, NodeEvent, ObservedError, Origin, ParallelBranchesConfig, Phase, Subgraph};
 pub use framework::{CheckpointSaved, FailureIsolated, FrameworkEvent, MetadataAugmented};
 pub use invocation::{InvocationEnd, InvocationResult, InvocationStart, ResumedFrom};
-pub(crate) use observer::{Attached, Observers, Registered, Registrations};
+pub(crate) use observer::{Attached, Observers, RegisteredObserver, Registrations};
 pub use observer::{Observer, ObserverHandle};
 pub use phases::{EmptyPhases, Phases};

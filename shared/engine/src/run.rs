@@ -34,7 +34,7 @@ mod walk;
 pub use answer::admit_answer;
 pub(crate) use attempts::Attempts;
 pub use batched::BatchedSaves;
-pub(crate) use body::Body;
+pub(crate) use body::NodeBody;
 pub use call::{AfterError, Begin, Carry, Completed, Invocation, LeaseTerms, Outcome, Resume, Suspended};
 pub use cancellation::{CancellationWatch, cancellation};
 pub use engine::{Engine, Ports};

@@ -39,7 +39,7 @@ impl Sending {
     pub async fn over<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
-            let _entered = Entered::new(self.clone());
+            let _entered = SendingGuard::new(self.clone());
             work.as_mut().poll(cx)
         })
         .await
@@ -72,7 +72,7 @@ fn tell(innermost: Option<&Sending>, how: impl Fn(&Sent)) {
 
 /// Reason for which work did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum CutShort {
     /// Its time was over, and it has written nothing.
     Clean,
     /// It has written, or may have; its outcome is unknown.
@@ -83,12 +83,12 @@ pub enum Cut {
 /// `grace` makes then ends too, so that its writes are accounted for.
 ///
 /// # Errors
-/// [`Cut`] when it was not done by then.
+/// [`CutShort`] when it was not done by then.
 pub async fn cut_off<T, G: Future<Output = ()>>(
     work: impl Future<Output = T>,
     expired: impl Future<Output = ()>,
     grace: impl FnOnce() -> G,
-) -> Result<T, Cut> {
+) -> Result<T, CutShort> {
     let sending = Sending::begin();
     let mut work = pin!(sending.over(work));
     if let Either::Left((done, _)) = select(work.as_mut(), pin!(expired)).await {
@@ -97,15 +97,15 @@ pub async fn cut_off<T, G: Future<Output = ()>>(
     let mut grace = pin!(grace());
     poll_fn(|cx| {
         if sending.is_clean() {
-            return Poll::Ready(Err(Cut::Clean));
+            return Poll::Ready(Err(CutShort::Clean));
         }
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
         if sending.is_clean() {
-            return Poll::Ready(Err(Cut::Clean));
+            return Poll::Ready(Err(CutShort::Clean));
         }
-        grace.as_mut().poll(cx).map(|()| Err(Cut::InDoubt))
+        grace.as_mut().poll(cx).map(|()| Err(CutShort::InDoubt))
     })
     .await
 }
@@ -115,15 +115,15 @@ thread_local! {
 }
 
 /// Makes a [`Sending`] the current one until it is dropped, also by a panic.
-struct Entered(Option<Sending>);
+struct SendingGuard(Option<Sending>);
 
-impl Entered {
+impl SendingGuard {
     fn new(own: Sending) -> Self {
         Self(CURRENT.with_borrow_mut(|current| current.replace(own)))
     }
 }
 
-impl Drop for Entered {
+impl Drop for SendingGuard {
     fn drop(&mut self) {
         CURRENT.with_borrow_mut(|current| *current = self.0.take());
     }
@@ -193,10 +193,10 @@ fn lasts(commit: &Commit) -> bool {
 }
 
 /// The commits of a store, which reports each.
-pub(crate) struct Told(pub(crate) Arc<dyn Commits>);
+pub(crate) struct ReportingCommits(pub(crate) Arc<dyn Commits>);
 
 #[async_trait]
-impl Commits for Told {
+impl Commits for ReportingCommits {
     async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         self.0.claim(request).await
     }

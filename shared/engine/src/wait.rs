@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{FieldKey, GraphState, IntoField, NodeError, Update, suspend, suspend_and_rerun};
-use votes::Parts;
+use votes::VoteParts;
 
 pub use answer::{Answer, Integer, Rule};
 pub use delay::{Deadline, Delay, DelayError};
@@ -69,15 +69,15 @@ pub struct Wait<S, A = S> {
     into: Option<&'static str>,
     answers: Option<(Update<A>, Update<A>)>,
     answered_by: Option<&'static str>,
-    parts: Option<Parts>,
+    parts: Option<VoteParts>,
     steps: Option<Vec<Step>>,
-    end: End<S>,
+    end: WaitEnd<S>,
     /// The first method that was called and means nothing for this kind of wait.
     misplaced: Option<&'static str>,
 }
 
 /// End of a wait when nothing else ends it.
-enum End<S> {
+enum WaitEnd<S> {
     Never,
     Default(Deadline, Update<S>),
     Fail(Deadline),
@@ -123,20 +123,20 @@ impl<S> Wait<S> {
 
     /// Sleeps until `time`. The signal `signal_id` wakes it earlier, and sets nothing.
     pub fn until(signal_id: impl Into<SignalId>, time: Timestamp) -> Self {
-        Self { end: End::Wake(time.into(), None), ..Self::new(signal_id.into(), Answer::new()) }
+        Self { end: WaitEnd::Wake(time.into(), None), ..Self::new(signal_id.into(), Answer::new()) }
     }
 
     /// Sleeps for `delay`. The signal `signal_id` wakes it earlier, and sets nothing.
     pub fn sleep(signal_id: impl Into<SignalId>, delay: impl Into<Delay>) -> Self {
         let delay: Delay = delay.into();
-        Self { end: End::Wake(delay.into(), None), ..Self::new(signal_id.into(), Answer::new()) }
+        Self { end: WaitEnd::Wake(delay.into(), None), ..Self::new(signal_id.into(), Answer::new()) }
     }
 
     /// Sets fields of the state when time wakes it: of [`until`](Self::until) and [`sleep`](Self::sleep).
     pub fn waking_with(mut self, update: Update<S>) -> Self {
         self.end = match self.end {
-            End::Wake(at, _) => End::Wake(at, Some(update)),
-            other @ (End::Never | End::Default(..) | End::Fail(_)) => {
+            WaitEnd::Wake(at, _) => WaitEnd::Wake(at, Some(update)),
+            other @ (WaitEnd::Never | WaitEnd::Default(..) | WaitEnd::Fail(_)) => {
                 self.misplaced.get_or_insert("`waking_with` is for a wait that time ends: `until` or `sleep`");
                 other
             }
@@ -155,7 +155,7 @@ impl<S, A> Wait<S, A> {
     /// have to come, unless [`at_least`](Self::at_least) sets another number. `answer` declares what each of them may
     /// hold.
     pub fn votes(signal_id: impl Into<SignalId>, field: FieldKey<S, Votes<A>>, answer: Answer<A>) -> Self {
-        Self { parts: Some(Parts::into(field.name())), ..Self::new(signal_id.into(), answer) }
+        Self { parts: Some(VoteParts::into(field.name())), ..Self::new(signal_id.into(), answer) }
     }
 
     fn new(signal_id: SignalId, answer: Answer<A>) -> Self {
@@ -169,7 +169,7 @@ impl<S, A> Wait<S, A> {
             answered_by: None,
             parts: None,
             steps: None,
-            end: End::Never,
+            end: WaitEnd::Never,
             misplaced: None,
         }
     }
@@ -220,7 +220,7 @@ impl<S, A> Wait<S, A> {
         self.with_parts(|parts| parts.named.push((name.into(), signal_id)))
     }
 
-    fn with_parts(mut self, change: impl FnOnce(&mut Parts)) -> Self {
+    fn with_parts(mut self, change: impl FnOnce(&mut VoteParts)) -> Self {
         match &mut self.parts {
             Some(parts) => change(parts),
             None => {
@@ -260,13 +260,13 @@ impl<S, A> Wait<S, A> {
 
     /// Goes on with `update` when nothing came in time.
     pub fn or_default(mut self, at: impl Into<Deadline>, update: Update<S>) -> Self {
-        self.end = End::Default(at.into(), update);
+        self.end = WaitEnd::Default(at.into(), update);
         self
     }
 
     /// Ends the invocation with an error when nothing came in time.
     pub fn or_fail(mut self, at: impl Into<Deadline>) -> Self {
-        self.end = End::Fail(at.into());
+        self.end = WaitEnd::Fail(at.into());
         self
     }
 
@@ -369,20 +369,20 @@ fn fields<S>(update: Update<S>) -> Result<Value, String> {
 }
 
 /// The keys with which a wait ends by itself.
-fn end<S>(steps: Option<Vec<Step>>, end: End<S>) -> Result<Vec<(&'static str, Value)>, String> {
+fn end<S>(steps: Option<Vec<Step>>, end: WaitEnd<S>) -> Result<Vec<(&'static str, Value)>, String> {
     let (at, then) = match end {
-        End::Never if steps.as_ref().is_some_and(|steps| !steps.is_empty()) => {
+        WaitEnd::Never if steps.as_ref().is_some_and(|steps| !steps.is_empty()) => {
             return Err("its steps lead nowhere: end it with `or_default` or `or_fail`".to_owned());
         }
-        End::Never => return Ok(Vec::new()),
-        End::Wake(..) if steps.is_some() => {
+        WaitEnd::Never => return Ok(Vec::new()),
+        WaitEnd::Wake(..) if steps.is_some() => {
             return Err(
                 "steps belong to a wait that ends with `or_default` or `or_fail`, not to one that sleeps".to_owned()
             );
         }
-        End::Wake(at, update) => return wake(&at, update),
-        End::Default(at, update) => (at, json!({ "resume": fields(update)? })),
-        End::Fail(at) => (at, "fail".into()),
+        WaitEnd::Wake(at, update) => return wake(&at, update),
+        WaitEnd::Default(at, update) => (at, json!({ "resume": fields(update)? })),
+        WaitEnd::Fail(at) => (at, "fail".into()),
     };
     let mut last = at.json("the end")?;
     last.insert("then".to_owned(), then);

@@ -36,15 +36,15 @@ pub struct AdmissionLimits {
 
 /// Admits work by keys: each key has a line of its own, first come, first served, and the lines take turns. Cheap to
 /// clone.
-pub struct Admission<K: Ord + Clone>(Arc<Parts<K>>);
+pub struct Admission<K: Ord + Clone>(Arc<AdmissionParts<K>>);
 
-struct Parts<K: Ord + Clone> {
+struct AdmissionParts<K: Ord + Clone> {
     limits: AdmissionLimits,
     clock: Arc<dyn Clock>,
-    lines: Mutex<Lines<K>>,
+    lines: Mutex<AdmissionLines<K>>,
 }
 
-struct Lines<K: Ord + Clone> {
+struct AdmissionLines<K: Ord + Clone> {
     running: usize,
     waiting: usize,
     tickets: u64,
@@ -74,7 +74,7 @@ pub struct Overloaded {
 
 /// Terms on which a caller waits for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub struct AdmissionWait {
     /// The longest wait.
     pub longest: Duration,
     /// True if it is refused when the line is full. Work that is accepted already waits in a line of any length.
@@ -110,7 +110,7 @@ impl<K: Ord + Clone> fmt::Debug for Admitted<K> {
 impl<K: Ord + Clone> Admission<K> {
     /// Admits within `limits`.
     pub fn new(limits: AdmissionLimits, clock: Arc<dyn Clock>) -> Self {
-        let lines = Lines {
+        let lines = AdmissionLines {
             running: 0,
             waiting: 0,
             tickets: 0,
@@ -119,18 +119,18 @@ impl<K: Ord + Clone> Admission<K> {
             of: BTreeMap::new(),
             turns: VecDeque::new(),
         };
-        Self(Arc::new(Parts { limits, clock, lines: Mutex::new(lines) }))
+        Self(Arc::new(AdmissionParts { limits, clock, lines: Mutex::new(lines) }))
     }
 
     /// Waits until work of `key` may begin.
     ///
     /// # Errors
     /// [`Overloaded`] when the line is full, at once, or when the wait took too long.
-    pub async fn enter(&self, key: K, wait: Wait) -> Result<Admitted<K>, Overloaded> {
+    pub async fn enter(&self, key: K, wait: AdmissionWait) -> Result<Admitted<K>, Overloaded> {
         let Some(place) = self.line_up(&key, wait)? else { return Ok(self.admitted(key)) };
         let late = self.0.clock.sleep(wait.longest);
         let (ticket, called) = place;
-        let mut place = Place { admission: self, key: &key, ticket, called, taken: false };
+        let mut place = PlaceInLine { admission: self, key: &key, ticket, called, taken: false };
         let called = matches!(select(&mut place.called, late).await, Either::Left((Ok(()), _)));
         place.taken = called;
         drop(place);
@@ -138,7 +138,7 @@ impl<K: Ord + Clone> Admission<K> {
     }
 
     /// `None` when work may begin at once.
-    fn line_up(&self, key: &K, wait: Wait) -> Result<Option<(u64, oneshot::Receiver<()>)>, Overloaded> {
+    fn line_up(&self, key: &K, wait: AdmissionWait) -> Result<Option<(u64, oneshot::Receiver<()>)>, Overloaded> {
         let limits = &self.0.limits;
         let mut lines = self.lines();
         let line = lines.of.get(key);
@@ -168,7 +168,7 @@ impl<K: Ord + Clone> Admission<K> {
     }
 
     /// Promises a time at which those who are before it should be done, and those who were refused before it too.
-    fn refuse(&self, lines: &mut Lines<K>, key: &K) -> Overloaded {
+    fn refuse(&self, lines: &mut AdmissionLines<K>, key: &K) -> Overloaded {
         let limits = &self.0.limits;
         let (now, work) = (self.0.clock.monotonic(), lines.work);
         let own = limits.running_per_key.min(limits.running);
@@ -188,7 +188,7 @@ impl<K: Ord + Clone> Admission<K> {
         Overloaded { retry_after: wait.clamp(WAITS.0, WAITS.1) }
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines<K>> {
+    fn lines(&self) -> MutexGuard<'_, AdmissionLines<K>> {
         self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,7 +199,7 @@ fn drained(count: usize, at_once: usize, work: Duration) -> Duration {
     work.saturating_mul(ratio) / u32::try_from(at_once.max(1)).unwrap_or(u32::MAX)
 }
 
-impl<K: Ord + Clone> Lines<K> {
+impl<K: Ord + Clone> AdmissionLines<K> {
     /// Gives back the right of one of `key` to work.
     fn release(&mut self, key: &K, limits: &AdmissionLimits, now: Duration) {
         self.running -= 1;
@@ -249,7 +249,7 @@ impl Line {
 
 impl<K: Ord + Clone> Drop for Admitted<K> {
     fn drop(&mut self) {
-        let Parts { limits, clock, .. } = &*self.admission.0;
+        let AdmissionParts { limits, clock, .. } = &*self.admission.0;
         let now = clock.monotonic();
         let mut lines = self.admission.lines();
         let took = now.saturating_sub(self.since);
@@ -259,7 +259,7 @@ impl<K: Ord + Clone> Drop for Admitted<K> {
 }
 
 /// A place in a line. A caller that goes away leaves it.
-struct Place<'a, K: Ord + Clone> {
+struct PlaceInLine<'a, K: Ord + Clone> {
     admission: &'a Admission<K>,
     key: &'a K,
     ticket: u64,
@@ -267,12 +267,12 @@ struct Place<'a, K: Ord + Clone> {
     taken: bool,
 }
 
-impl<K: Ord + Clone> Drop for Place<'_, K> {
+impl<K: Ord + Clone> Drop for PlaceInLine<'_, K> {
     fn drop(&mut self) {
         if self.taken {
             return;
         }
-        let Parts { limits, clock, .. } = &*self.admission.0;
+        let AdmissionParts { limits, clock, .. } = &*self.admission.0;
         let now = clock.monotonic();
         let mut lines = self.admission.lines();
         if matches!(self.called.try_recv(), Ok(Some(()))) {

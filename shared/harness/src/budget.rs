@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse_engine::middleware::jitter_from;
-use dormouse_engine::{Cut, EngineError, LeaseTerms, Ports, cut_off};
+use dormouse_engine::{CutShort, EngineError, LeaseTerms, Ports, cut_off};
 use dormouse_ports::Category;
 
 use crate::config::HarnessConfig;
@@ -58,13 +58,13 @@ impl<'w> Budget<'w> {
 }
 
 /// Error of a turn that did not end within its time.
-fn cut_short(cut: Cut) -> TurnError {
+fn cut_short(cut: CutShort) -> TurnError {
     match cut {
-        Cut::Clean => {
+        CutShort::Clean => {
             let message = "the turn did not end within its time; what it had claimed is free again soon";
             TurnError::new(Category::TurnDeadlineExceeded, message)
         }
-        Cut::InDoubt => {
+        CutShort::InDoubt => {
             let message =
                 "the turn did not end within its time, and what it wrote may stand: look before sending it again";
             TurnError::new(Category::OutcomeUnknown, message)
@@ -75,13 +75,13 @@ fn cut_short(cut: Cut) -> TurnError {
 /// Waits between looks at the progress of another worker, the longer the more looks there were: waiters for the same
 /// thing shall not keep the store from it.
 #[derive(Debug)]
-pub(crate) struct Backoff<'w> {
+pub(crate) struct ProgressBackoff<'w> {
     ports: &'w Ports,
     interval: Duration,
     looks: u32,
 }
 
-impl<'w> Backoff<'w> {
+impl<'w> ProgressBackoff<'w> {
     pub(crate) fn new(ports: &'w Ports, config: &HarnessConfig) -> Self {
         Self { ports, interval: config.poll_interval, looks: 0 }
     }

@@ -13,7 +13,7 @@ use crate::config::HarnessConfig;
 use crate::error::TurnError;
 use crate::lines::Lines;
 use crate::outcome::{Turn, TurnOutcome};
-use crate::records::Records;
+use crate::records::InvocationRecords;
 use crate::registry::GraphRegistry;
 use crate::standing_rules::StandingRules;
 use crate::transmission::{FreshTurn, Transmission};
@@ -48,7 +48,7 @@ impl Harness {
         let rules = Arc::new(StandingRules::new(engine.ports(), subscriptions.clone(), config.rules));
         let engine = engine.prepared_by(rules.clone());
         Self(Arc::new(Worker {
-            records: Records::new(engine.clone(), config.most_attempts),
+            records: InvocationRecords::new(engine.clone(), config.most_attempts),
             wakes: WakeRegistrar::new(subscriptions, rules),
             lines: Lines::new(config.session_line, &engine.ports().clock),
             listeners: Listeners::default(),

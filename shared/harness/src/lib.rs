@@ -35,7 +35,7 @@ mod wake;
 mod wake_registrar;
 mod worker;
 
-pub use admission::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
+pub use admission::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
 pub use bucket::{Bucket, bucket_of};
 pub use call::{WORK, WorkCall};
 pub use config::{HarnessConfig, RulePolicy};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_ports::{Category, Clock, InvocationId, SessionId};
 
-use crate::admission::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
+use crate::admission::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
 use crate::error::TurnError;
 
 /// One line for each session, and one for each id that a caller chose.
@@ -30,7 +30,7 @@ impl Lines {
     pub(crate) async fn session(
         &self,
         session_id: Option<&SessionId>,
-        wait: Wait,
+        wait: AdmissionWait,
     ) -> Result<Option<Admitted<SessionId>>, TurnError> {
         enter(&self.sessions, session_id, wait).await.map_err(|overloaded| {
             let message = "too many turns of this session are waiting; nothing was done, send it again later";
@@ -45,7 +45,7 @@ impl Lines {
     pub(crate) async fn chosen(
         &self,
         chosen: Option<&InvocationId>,
-        wait: Wait,
+        wait: AdmissionWait,
     ) -> Result<Option<Admitted<InvocationId>>, TurnError> {
         enter(&self.chosen, chosen, wait).await.map_err(|overloaded| {
             let message = "the turn of this id runs, and it was sent again; send it again later for its outcome";
@@ -61,7 +61,7 @@ impl Lines {
 async fn enter<K: Ord + Clone>(
     line: &Admission<K>,
     key: Option<&K>,
-    wait: Wait,
+    wait: AdmissionWait,
 ) -> Result<Option<Admitted<K>>, Overloaded> {
     match key {
         Some(key) => line.enter(key.clone(), wait).await.map(Some),

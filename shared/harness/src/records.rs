@@ -16,13 +16,13 @@ use crate::error::{TurnError, store_failed};
 
 /// The records of invocations.
 #[derive(Debug)]
-pub(crate) struct Records {
+pub(crate) struct InvocationRecords {
     engine: Engine,
     /// Number of workers that may die of an invocation before it is put aside.
     most_attempts: u32,
 }
 
-impl Records {
+impl InvocationRecords {
     pub(crate) fn new(engine: Engine, most_attempts: u32) -> Self {
         Self { engine, most_attempts }
     }

@@ -8,12 +8,12 @@ use dormouse_ports::{EventBus, PausedInvocation, TurnStore};
 use jiff::Timestamp;
 
 use crate::bucket::Bucket;
-use crate::budget::{Backoff, Budget};
+use crate::budget::{Budget, ProgressBackoff};
 use crate::chat::Listeners;
 use crate::config::HarnessConfig;
 use crate::error::{TurnError, subscription_failed};
 use crate::lines::Lines;
-use crate::records::Records;
+use crate::records::InvocationRecords;
 use crate::registry::{GraphRegistry, events_of};
 use crate::wake_registrar::WakeRegistrar;
 
@@ -22,7 +22,7 @@ pub(crate) struct Worker {
     pub(crate) engine: Engine,
     pub(crate) graphs: GraphRegistry,
     pub(crate) config: HarnessConfig,
-    pub(crate) records: Records,
+    pub(crate) records: InvocationRecords,
     pub(crate) wakes: WakeRegistrar,
     pub(crate) bus: Arc<dyn EventBus>,
     pub(crate) lines: Lines,
@@ -48,8 +48,8 @@ impl Worker {
     }
 
     /// Waits between looks at the progress of another worker.
-    pub(crate) fn backoff(&self) -> Backoff<'_> {
-        Backoff::new(self.ports(), &self.config)
+    pub(crate) fn backoff(&self) -> ProgressBackoff<'_> {
+        ProgressBackoff::new(self.ports(), &self.config)
     }
 
     /// The graph of a pause. A worker that does not know it leaves it to one that does.

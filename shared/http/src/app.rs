@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::deadline::in_time;
 use crate::principal::Doorkeeper;
-use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::refusal::RequestRefusal;
+use crate::reply::TurnReply;
 use crate::routes::Route;
 use crate::surface::late;
 use crate::{Authorization, BearerKey, CallbackSigner, Request, TriggerError, trigger};
@@ -93,9 +93,9 @@ impl Default for Limits {
 
 /// Everything that the functions share, made once per process. Cheap to clone.
 #[derive(Clone)]
-pub struct App(Arc<Shared>);
+pub struct App(Arc<AppShared>);
 
-struct Shared {
+struct AppShared {
     sessioned: Harness,
     stateless: Harness,
     maintenance: MaintenanceStore,
@@ -151,7 +151,7 @@ impl App {
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
         let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));
         let doorkeeper = Doorkeeper { authorization, keys };
-        Self(Arc::new(Shared {
+        Self(Arc::new(AppShared {
             sessioned,
             stateless,
             maintenance,
@@ -169,10 +169,10 @@ impl App {
     ///
     /// # Errors
     /// Refusal that the caller receives.
-    pub(crate) async fn answer(&self, request: &Request) -> Result<Reply, Refusal> {
+    pub(crate) async fn answer(&self, request: &Request) -> Result<TurnReply, RequestRefusal> {
         if request.method == "OPTIONS" {
             let allowed = Route::allowed(&request.path)?;
-            return Ok(Reply::new(204, Value::Null).header("allow", allowed));
+            return Ok(TurnReply::new(204, Value::Null).header("allow", allowed));
         }
         let route = Route::of(request)?;
         tracing::Span::current().record("route", route.template());

@@ -7,50 +7,53 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::Request;
-use crate::refusal::Refusal;
+use crate::refusal::RequestRefusal;
 
 /// The body of `request` as a JSON object of at most `limit` bytes within the [bounds](dormouse_json::ENTRY) of what
 /// comes in; an empty body is an empty object.
-pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, Refusal> {
+pub(crate) fn object(request: &Request, limit: usize) -> Result<Map, RequestRefusal> {
     let size = request.body.len();
     if size > limit {
         let message = format!("the body has {size} bytes; the limit is {limit} bytes");
-        return Err(Refusal::new(Category::RequestTooLarge, message));
+        return Err(RequestRefusal::new(Category::RequestTooLarge, message));
     }
     if request.body.is_empty() {
         return Ok(Map::new());
     }
     if !is_json(request.header("content-type").unwrap_or_default()) {
-        return Err(Refusal::invalid("a body needs content-type: application/json").status(415));
+        return Err(RequestRefusal::invalid("a body needs content-type: application/json").status(415));
     }
-    let text = std::str::from_utf8(&request.body)
-        .map_err(|error| Refusal::invalid(format!("the body is no UTF-8 from byte {} on", error.valid_up_to())))?;
+    let text = std::str::from_utf8(&request.body).map_err(|error| {
+        RequestRefusal::invalid(format!("the body is no UTF-8 from byte {} on", error.valid_up_to()))
+    })?;
     match dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => Err(Refusal::invalid(format!("the body must be a JSON object, not {}", kind(&other)))),
-        Err(ReadError::Excess(excess @ Excess::Depth(_))) => Err(Refusal::invalid(format!("the body: {excess}"))),
-        Err(ReadError::Excess(excess @ Excess::Values(_))) => {
-            Err(Refusal::new(Category::RequestTooLarge, format!("the body: {excess}")))
+        Ok(other) => Err(RequestRefusal::invalid(format!("the body must be a JSON object, not {}", kind(&other)))),
+        Err(ReadError::Excess(excess @ Excess::Depth(_))) => {
+            Err(RequestRefusal::invalid(format!("the body: {excess}")))
         }
-        Err(ReadError::Json(error)) => Err(Refusal::invalid(format!("the body is no JSON: {error}"))),
+        Err(ReadError::Excess(excess @ Excess::Values(_))) => {
+            Err(RequestRefusal::new(Category::RequestTooLarge, format!("the body: {excess}")))
+        }
+        Err(ReadError::Json(error)) => Err(RequestRefusal::invalid(format!("the body is no JSON: {error}"))),
     }
 }
 
 /// `object` as a `T`; an error names the field.
-pub(crate) fn typed<T: DeserializeOwned>(object: Map) -> Result<T, Refusal> {
+pub(crate) fn typed<T: DeserializeOwned>(object: Map) -> Result<T, RequestRefusal> {
     serde_path_to_error::deserialize(Value::Object(object)).map_err(|error| {
         let path = error.path().to_string();
         let reason = error.into_inner();
-        Refusal::invalid(if path == "." { reason.to_string() } else { format!("field `{path}`: {reason}") })
+        RequestRefusal::invalid(if path == "." { reason.to_string() } else { format!("field `{path}`: {reason}") })
     })
 }
 
 /// Checks an id that a caller chose.
-pub(crate) fn check_id(name: &str, id: &str) -> Result<(), Refusal> {
+pub(crate) fn check_id(name: &str, id: &str) -> Result<(), RequestRefusal> {
     if is_id(id) {
         return Ok(());
     }
-    Err(Refusal::invalid(format!("`{name}` must have 1 to {ID} characters, all of them visible ASCII")))
+    Err(RequestRefusal::invalid(format!("`{name}` must have 1 to {ID} characters, all of them visible ASCII")))
 }
 
 pub(crate) fn is_id(text: &str) -> bool {
@@ -76,7 +79,7 @@ fn kind(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reply::Reply;
+    use crate::reply::TurnReply;
 
     fn post(content_type: &str, body: &[u8]) -> Request {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
@@ -85,7 +88,7 @@ mod tests {
 
     fn refused(content_type: &str, body: &[u8]) -> (u16, String) {
         let refusal = object(&post(content_type, body), 20).expect_err("refused");
-        let answer = Reply::from(refusal);
+        let answer = TurnReply::from(refusal);
         (answer.status, answer.body["error"]["message"].as_str().unwrap_or_default().to_owned())
     }
 

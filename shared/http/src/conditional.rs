@@ -67,13 +67,13 @@ impl ConditionalRead {
             Response { status, headers: headers.clone(), content }.header("accept-ranges", "bytes")
         };
         let length = bytes.len();
-        match self.range.as_deref().and_then(|range| Range::of(range, length)) {
-            Some(Range::Some { first, last }) => {
+        match self.range.as_deref().and_then(|range| ByteRange::of(range, length)) {
+            Some(ByteRange::Some { first, last }) => {
                 let last = last.min(first.saturating_add(ANSWER - 1));
                 let part = bytes.get(first..=last).unwrap_or_default().to_vec();
                 response(206, part).header("content-range", format!("bytes {first}-{last}/{length}"))
             }
-            Some(Range::Beyond) => {
+            Some(ByteRange::Beyond) => {
                 let message = format!("the content has {length} bytes, and none of those that are asked for");
                 refusal(416, &ProtocolError::invalid("range", message), headers)
                     .header("content-range", format!("bytes */{length}"))
@@ -92,7 +92,7 @@ impl ConditionalRead {
 
 /// Bytes of a content, from 0.
 #[derive(Debug, PartialEq, Eq)]
-enum Range {
+enum ByteRange {
     Some {
         first: usize,
         last: usize,
@@ -101,7 +101,7 @@ enum Range {
     Beyond,
 }
 
-impl Range {
+impl ByteRange {
     /// Range of `length` bytes that the header `text` asks for; `None` if it holds nothing that is understood, or asks
     /// for several.
     fn of(text: &str, length: usize) -> Option<Self> {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_engine::{Cut, cut_off};
+use dormouse_engine::{CutShort, cut_off};
 use dormouse_ports::Clock;
 
 /// By how much a turn that keeps its own time may overrun it.
@@ -19,7 +19,7 @@ pub(crate) async fn in_time<T>(
     clock: &Arc<dyn Clock>,
     time_left: Option<Duration>,
     work: impl Future<Output = T> + Send,
-) -> Result<T, Cut> {
+) -> Result<T, CutShort> {
     let Some(time_left) = time_left else { return Ok(work.await) };
     cut_off(Box::pin(work), clock.sleep(time_left + MOMENT), || clock.sleep(GRACE)).await
 }

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::protocol::Beside;
-use crate::routes::{LISTED, Listed};
+use crate::routes::{DescribedRoute, LISTED};
 use crate::said::{FieldOmitted, TurnRefusal};
 use crate::{App, Authorization};
 
@@ -20,8 +20,7 @@ const DESCRIPTION: &str = "Graphs and chats without the protocol, and the addres
     and canceled. These routes want no version. Their refusals are {\"error\": {\"category\", \"bucket\", \"message\", …}}: \
     the bucket says what to do.";
 
-/// Makes the schema of a type.
-pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+pub(crate) use dormouse_protocol::operation::SchemaOf;
 
 /// The schema of `T`, by its name where it has one.
 pub(crate) fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
@@ -84,7 +83,7 @@ struct Described {
 }
 
 impl Described {
-    fn operation(&mut self, listed: &Listed, path: &str) -> Value {
+    fn operation(&mut self, listed: &DescribedRoute, path: &str) -> Value {
         let mut described = json!({
             "operationId": listed.id,
             "summary": listed.does,
@@ -119,7 +118,7 @@ impl Described {
         }
     }
 
-    fn parameters(&self, listed: &Listed, path: &str) -> Vec<Value> {
+    fn parameters(&self, listed: &DescribedRoute, path: &str) -> Vec<Value> {
         let names = path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
         let of_path = names.map(|name| {
             let schema = match name {
@@ -140,7 +139,7 @@ impl Described {
         of_path.chain(of_query).chain(listed.is_repeatable.then_some(key)).collect()
     }
 
-    fn responses(&mut self, listed: &Listed) -> Map {
+    fn responses(&mut self, listed: &DescribedRoute) -> Map {
         let mut responses = Map::new();
         for gives in listed.gives {
             let mut headers = json!({ "x-request-id": { "$ref": "#/components/headers/RequestId" } });

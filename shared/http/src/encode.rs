@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::principal::session_name;
-use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::refusal::RequestRefusal;
+use crate::reply::TurnReply;
 use crate::said::{
     Buffered, Completed, Errored, Links, SignalBuffered, Stale, Suspended, TurnCompleted, TurnErrored, TurnStale,
     TurnSuspended,
@@ -16,7 +16,7 @@ use crate::{App, log, percent};
 
 /// Caller that is answered: it decides which addresses the answer may hold.
 #[derive(Debug)]
-pub(crate) enum Caller {
+pub(crate) enum AnsweredCaller {
     /// Caller that may begin turns or send signals at all.
     Operator,
     /// Caller that was given the address at which to look, because it began the invocation: it sees all of it, and how
@@ -39,7 +39,7 @@ pub(crate) const STATUS: u64 = 0;
 /// In the place of a part, whose names are visible: a token that is for canceling a pause.
 pub(crate) const CANCEL: &str = "\0cancel";
 
-impl Caller {
+impl AnsweredCaller {
     /// True if the caller may know the state.
     pub(crate) fn sees_all(&self) -> bool {
         match self {
@@ -68,52 +68,52 @@ impl Caller {
 impl App {
     /// Answers for a turn and leaves a line about it in the log. `kept` means that the outcome of the invocation is
     /// kept, even if it never slept.
-    pub(crate) fn encode(&self, turn: &Turn, caller: &Caller, kept: bool) -> Reply {
+    pub(crate) fn encode(&self, turn: &Turn, caller: &AnsweredCaller, kept: bool) -> TurnReply {
         if let TurnOutcome::Completed(done) = &turn.outcome
             && let Some(overruled) = &done.overruled
         {
-            return Refusal::overruled(&done.invocation_id, overruled).into();
+            return RequestRefusal::overruled(&done.invocation_id, overruled).into();
         }
         log::turn(turn);
         match &turn.outcome {
             TurnOutcome::Completed(done) => {
                 let kept = kept || done.repeated || done.resolution.is_some();
-                Reply::new(200, self.completed(done, caller, kept))
+                TurnReply::new(200, self.completed(done, caller, kept))
             }
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, caller),
-            TurnOutcome::Errored(error) => Refusal::from((**error).clone()).into(),
+            TurnOutcome::Errored(error) => RequestRefusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => {
                 let (status, signal_id, expires_at) = (Buffered::Buffered, signal_id.as_str(), expires_at.to_string());
-                Reply::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
+                TurnReply::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
             }
             TurnOutcome::Stale { invocation_id } => {
                 let (status, invocation_id) = (Stale::Stale, invocation_id.as_str());
-                Reply::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
+                TurnReply::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
             }
         }
     }
 
     /// Shows what an invocation has come to. That it ended with an error is a fact about it, and no failure of the
     /// request.
-    pub(crate) fn present(&self, outcome: &TurnOutcome, caller: &Caller) -> Reply {
+    pub(crate) fn present(&self, outcome: &TurnOutcome, caller: &AnsweredCaller) -> TurnReply {
         let shown = |pause: &SuspendedTurn| caller.generation().is_none_or(|of| of == pause.generation);
         match outcome {
             _ if !caller.sees_all() && !matches!(outcome, TurnOutcome::Suspended(pause) if shown(pause)) => {
-                Refusal::pause_over().into()
+                RequestRefusal::pause_over().into()
             }
-            TurnOutcome::Completed(done) => Reply::new(200, self.completed(done, caller, true)),
-            TurnOutcome::Suspended(pause) => Reply::new(200, self.acknowledge(pause, caller).body),
+            TurnOutcome::Completed(done) => TurnReply::new(200, self.completed(done, caller, true)),
+            TurnOutcome::Suspended(pause) => TurnReply::new(200, self.acknowledge(pause, caller).body),
             TurnOutcome::Errored(error) => {
                 let invocation_id = error.invocation_id.as_ref().map(InvocationId::as_str);
-                let told = TurnErrored { status: Errored::Errored, invocation_id, error: Refusal::body(error) };
-                Reply::new(200, json!(told))
+                let told = TurnErrored { status: Errored::Errored, invocation_id, error: RequestRefusal::body(error) };
+                TurnReply::new(200, json!(told))
             }
-            TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => Refusal::no_invocation().into(),
+            TurnOutcome::Buffered { .. } | TurnOutcome::Stale { .. } => RequestRefusal::no_invocation().into(),
         }
     }
 
     /// Answer for an invocation that has ended; with the address at which to look for it, if it is kept.
-    fn completed(&self, done: &CompletedTurn, caller: &Caller, kept: bool) -> Value {
+    fn completed(&self, done: &CompletedTurn, caller: &AnsweredCaller, kept: bool) -> Value {
         json!(TurnCompleted {
             status: Completed::Completed,
             invocation_id: done.invocation_id.as_str(),
@@ -144,7 +144,7 @@ impl App {
         format!("{base}/{what}/{id}?token={token}{part}")
     }
 
-    fn acknowledge(&self, pause: &SuspendedTurn, caller: &Caller) -> Reply {
+    fn acknowledge(&self, pause: &SuspendedTurn, caller: &AnsweredCaller) -> TurnReply {
         let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), caller);
         let (tally, location) = (pause.tally.as_ref(), links.status.clone());
         let told = TurnSuspended {
@@ -164,12 +164,18 @@ impl App {
             late: pause.late.as_deref(),
             links,
         };
-        Reply::new(202, json!(told)).header("location", location)
+        TurnReply::new(202, json!(told)).header("location", location)
     }
 
     /// The addresses of pause `generation`, and of each of its parts when it expects several signals. A token opens one
     /// pause, or one part of it: its holder is not given another.
-    pub(crate) fn links(&self, id: &InvocationId, generation: u64, tally: Option<&Tally>, caller: &Caller) -> Links {
+    pub(crate) fn links(
+        &self,
+        id: &InvocationId,
+        generation: u64,
+        tally: Option<&Tally>,
+        caller: &AnsweredCaller,
+    ) -> Links {
         let address = |what: &str, token: &str, part: Option<&str>| self.address(what, id, token, part);
         let own = |token: &str, part: Option<&str>, may_wake: bool| Links {
             status: address("invocations", token, part),
@@ -178,7 +184,7 @@ impl App {
             parts: Map::new(),
         };
         match caller {
-            Caller::Token { token, generation: of, part } => {
+            AnsweredCaller::Token { token, generation: of, part } => {
                 let may_wake = *of == generation && part.is_some() == tally.is_some();
                 if *of + 1 == generation && part.is_none() && tally.is_none() {
                     // The caller whose answer led to the next pause may answer that one too.
@@ -186,7 +192,7 @@ impl App {
                 }
                 own(token, part.as_deref(), may_wake)
             }
-            Caller::Operator | Caller::Reader => {
+            AnsweredCaller::Operator | AnsweredCaller::Reader => {
                 let parts = tally.iter().flat_map(|tally| tally.answered.iter().chain(&tally.missing));
                 let link = |part: &str| address("callback", &self.token(id, generation, Some(part)), Some(part));
                 let parts = parts.map(|part| (part.clone(), link(part).into())).collect();

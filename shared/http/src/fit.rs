@@ -4,7 +4,7 @@
 use dormouse_ports::limits::ANSWER;
 use serde_json::{Value, json};
 
-use crate::reply::Reply;
+use crate::reply::TurnReply;
 use crate::said::FieldOmitted;
 
 /// Suffix of the name of a field that stands for one that was left out.
@@ -15,7 +15,7 @@ const ASK_FOR_FIELDS: &str =
 const NOT_KEPT: &str = "too large for one answer, and kept nowhere else: keep large data elsewhere and a reference in the \
     state, or begin with an invocation_id or an Idempotency-Key, under which the state can be asked for by its fields";
 
-impl Reply {
+impl TurnReply {
     /// The same, as far as it can be sent. Instead of each field `name` that is left out, the largest first, stands
     /// `name_omitted`: `{"bytes", "help"}`, its size as JSON and what to do.
     pub(crate) fn fit(mut self) -> Self {
@@ -48,15 +48,15 @@ mod tests {
         let (large, small) = ("x".repeat(ANSWER / 2 + 100), "y".repeat(100));
         let body =
             json!({ "status": "completed", "status_url": "/", "replies": [large], "state": [large, 1], "note": small });
-        let fit = Reply::new(200, body).fit().body;
+        let fit = TurnReply::new(200, body).fit().body;
         assert_eq!(fit["state_omitted"], json!({ "bytes": large.len() + 6, "help": ASK_FOR_FIELDS }));
         assert_eq!((&fit["state"], &fit["note"], &fit["replies"][0]), (&Value::Null, &json!(small), &json!(large)));
-        let one = Reply::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 31) }));
+        let one = TurnReply::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 31) }));
         assert_eq!(
             (bytes_of(&one.body), one.clone().fit()),
             (
                 ANSWER + 2,
-                Reply::new(
+                TurnReply::new(
                     200,
                     json!({
                         "status": "completed", "state_omitted": { "bytes": ANSWER - 29, "help": NOT_KEPT },
@@ -64,7 +64,7 @@ mod tests {
                 )
             )
         );
-        let fits = Reply::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 33) }));
+        let fits = TurnReply::new(200, json!({ "status": "completed", "state": "x".repeat(ANSWER - 33) }));
         assert_eq!((bytes_of(&fits.body), fits.clone().fit()), (ANSWER, fits));
     }
 }

@@ -6,7 +6,7 @@ use dormouse_ports::{Category, SessionId};
 use dormouse_protocol::Scope;
 use sha2::{Digest, Sha256};
 
-use crate::refusal::{BEARER, Refusal};
+use crate::refusal::{BEARER, RequestRefusal};
 use crate::repeat::check_own_id;
 use crate::{App, Request};
 
@@ -74,10 +74,10 @@ impl Principal {
     ///
     /// # Errors
     /// For an id that callers may not choose.
-    pub(crate) fn session(&self, id: &str) -> Result<SessionId, Refusal> {
+    pub(crate) fn session(&self, id: &str) -> Result<SessionId, RequestRefusal> {
         check_own_id("session_id", id)?;
         if name_within(id).is_some() {
-            return Err(Refusal::invalid(format!("`session_id` must not begin with `{OWNED}` and a digest")));
+            return Err(RequestRefusal::invalid(format!("`session_id` must not begin with `{OWNED}` and a digest")));
         }
         if self.is_nobody() {
             return Ok(id.into());
@@ -111,12 +111,12 @@ impl App {
     ///
     /// # Errors
     /// 401 when no caller is proved, for any reason; 403 when the key is not for this.
-    pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<Principal, Refusal> {
+    pub(crate) async fn principal(&self, request: &Request, needed: &[Scope]) -> Result<Principal, RequestRefusal> {
         let Doorkeeper { authorization, keys } = self.doorkeeper();
         match authorization {
             Authorization::None => Ok(Principal::nobody()),
             Authorization::AwsIam => request.caller.as_deref().map(Principal::of_caller).ok_or_else(|| {
-                let refusal = Refusal::new(Category::Unauthorized, "send a request that is signed for AWS");
+                let refusal = RequestRefusal::new(Category::Unauthorized, "send a request that is signed for AWS");
                 refusal.header("www-authenticate", "AWS4-HMAC-SHA256")
             }),
             Authorization::Keys => {
@@ -127,8 +127,10 @@ impl App {
                     TurnError { message, ..store_failed(error) }
                 })?;
                 let actor = holder.ok_or_else(|| {
-                    let refusal =
-                        Refusal::new(Category::Unauthorized, "send a valid API key as authorization: Bearer <key>");
+                    let refusal = RequestRefusal::new(
+                        Category::Unauthorized,
+                        "send a valid API key as authorization: Bearer <key>",
+                    );
                     refusal.header("www-authenticate", BEARER)
                 })?;
                 check_grant(&actor, needed)?;
@@ -140,15 +142,17 @@ impl App {
 
 /// Checks that a key opens these routes: it has the scopes `needed`, and is not for some workspaces only, of which
 /// these routes know nothing.
-fn check_grant(actor: &Actor, needed: &[Scope]) -> Result<(), Refusal> {
+fn check_grant(actor: &Actor, needed: &[Scope]) -> Result<(), RequestRefusal> {
     if let Some(scope) = needed.iter().find(|scope| !actor.scopes.contains(scope)) {
         let message = format!("the key does not have the scope {}, which this needs", scope.as_str());
         let challenge = format!("{BEARER}, error=\"insufficient_scope\", scope=\"{}\"", scope.as_str());
-        return Err(Refusal::new(Category::Unauthorized, message).status(403).header("www-authenticate", challenge));
+        return Err(RequestRefusal::new(Category::Unauthorized, message)
+            .status(403)
+            .header("www-authenticate", challenge));
     }
     if actor.workspaces.is_some() {
         let message = "the key is for some workspaces only, and this route belongs to none; use /v1 or another key";
-        return Err(Refusal::new(Category::Unauthorized, message).status(403));
+        return Err(RequestRefusal::new(Category::Unauthorized, message).status(403));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ mod public;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use dormouse_api::{Answer, Keys, Operations, Resume, StreamItem, Streams};
+use dormouse_api::{CallAnswer, Keys, Operations, StreamItem, StreamOptions, Streams};
 use dormouse_ports::Clock;
 use dormouse_protocol::operation::Paging;
 use dormouse_protocol::{ProtocolError, request, sse};
@@ -59,7 +59,7 @@ impl Protocol {
         match call.operation.spec().paging {
             Paging::Stream => {
                 let last_event_id = request.header(&request::LAST_EVENT_ID_HEADER.to_ascii_lowercase());
-                let resume = Resume { last_event_id, request_id, time_left: request.time_left };
+                let resume = StreamOptions { last_event_id, request_id, time_left: request.time_left };
                 let events = self.streams.open(&self.operations, call, resume).await?;
                 Ok(Response::new(200, sse::CONTENT_TYPE, Content::Live(events.map(|item| blocks(&item)).boxed())))
             }
@@ -78,11 +78,11 @@ fn blocks(item: &StreamItem) -> Vec<u8> {
     .into_bytes()
 }
 
-fn respond(answer: Answer) -> Response {
+fn respond(answer: CallAnswer) -> Response {
     match answer {
-        Answer::Json(status, value) => Response::json(status, &value),
-        Answer::Repeated(status, value) => Response::json(status, &value).header("idempotent-replayed", "true"),
-        Answer::Bytes { content_type, bytes } => Response::new(200, &content_type, Content::Whole(bytes)),
-        Answer::Empty => Response::empty(),
+        CallAnswer::Json(status, value) => Response::json(status, &value),
+        CallAnswer::Repeated(status, value) => Response::json(status, &value).header("idempotent-replayed", "true"),
+        CallAnswer::Bytes { content_type, bytes } => Response::new(200, &content_type, Content::Whole(bytes)),
+        CallAnswer::Empty => Response::empty(),
     }
 }

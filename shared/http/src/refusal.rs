@@ -3,7 +3,7 @@ use dormouse_harness::{Overruled, TurnError};
 use dormouse_ports::{Category, InvocationId, Map};
 use serde_json::{Value, json};
 
-use crate::reply::Reply;
+use crate::reply::TurnReply;
 use crate::said::{TurnProblem, TurnRefusal};
 use crate::status::{retry_after, status_of};
 
@@ -14,14 +14,14 @@ const MESSAGE: usize = 500;
 
 /// A request that is answered with an error.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct RequestRefusal {
     error: TurnError,
     status: u16,
     headers: Vec<(&'static str, String)>,
     decided: Option<Box<Map>>,
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// A refusal of `category` with the status that belongs to it.
     pub(crate) fn new(category: Category, message: impl Into<String>) -> Self {
         TurnError::new(category, message).into()
@@ -88,22 +88,23 @@ impl Refusal {
     }
 }
 
-impl From<TurnError> for Refusal {
+impl From<TurnError> for RequestRefusal {
     fn from(error: TurnError) -> Self {
         let wait = retry_after(&error).map(|seconds| ("retry-after", seconds.to_string()));
         Self { status: status_of(&error), headers: wait.into_iter().collect(), error, decided: None }
     }
 }
 
-impl From<EngineError> for Refusal {
+impl From<EngineError> for RequestRefusal {
     fn from(error: EngineError) -> Self {
         TurnError::from(error).into()
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
-        let error = TurnProblem { decided: refusal.decided.map(|decided| *decided), ..Refusal::body(&refusal.error) };
+impl From<RequestRefusal> for TurnReply {
+    fn from(refusal: RequestRefusal) -> Self {
+        let error =
+            TurnProblem { decided: refusal.decided.map(|decided| *decided), ..RequestRefusal::body(&refusal.error) };
         let answer = Self::new(refusal.status, json!(TurnRefusal { error }));
         refusal.headers.into_iter().fold(answer, |answer, (name, value)| answer.header(name, value))
     }

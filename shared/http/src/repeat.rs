@@ -7,7 +7,7 @@ use dormouse_protocol::request::{Body, IDEMPOTENCY_HEADER, IdempotencyKey, Idemp
 use serde_json::json;
 
 use crate::principal::Principal;
-use crate::refusal::Refusal;
+use crate::refusal::RequestRefusal;
 use crate::{Request, body};
 
 /// Prefix of the ids of invocations that an idempotency key stands for.
@@ -36,19 +36,19 @@ impl Repeatable {
         principal: &Principal,
         said: &Map,
         invocation_id: Option<&str>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RequestRefusal> {
         let key = IdempotencyKey::read(request.header(&IDEMPOTENCY_HEADER.to_ascii_lowercase()));
-        let key = key.map_err(|error| Refusal::invalid(format!("{IDEMPOTENCY_HEADER}: {error}")))?;
+        let key = key.map_err(|error| RequestRefusal::invalid(format!("{IDEMPOTENCY_HEADER}: {error}")))?;
         let id = match (&key, invocation_id) {
             (None, None) => return Ok(Self::default()),
             (Some(_), Some(_)) => {
                 let message = format!("send `invocation_id` or {IDEMPOTENCY_HEADER}, not both");
-                return Err(Refusal::invalid(message));
+                return Err(RequestRefusal::invalid(message));
             }
             (None, Some(id)) => {
                 check_own_id("invocation_id", id)?;
                 if id.starts_with(OF_KEYS) {
-                    return Err(Refusal::invalid(format!("`invocation_id` must not begin with `{OF_KEYS}`")));
+                    return Err(RequestRefusal::invalid(format!("`invocation_id` must not begin with `{OF_KEYS}`")));
                 }
                 id.to_owned()
             }
@@ -71,11 +71,11 @@ impl Repeatable {
 }
 
 /// Checks an id that a caller of turns chose: those of the protocol are none of theirs.
-pub(crate) fn check_own_id(name: &str, id: &str) -> Result<(), Refusal> {
+pub(crate) fn check_own_id(name: &str, id: &str) -> Result<(), RequestRefusal> {
     body::check_id(name, id)?;
     match OF_THE_PROTOCOL.iter().find(|start| id.starts_with(**start)) {
         Some(start) => {
-            Err(Refusal::invalid(format!("`{name}` must not begin with `{start}`: those ids belong to /v1")))
+            Err(RequestRefusal::invalid(format!("`{name}` must not begin with `{start}`: those ids belong to /v1")))
         }
         None => Ok(()),
     }

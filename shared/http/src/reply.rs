@@ -4,14 +4,14 @@ use crate::Response;
 
 /// Answer on the routes of turns: always JSON.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reply {
+pub(crate) struct TurnReply {
     pub(crate) status: u16,
     /// Header names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
 }
 
-impl Reply {
+impl TurnReply {
     /// A reply without headers.
     pub(crate) fn new(status: u16, body: Value) -> Self {
         Self { status, headers: Vec::new(), body }
@@ -23,9 +23,9 @@ impl Reply {
     }
 }
 
-impl From<Reply> for Response {
-    fn from(reply: Reply) -> Self {
-        let Reply { status, headers, body } = reply.fit();
+impl From<TurnReply> for Response {
+    fn from(reply: TurnReply) -> Self {
+        let TurnReply { status, headers, body } = reply.fit();
         let response = if status == 204 { Self::empty() } else { Self::json(status, &body) };
         headers.into_iter().fold(response, |response, (name, value)| response.header(&name, value))
     }

@@ -10,19 +10,19 @@ use dormouse_protocol::Scope;
 use serde_json::{Value, json};
 
 use crate::describe::{Asks, Gives, SchemaOf, schema};
-use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::refusal::RequestRefusal;
+use crate::reply::TurnReply;
 use crate::said::{
     ChatCompleted, ChatErrored, ChatMessage, ChatSuspended, Index, IndexLine, SignalBuffered, TurnCanceled,
     TurnCompleted, TurnErrored, TurnSuspended,
 };
 use crate::{App, Request};
 
-use invocation::Cancel;
+use invocation::CancelBody;
 use turn::TurnRequest;
 
 /// One line of the index, with what the document describes of it.
-pub(crate) struct Listed {
+pub(crate) struct DescribedRoute {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) does: &'static str,
@@ -54,8 +54,8 @@ const fn gives(status: u16, when: &'static str, types: &'static [SchemaOf]) -> G
     Gives { status, when, types, located: false }
 }
 
-pub(crate) const LISTED: [Listed; 7] = [
-    Listed {
+pub(crate) const LISTED: [DescribedRoute; 7] = [
+    DescribedRoute {
         method: "GET",
         path: "/",
         does: "this index",
@@ -68,7 +68,7 @@ pub(crate) const LISTED: [Listed; 7] = [
         fails: None,
         refuses: &[503],
     },
-    Listed {
+    DescribedRoute {
         method: "POST",
         path: "/graphs/{graph}/turns",
         does: "run a graph until it ends or waits",
@@ -81,7 +81,7 @@ pub(crate) const LISTED: [Listed; 7] = [
         fails: None,
         refuses: &[400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
     },
-    Listed {
+    DescribedRoute {
         method: "POST",
         path: "/chat/{graph}/sessions/{session_id}/messages",
         does: "say something in a session",
@@ -97,7 +97,7 @@ pub(crate) const LISTED: [Listed; 7] = [
         fails: Some(schema::<ChatErrored<'_>>),
         refuses: &[400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
     },
-    Listed {
+    DescribedRoute {
         method: "GET",
         path: "/invocations/{invocation_id}?token=",
         does: "what became of an invocation",
@@ -114,7 +114,7 @@ pub(crate) const LISTED: [Listed; 7] = [
         fails: None,
         refuses: &[404, 410, 500, 503],
     },
-    Listed {
+    DescribedRoute {
         method: "POST",
         path: "/callback/{invocation_id}?token=",
         does: "wake an invocation, by its address",
@@ -127,20 +127,20 @@ pub(crate) const LISTED: [Listed; 7] = [
         fails: None,
         refuses: &[400, 404, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504],
     },
-    Listed {
+    DescribedRoute {
         method: "POST",
         path: "/invocations/{invocation_id}/cancel?token=",
         does: "end an invocation",
         id: "cancelInvocation",
         asks: Asks::TokenOrSignalKey,
         query: &[],
-        takes: Some(schema::<Cancel>),
+        takes: Some(schema::<CancelBody>),
         is_repeatable: false,
         gives: &[gives(200, "It is canceled.", &[schema::<TurnCanceled<'_>>])],
         fails: None,
         refuses: &[400, 404, 409, 410, 413, 415, 500, 503, 504],
     },
-    Listed {
+    DescribedRoute {
         method: "POST",
         path: "/signals/{signal_id}",
         does: "wake whoever waits for a signal, with a key",
@@ -179,13 +179,13 @@ impl Route {
     ///
     /// # Errors
     /// 404 for an unknown path, 405 for a method that the path does not take.
-    pub(crate) fn of(request: &Request) -> Result<Self, Refusal> {
+    pub(crate) fn of(request: &Request) -> Result<Self, RequestRefusal> {
         let route = Self::at(&request.method, &request.path).ok_or_else(no_such_path)?;
         if request.method == route.listed().method {
             return Ok(route);
         }
         let allowed = Self::allowed(&request.path)?;
-        Err(Refusal::invalid(format!("this path takes {allowed}")).status(405).header("allow", allowed))
+        Err(RequestRefusal::invalid(format!("this path takes {allowed}")).status(405).header("allow", allowed))
     }
 
     /// The methods that `path` takes, separated by commas. The path of a cancellation is also that of an invocation
@@ -193,7 +193,7 @@ impl Route {
     ///
     /// # Errors
     /// 404 for an unknown path.
-    pub(crate) fn allowed(path: &str) -> Result<String, Refusal> {
+    pub(crate) fn allowed(path: &str) -> Result<String, RequestRefusal> {
         let ways = ["GET", "POST"].map(|method| Self::at(method, path).filter(|route| route.listed().method == method));
         let methods = ways.into_iter().flatten().flat_map(|route| match route.listed().method {
             "GET" => ["GET, HEAD"],
@@ -231,7 +231,7 @@ impl Route {
             .or_else(|| rest("/signals/").map(|signal_id| Self::Signal { signal_id }))
     }
 
-    fn listed(&self) -> &'static Listed {
+    fn listed(&self) -> &'static DescribedRoute {
         let [index, turn, chat, invocation, callback, cancel, signal] = &LISTED;
         match self {
             Self::Index => index,
@@ -250,8 +250,8 @@ impl Route {
     }
 }
 
-fn no_such_path() -> Refusal {
-    Refusal::new(Category::NotFound, "there is no such path; GET / lists those that there are")
+fn no_such_path() -> RequestRefusal {
+    RequestRefusal::new(Category::NotFound, "there is no such path; GET / lists those that there are")
 }
 
 fn is_segment(text: &str) -> bool {
@@ -260,9 +260,9 @@ fn is_segment(text: &str) -> bool {
 
 impl App {
     /// Serves `request` on `route`.
-    pub(crate) async fn serve(&self, route: Route, request: &Request) -> Result<Reply, Refusal> {
+    pub(crate) async fn serve(&self, route: Route, request: &Request) -> Result<TurnReply, RequestRefusal> {
         match route {
-            Route::Index => Ok(Reply::new(200, self.index())),
+            Route::Index => Ok(TurnReply::new(200, self.index())),
             Route::Turn { graph } => self.post_turn(&graph, request).await,
             Route::Chat { graph, session_id } => self.post_message(&graph, &session_id, request).await,
             Route::Invocation { invocation_id } => self.get_invocation(&invocation_id, request).await,
@@ -273,7 +273,7 @@ impl App {
     }
 
     fn index(&self) -> Value {
-        let line = |&Listed { method, path, does, .. }: &Listed| IndexLine { method, path, does };
+        let line = |&DescribedRoute { method, path, does, .. }: &DescribedRoute| IndexLine { method, path, does };
         json!(Index {
             name: "dormouse",
             version: env!("CARGO_PKG_VERSION"),
@@ -289,9 +289,9 @@ impl App {
 mod tests {
     use super::*;
 
-    fn route(method: &str, path: &str) -> Result<Route, Reply> {
+    fn route(method: &str, path: &str) -> Result<Route, TurnReply> {
         let request = Request { method: method.to_owned(), path: path.to_owned(), ..Request::default() };
-        Route::of(&request).map_err(Reply::from)
+        Route::of(&request).map_err(TurnReply::from)
     }
 
     #[test]

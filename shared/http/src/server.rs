@@ -3,7 +3,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use dormouse_api::{Answer, Api, AppendNotifier, Call, Keys, Operations, StreamLimits, Streams};
+use dormouse_api::{Api, AppendNotifier, Call, CallAnswer, Keys, Operations, StreamLimits, Streams};
 use dormouse_engine::in_trace;
 use dormouse_ports::{Records, Timers};
 use dormouse_protocol::cursor::Cursors;
@@ -15,7 +15,7 @@ use tracing::{Instrument, field};
 use crate::conditional::ConditionalRead;
 use crate::deadline::in_time;
 use crate::protocol::{Protocol, ServerInfo};
-use crate::surface::{Refused, Surface};
+use crate::surface::{Surface, SurfaceRefusal};
 use crate::{App, Origins, Request, Response, log};
 
 /// The longest id of a request that is taken over from the gateway.
@@ -72,10 +72,10 @@ impl fmt::Debug for ProtocolConfig {
 
 /// Everything that is served over HTTP: turns, callbacks and signals, and the Harn Agents Protocol. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Server(Arc<Shared>);
+pub struct Server(Arc<ServerShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct ServerShared {
     app: App,
     protocol: Protocol,
     origins: Origins,
@@ -85,7 +85,7 @@ struct Shared {
 impl Server {
     /// Serves turns by `app`, and the protocol over `wire`.
     pub fn new(app: App, wire: ProtocolConfig) -> Self {
-        let api = Api::new(dormouse_api::Parts {
+        let api = Api::new(dormouse_api::ApiParts {
             harness: app.harness().clone(),
             records: wire.records.clone(),
             timers: wire.timers.clone(),
@@ -115,7 +115,7 @@ impl Server {
             clock,
             document: OnceLock::new(),
         };
-        Self(Arc::new(Shared { app, protocol, origins: wire.origins, reads_only: wire.reads_only }))
+        Self(Arc::new(ServerShared { app, protocol, origins: wire.origins, reads_only: wire.reads_only }))
     }
 
     /// The application that serves turns, events and wake-ups.
@@ -160,7 +160,7 @@ impl Server {
 
     /// Answers `request` within its time. A waiting caller shall get an answer before the worker is stopped; to a
     /// write, its outcome.
-    async fn guarded(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, Refused> {
+    async fn guarded(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, SurfaceRefusal> {
         let work = AssertUnwindSafe(self.answer(surface, request, request_id)).catch_unwind();
         match in_time(&self.0.app.engine().ports().clock, request.time_left, work).await {
             Ok(Ok(answered)) => answered,
@@ -172,7 +172,7 @@ impl Server {
         }
     }
 
-    async fn answer(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, Refused> {
+    async fn answer(&self, surface: Surface, request: &Request, request_id: &str) -> Result<Response, SurfaceRefusal> {
         match surface {
             Surface::Turns => Ok(self.0.app.answer(request).await?.into()),
             Surface::Protocol => match self.0.origins.preflight(request) {
@@ -207,7 +207,7 @@ struct ReadsOnly(Api);
 
 #[async_trait]
 impl Operations for ReadsOnly {
-    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+    async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         if call.operation.spec().method.is_write() {
             return Err(ProtocolError::not_implemented(call.operation));
         }

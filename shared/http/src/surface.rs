@@ -1,14 +1,14 @@
 //! The APIs that are served side by side, and in which words each of them refuses.
 
-use dormouse_engine::Cut;
+use dormouse_engine::CutShort;
 use dormouse_harness::{Bucket, TurnError};
 use dormouse_ports::Category;
 use dormouse_protocol::{ErrorCode, ProtocolError};
 use serde_json::json;
 
 use crate::Response;
-use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::refusal::RequestRefusal;
+use crate::reply::TurnReply;
 
 /// Prefixes of the paths of turns, callbacks and signals.
 const OF_TURNS: [&str; 5] = ["/graphs/", "/chat/", "/invocations/", "/callback/", "/signals/"];
@@ -38,42 +38,42 @@ impl Surface {
     }
 
     /// The refusal of a request that was cut off when its time was over.
-    pub(crate) fn late(self, cut: Cut) -> Refused {
+    pub(crate) fn late(self, cut: CutShort) -> SurfaceRefusal {
         match (self, cut) {
-            (Self::Turns, cut) => Refused::Turns(late(cut).into()),
-            (Self::Protocol, Cut::Clean) => deadline_exceeded("there was no time left"),
-            (Self::Protocol, Cut::InDoubt) => {
+            (Self::Turns, cut) => SurfaceRefusal::Turns(late(cut).into()),
+            (Self::Protocol, CutShort::Clean) => deadline_exceeded("there was no time left"),
+            (Self::Protocol, CutShort::InDoubt) => {
                 deadline_exceeded("there was no time left, and what was written may stand; repeat it only by its key")
             }
         }
     }
 
     /// The refusal of a request that ended in a panic.
-    pub(crate) fn panicked(self) -> Refused {
+    pub(crate) fn panicked(self) -> SurfaceRefusal {
         let message = "the request could not be served";
         match self {
             Self::Turns => {
                 let error = TurnError::new(Category::NodeException, format!("{message}; the log says why"));
                 // What it wrote may stand: no caller is told to send the same again.
-                Refused::Turns(TurnError { bucket: Bucket::SessionTerminating, ..error }.into())
+                SurfaceRefusal::Turns(TurnError { bucket: Bucket::SessionTerminating, ..error }.into())
             }
-            Self::Protocol => Refused::Protocol(ProtocolError::new(ErrorCode::InternalError, message)),
+            Self::Protocol => SurfaceRefusal::Protocol(ProtocolError::new(ErrorCode::InternalError, message)),
         }
     }
 }
 
-fn deadline_exceeded(message: &str) -> Refused {
-    Refused::Protocol(ProtocolError::new(ErrorCode::DeadlineExceeded, message))
+fn deadline_exceeded(message: &str) -> SurfaceRefusal {
+    SurfaceRefusal::Protocol(ProtocolError::new(ErrorCode::DeadlineExceeded, message))
 }
 
 /// The error of a turn that was cut off when its time was over.
-pub(crate) fn late(cut: Cut) -> TurnError {
+pub(crate) fn late(cut: CutShort) -> TurnError {
     match cut {
-        Cut::Clean => {
+        CutShort::Clean => {
             let message = "there was no time left for it; what had begun is found by a later attempt or the sweep";
             TurnError::new(Category::TurnDeadlineExceeded, message)
         }
-        Cut::InDoubt => {
+        CutShort::InDoubt => {
             let message = "there was no time left for it, and what it wrote may stand: look before sending it again";
             TurnError::new(Category::OutcomeUnknown, message)
         }
@@ -82,18 +82,18 @@ pub(crate) fn late(cut: Cut) -> TurnError {
 
 /// Reason for not serving a request, in the words of the API that it asked.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum SurfaceRefusal {
     /// `{"error": {"category", "bucket", "message", …}}`
-    Turns(Refusal),
+    Turns(RequestRefusal),
     /// `{"error": {"code", "message", "type", "param", "request_id", "details"}}`
     Protocol(ProtocolError),
 }
 
-impl Refused {
+impl SurfaceRefusal {
     /// The response to the request `request_id`.
     pub(crate) fn into_response(self, request_id: &str) -> Response {
         match self {
-            Self::Turns(refusal) => Reply::from(refusal).into(),
+            Self::Turns(refusal) => TurnReply::from(refusal).into(),
             Self::Protocol(error) => {
                 tracing::info!(code = error.code().as_str(), param = error.param(), "refused");
                 let header = error.header().map(|(name, value)| (name, value.to_owned()));
@@ -104,13 +104,13 @@ impl Refused {
     }
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestRefusal> for SurfaceRefusal {
+    fn from(refusal: RequestRefusal) -> Self {
         Self::Turns(refusal)
     }
 }
 
-impl From<ProtocolError> for Refused {
+impl From<ProtocolError> for SurfaceRefusal {
     fn from(error: ProtocolError) -> Self {
         Self::Protocol(error)
     }

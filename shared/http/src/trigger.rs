@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::refusal::Refusal;
+use crate::refusal::RequestRefusal;
 use crate::{App, body, log};
 
 /// Reason for which the service that sent an event shall deliver it again or put it aside.
@@ -39,20 +39,20 @@ pub enum TriggerError {
 pub const SIGNAL: &str = "Dormouse Signal";
 
 const SIGNAL_SHAPES: &str = "expected {\"dormouse_signal\":{\"signal_id\",\"payload\",\"shape\",\"source\",\"detail_type\"}} of a rule or an event of source `dormouse` and \
-    detail-type `Dormouse Signal` with detail {\"signal_id\",\"payload\"}";
+    detail-type `Dormouse SignalEvent` with detail {\"signal_id\",\"payload\"}";
 const WAKEUP_SHAPES: &str = "expected {\"dormouse_wakeup\":{\"invocation_id\",\"generation\",\"due_at\"?}} or \
     {\"dormouse_sweep\":\"due\"|\"everything\"} or an event of source `dormouse` and detail-type `Dormouse Work` with \
     detail {\"invocation_id\",\"generation\"?,\"due_at\"?,\"swept\"?}";
 
 /// A signal that came as an event.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Signal {
-    signal_id: Token,
+pub(crate) struct SignalEvent {
+    signal_id: EventToken,
     payload: Map,
     #[serde(default)]
     event_id: Option<String>,
     #[serde(flatten)]
-    origin: Envelope,
+    origin: RuleEnvelope,
     /// True for an event of our own.
     #[serde(skip)]
     is_own: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Signal {
 
 /// Description by a rule of the event in which it found a signal. Rules of earlier versions give none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-struct Envelope {
+struct RuleEnvelope {
     #[serde(default)]
     shape: Option<String>,
     #[serde(default)]
@@ -69,7 +69,7 @@ struct Envelope {
     detail_type: Option<String>,
 }
 
-impl Envelope {
+impl RuleEnvelope {
     fn origin(self) -> Result<SignalOrigin, TriggerError> {
         let Self { shape, source, detail_type } = self;
         let wrong = || unreadable(SIGNAL_SHAPES, "the shape is none");
@@ -81,7 +81,7 @@ impl Envelope {
 /// A correlation token as events carry it: foreign systems like to count.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-enum Token {
+enum EventToken {
     Text(String),
     Number(serde_json::Number),
 }
@@ -98,42 +98,42 @@ struct BusEvent {
 
 /// Order from the scheduler, or from the acceptor of an invocation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) enum Wakeup {
+pub(crate) enum WakeupOrder {
     #[serde(rename = "dormouse_wakeup")]
     Due { invocation_id: String, generation: u64, due_at: Option<Timestamp> },
     #[serde(rename = "dormouse_sweep")]
-    Sweep(Scope),
+    Sweep(SignalScope),
     #[serde(skip)]
     Work(WorkCall),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Scope {
+pub(crate) enum SignalScope {
     Due,
     Everything,
 }
 
 /// Reads the signal that `event` carries.
-pub(crate) fn signal(mut event: Value) -> Result<Signal, TriggerError> {
+pub(crate) fn signal(mut event: Value) -> Result<SignalEvent, TriggerError> {
     bounded(&event)?;
     if let Some(transformed) = event.get_mut("dormouse_signal") {
         return serde_json::from_value(transformed.take()).map_err(|error| unreadable(SIGNAL_SHAPES, error));
     }
     let event = of_our_own(event, SIGNAL, SIGNAL_SHAPES)?;
-    let signal: Signal = serde_json::from_value(event.detail).map_err(|error| unreadable(SIGNAL_SHAPES, error))?;
-    Ok(Signal { event_id: event.id, is_own: true, origin: Envelope::default(), ..signal })
+    let signal: SignalEvent = serde_json::from_value(event.detail).map_err(|error| unreadable(SIGNAL_SHAPES, error))?;
+    Ok(SignalEvent { event_id: event.id, is_own: true, origin: RuleEnvelope::default(), ..signal })
 }
 
 /// Reads what `event` asks the wake-up function for.
-pub(crate) fn wakeup(event: Value) -> Result<Wakeup, TriggerError> {
+pub(crate) fn wakeup(event: Value) -> Result<WakeupOrder, TriggerError> {
     bounded(&event)?;
     let wrong = |error| unreadable(WAKEUP_SHAPES, error);
     if event.get("detail-type").is_none() {
         return serde_json::from_value(order(event)).map_err(wrong);
     }
     let event = of_our_own(event, WORK, WAKEUP_SHAPES)?;
-    serde_json::from_value(event.detail).map(Wakeup::Work).map_err(wrong)
+    serde_json::from_value(event.detail).map(WakeupOrder::Work).map_err(wrong)
 }
 
 /// Refuses an event that could not be kept: it is put aside with the reason.
@@ -165,10 +165,10 @@ fn unreadable(expected: &str, given: impl std::fmt::Display) -> TriggerError {
 }
 
 impl App {
-    pub(crate) async fn signalled(&self, signal: Signal, left: Option<Duration>) -> Result<Value, TriggerError> {
+    pub(crate) async fn signalled(&self, signal: SignalEvent, left: Option<Duration>) -> Result<Value, TriggerError> {
         let signal_id = match signal.signal_id {
-            Token::Text(text) => text,
-            Token::Number(number) => number.to_string(),
+            EventToken::Text(text) => text,
+            EventToken::Number(number) => number.to_string(),
         };
         if !body::is_id(&signal_id) {
             return Err(unreadable(SIGNAL_SHAPES, "the signal_id is no id"));
@@ -181,23 +181,23 @@ impl App {
         self.outcome_of(left, turn, |error| error.is_unfit() || is_to_be_raised(error)).await
     }
 
-    pub(crate) async fn woken(&self, wakeup: Wakeup, left: Option<Duration>) -> Result<Value, TriggerError> {
+    pub(crate) async fn woken(&self, wakeup: WakeupOrder, left: Option<Duration>) -> Result<Value, TriggerError> {
         match wakeup {
-            Wakeup::Due { invocation_id, generation, due_at } => {
+            WakeupOrder::Due { invocation_id, generation, due_at } => {
                 let due = Transmission::due(invocation_id, generation, due_at);
                 self.triggered(Transmission { time_left: left, ..due }).await
             }
-            Wakeup::Work(call) => {
+            WakeupOrder::Work(call) => {
                 if !body::is_id(call.invocation_id.as_str()) {
                     return Err(unreadable(WAKEUP_SHAPES, "the invocation_id is no id"));
                 }
                 let is_raised = |error: &TurnError| !call.swept && is_to_be_raised(error);
                 self.outcome_of(left, self.harness().answer_call(&call, left), is_raised).await
             }
-            Wakeup::Sweep(scope) => {
+            WakeupOrder::Sweep(scope) => {
                 let scope = match scope {
-                    Scope::Due => SweepScope::Due,
-                    Scope::Everything => SweepScope::Everything,
+                    SignalScope::Due => SweepScope::Due,
+                    SignalScope::Everything => SweepScope::Everything,
                 };
                 let summary = self.sweep(scope, left).await.map_err(|error| TriggerError::Turn(Box::new(error)))?;
                 Ok(swept(scope, summary))
@@ -239,7 +239,7 @@ fn outcome(turn: Turn, is_raised: impl Fn(&TurnError) -> bool) -> Result<Value, 
         TurnOutcome::Buffered { signal_id, .. } => Ok(json!({ "status": "buffered", "signal_id": signal_id })),
         TurnOutcome::Stale { invocation_id } => Ok(json!({ "status": "stale", "invocation_id": invocation_id })),
         TurnOutcome::Errored(error) if is_raised(&error) => Err(TriggerError::Turn(error)),
-        TurnOutcome::Errored(error) => Ok(json!({ "status": "errored", "error": Refusal::body(&error) })),
+        TurnOutcome::Errored(error) => Ok(json!({ "status": "errored", "error": RequestRefusal::body(&error) })),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{Bounds, Excess, Map};
 /// # Errors
 /// The [`Excess`].
 pub fn measure(value: &Value, bounds: Bounds) -> Result<(), Excess> {
-    Count { bounds, values: 0 }.value(value, 0)
+    SizeCount { bounds, values: 0 }.value(value, 0)
 }
 
 /// The same for an object.
@@ -15,17 +15,17 @@ pub fn measure(value: &Value, bounds: Bounds) -> Result<(), Excess> {
 /// # Errors
 /// The [`Excess`].
 pub fn measure_object(object: &Map, bounds: Bounds) -> Result<(), Excess> {
-    let mut count = Count { bounds, values: 0 };
+    let mut count = SizeCount { bounds, values: 0 };
     count.one()?;
     count.all(object.values(), 1)
 }
 
-struct Count {
+struct SizeCount {
     bounds: Bounds,
     values: usize,
 }
 
-impl Count {
+impl SizeCount {
     fn one(&mut self) -> Result<(), Excess> {
         self.values += 1;
         if self.values > self.bounds.values { Err(Excess::Values(self.bounds.values)) } else { Ok(()) }

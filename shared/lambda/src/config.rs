@@ -3,7 +3,7 @@ mod secrets;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Credentials;
-use dormouse_aws::{Access, Endpoints};
+use dormouse_aws::{AwsAccess, Endpoints};
 use dormouse_http::{Authorization, ConfigError, Origins, Quotas, Variables};
 
 pub use secrets::{SecretSources, Secrets, SecretsError};
@@ -72,7 +72,7 @@ pub struct Config {
     /// The queue for what could not be delivered.
     pub dead_letter_arn: Option<String>,
     /// Endpoints and credentials with which AWS is called.
-    pub access: Access,
+    pub access: AwsAccess,
     /// Limits that are not the usual ones.
     pub quotas: Quotas,
     /// For how long a new rule may not take effect yet.
@@ -93,7 +93,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.
     pub fn from_variables(function: Function, look_up: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let mut reader = Reader(Variables::new(look_up));
+        let mut reader = VariableReader(Variables::new(look_up));
         let config = Self {
             table: reader.0.needed("DORMOUSE_TABLE"),
             secrets: reader.secrets(function),
@@ -117,9 +117,9 @@ impl Config {
 }
 
 /// Reads the variables that only a function on Lambda has.
-struct Reader<F>(Variables<F>);
+struct VariableReader<F>(Variables<F>);
 
-impl<F: Fn(&str) -> Option<String>> Reader<F> {
+impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
     fn authorization(&mut self, name: &str) -> Authorization {
         let Some(word) = self.0.optional(name) else { return Authorization::default() };
         Authorization::parse(&word).unwrap_or_else(|| {
@@ -166,7 +166,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         Some(url)
     }
 
-    fn access(&mut self) -> Access {
+    fn access(&mut self) -> AwsAccess {
         let region = match self.0.optional("AWS_REGION").or_else(|| self.0.optional("AWS_DEFAULT_REGION")) {
             Some(region) => region,
             None => self.0.needed("AWS_REGION"),
@@ -180,7 +180,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
             scheduler: self.url("AWS_ENDPOINT_URL_SCHEDULER"),
             ssm: self.url("AWS_ENDPOINT_URL_SSM"),
         };
-        Access { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
+        AwsAccess { region, credentials: Credentials::new(key, secret, token, None, "environment"), endpoints }
     }
 
     /// Checks what the runtime reads by itself: it panics over the first variable that it misses.

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 /// authorizers, certificates, routes and variables, may have any shape.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Event {
+struct GatewayEvent {
     raw_path: String,
     raw_query_string: Option<String>,
     cookies: Option<Vec<String>>,
@@ -48,7 +48,7 @@ pub(crate) fn is_http(event: &Value) -> bool {
 
 /// Reads the request that `event` carries.
 pub(crate) fn decode(event: Value, time_left: Option<Duration>) -> Result<Request, TriggerError> {
-    let event: Event = serde_json::from_value(event).map_err(|error| {
+    let event: GatewayEvent = serde_json::from_value(event).map_err(|error| {
         let expected = "expected an HTTP request, payload version 2.0";
         TriggerError::Unreadable(format!("an event that nobody here understands: {error}; {expected}"))
     })?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::dispatcher::{DeliveryResult, Dispatcher, Job};
-use crate::rules::{Route, Rules};
+use crate::rules::{EventTarget, LocalRules};
 use crate::spool::Spool;
 
 /// The part of a data folder in which the rules are kept.
@@ -25,10 +25,10 @@ const REMEMBERED: usize = 100;
 /// The [`EventBus`] of local mode. An event that has receivers is on the disk before it is acknowledged, and stays
 /// there until each of them has it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct LocalBus(Arc<Inner>);
+pub(crate) struct LocalBus(Arc<BusInner>);
 
-struct Inner {
-    rules: Rules,
+struct BusInner {
+    rules: LocalRules,
     spool: Spool,
     published: Mutex<VecDeque<Published>>,
     queue: mpsc::UnboundedSender<Parcel>,
@@ -36,7 +36,7 @@ struct Inner {
     ids: Arc<dyn IdSource>,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for BusInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inner").field("rules", &self.rules).field("spool", &self.spool).finish_non_exhaustive()
     }
@@ -55,7 +55,7 @@ pub(crate) struct Published {
     /// Rules that took it.
     pub(crate) matched: Vec<Match>,
     /// Progress of its delivery.
-    pub(crate) delivery: Delivery,
+    pub(crate) delivery: EventDelivery,
 }
 
 /// A rule that took an event.
@@ -70,7 +70,7 @@ pub(crate) struct Match {
 /// Progress of the delivery of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Delivery {
+pub(crate) enum EventDelivery {
     /// No rule took it.
     Unmatched,
     /// It is under way.
@@ -90,27 +90,31 @@ struct Parcel {
 
 /// Events that were published and are not delivered yet; to be carried by [`run`](Self::run).
 #[derive(Debug)]
-pub(crate) struct Deliveries {
+pub(crate) struct PendingDeliveries {
     bus: LocalBus,
     queue: mpsc::UnboundedReceiver<Parcel>,
 }
 
 impl LocalBus {
     /// The bus that keeps its rules and events in `folder`.
-    pub(crate) fn open(folder: &Path, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> io::Result<(Self, Deliveries)> {
-        let (rules, spool) = (Rules::open(folder.join(RULES))?, Spool::open(folder.join("events"))?);
+    pub(crate) fn open(
+        folder: &Path,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+    ) -> io::Result<(Self, PendingDeliveries)> {
+        let (rules, spool) = (LocalRules::open(folder.join(RULES))?, Spool::open(folder.join("events"))?);
         let (queue, waiting) = mpsc::unbounded_channel();
         for (_, parcel) in spool.load::<Parcel>()? {
             // The other end is held below.
             let _ = queue.send(parcel);
         }
         let published = Mutex::default();
-        let bus = Self(Arc::new(Inner { rules, spool, published, queue, clock, ids }));
-        Ok((bus.clone(), Deliveries { bus, queue: waiting }))
+        let bus = Self(Arc::new(BusInner { rules, spool, published, queue, clock, ids }));
+        Ok((bus.clone(), PendingDeliveries { bus, queue: waiting }))
     }
 
     /// Its rules.
-    pub(crate) fn rules(&self) -> &Rules {
+    pub(crate) fn rules(&self) -> &LocalRules {
         &self.0.rules
     }
 
@@ -123,9 +127,9 @@ impl LocalBus {
         let routes = self.0.rules.routes(&envelope(&event, &event_id, published_at));
         let matched = routes.iter().map(matched).collect();
         let inputs: Vec<Value> = routes.into_iter().filter_map(|route| route.input).collect();
-        let delivery = if inputs.is_empty() { Delivery::Unmatched } else { Delivery::Pending };
+        let delivery = if inputs.is_empty() { EventDelivery::Unmatched } else { EventDelivery::Pending };
         let published = Published { event_id: event_id.clone(), published_at, event, matched, delivery };
-        if published.delivery == Delivery::Pending {
+        if published.delivery == EventDelivery::Pending {
             let parcel = Parcel { event_id: event_id.clone(), inputs };
             let kept = self.0.spool.put(&event_id, &parcel).await;
             kept.map_err(|error| BusError::Unavailable(format!("the event cannot be kept: {error}")))?;
@@ -151,7 +155,7 @@ impl LocalBus {
         remembered.truncate(REMEMBERED);
     }
 
-    fn note(&self, event_id: &str, delivery: Delivery) {
+    fn note(&self, event_id: &str, delivery: EventDelivery) {
         let mut remembered = self.0.published.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(published) = remembered.iter_mut().find(|published| published.event_id == event_id) {
             published.delivery = delivery;
@@ -169,9 +173,9 @@ impl LocalBus {
         }
         let name = &parcel.event_id;
         let (settled, delivery) = match carried {
-            DeliveryResult::Refused => (self.0.spool.set_aside(name).await, Delivery::DeadLetter),
+            DeliveryResult::Refused => (self.0.spool.set_aside(name).await, EventDelivery::DeadLetter),
             DeliveryResult::Delivered | DeliveryResult::Interrupted => {
-                (self.0.spool.remove(name).await, Delivery::Delivered)
+                (self.0.spool.remove(name).await, EventDelivery::Delivered)
             }
         };
         if let Err(error) = settled {
@@ -188,7 +192,7 @@ impl EventBus for LocalBus {
     }
 }
 
-impl Deliveries {
+impl PendingDeliveries {
     /// Delivers until it is time to end. What is not delivered then stays on the disk.
     pub(crate) async fn run(mut self, dispatcher: Arc<Dispatcher>) {
         loop {
@@ -223,7 +227,7 @@ fn job(input: Value) -> Job {
     if input["detail-type"] == WORK { Job::Wakeup(input) } else { Job::Event(input) }
 }
 
-fn matched(route: &Route) -> Match {
+fn matched(route: &EventTarget) -> Match {
     let input = route.input.as_ref();
     let signal = input.and_then(|input| input.pointer("/dormouse_signal/signal_id"));
     let own = input.and_then(|input| input.pointer("/detail/signal_id"));
@@ -240,7 +244,7 @@ mod tests {
     use crate::dispatcher::tests::{Flaky, dispatcher};
     use crate::shutdown::Shutdown;
 
-    fn open(folder: &Path) -> (LocalBus, Deliveries) {
+    fn open(folder: &Path) -> (LocalBus, PendingDeliveries) {
         LocalBus::open(folder, Arc::new(SystemClock::default()), Arc::new(RandomIds)).expect("a bus")
     }
 
@@ -249,7 +253,7 @@ mod tests {
         Event { source: source.to_owned(), detail_type: "Done".to_owned(), detail }
     }
 
-    async fn subscribed(folder: &Path) -> (LocalBus, Deliveries) {
+    async fn subscribed(folder: &Path) -> (LocalBus, PendingDeliveries) {
         let (bus, deliveries) = open(folder);
         let pattern = json!({"source": ["jobs"]}).as_object().cloned().expect("a mapping");
         let shape = EventShape { pattern, correlation: "$.detail.job".to_owned() };
@@ -271,7 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (bus, _deliveries) = subscribed(folder.path()).await;
         let published = bus.accept(event("others")).await.expect("it is published");
-        assert_eq!(published.delivery, Delivery::Unmatched);
+        assert_eq!(published.delivery, EventDelivery::Unmatched);
         assert_eq!(bus.published().len(), 1);
         assert!(bus.0.spool.load::<Parcel>().expect("files").is_empty());
     }
@@ -302,10 +306,10 @@ mod tests {
         functions.failures.lock().expect("a lock").push(InvokeError::Permanent("no".to_owned()));
         tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         let published = bus.accept(event("jobs")).await.expect("it is published");
-        while bus.published()[0].delivery == Delivery::Pending {
+        while bus.published()[0].delivery == EventDelivery::Pending {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        assert_eq!(bus.published()[0].delivery, Delivery::DeadLetter);
+        assert_eq!(bus.published()[0].delivery, EventDelivery::DeadLetter);
         assert!(folder.path().join(format!("events/{}.dead-letter", published.event_id)).exists());
     }
 }

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-use crate::bus::{Deliveries, LocalBus};
+use crate::bus::{LocalBus, PendingDeliveries};
 use crate::dispatcher::{Dispatcher, Functions, InvokeError};
 use crate::folder::{DataFolder, FolderError, SIGNAL_KEY};
 use crate::gate::Gate;
@@ -35,8 +35,8 @@ use crate::hosts::Hosts;
 use crate::keys::{self, KeyError};
 use crate::listen;
 use crate::scheduler::LocalScheduler;
-use crate::shutdown::{Running, Shutdown};
-use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, Place};
+use crate::shutdown::{RunningGuard, Shutdown};
+use crate::store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation};
 use crate::subscriptions::LocalSubscriptions;
 use crate::sweeper;
 use crate::tour::Tour;
@@ -121,7 +121,7 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     tracing::info!(folder = %options.data.display(), "opening the store…");
     let store = match folder.was_complete() {
         true => EmbeddedDynamoDb::existing(folder.path()).await?,
-        false => EmbeddedDynamoDb::start(&Place::Folder(folder.path().to_owned())).await?,
+        false => EmbeddedDynamoDb::start(&StoreLocation::Folder(folder.path().to_owned())).await?,
     };
     let client = store.client();
     ensure_table(&client, TABLE).await?;
@@ -227,7 +227,7 @@ pub fn engine(store: RecordingStore) -> RecordingEngine {
 /// Starts everything that calls functions by itself.
 fn start_triggers(
     app: &App,
-    deliveries: Deliveries,
+    deliveries: PendingDeliveries,
     (scheduler, store): (LocalScheduler, Arc<dyn Sleepers>),
     clock: &Arc<dyn Clock>,
     lease: Duration,
@@ -259,7 +259,7 @@ fn spoilt(error: KeyError) -> DevError {
 }
 
 /// Serves the store alone, for tools that speak DynamoDB, until it is time to end.
-async fn open_door(port: u16, door: Door, hosts: Hosts, running: Running) -> Result<String, DevError> {
+async fn open_door(port: u16, door: Door, hosts: Hosts, running: RunningGuard) -> Result<String, DevError> {
     let listener = listen(port).await?;
     let address = format!("http://{}", listener.local_addr()?);
     let routes = door.at("/").layer(middleware::from_fn_with_state(hosts, meant_for_us));
@@ -299,7 +299,7 @@ impl Announced<'_> {
     }
 }
 
-async fn forget(store: Arc<EmbeddedDynamoDb>, running: Running) {
+async fn forget(store: Arc<EmbeddedDynamoDb>, running: RunningGuard) {
     loop {
         if let Err(error) = store.sweep().await {
             tracing::warn!(%error, "the store could not forget what has expired");
@@ -312,7 +312,7 @@ async fn forget(store: Arc<EmbeddedDynamoDb>, running: Running) {
 }
 
 /// Sends spans now and then: nothing freezes this process after a request.
-async fn send_spans(app: App, running: Running) {
+async fn send_spans(app: App, running: RunningGuard) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(SEND_SPANS_EVERY) => app.flush(SEND_SPANS_EVERY).await,

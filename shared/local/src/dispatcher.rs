@@ -10,7 +10,7 @@ use dormouse_ports::Clock;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::shutdown::Running;
+use crate::shutdown::RunningGuard;
 
 /// Number of inputs that are with the functions at a time.
 const AT_ONCE: usize = 16;
@@ -64,7 +64,7 @@ pub(crate) struct Dispatcher {
     functions: Arc<dyn Functions>,
     clock: Arc<dyn Clock>,
     permits: Semaphore,
-    running: Running,
+    running: RunningGuard,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -74,11 +74,11 @@ impl fmt::Debug for Dispatcher {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, running: Running) -> Self {
+    pub(crate) fn new(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, running: RunningGuard) -> Self {
         Self { functions, clock, permits: Semaphore::new(AT_ONCE), running }
     }
 
-    pub(crate) fn running(&self) -> &Running {
+    pub(crate) fn running(&self) -> &RunningGuard {
         &self.running
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse_harness::{Admission, AdmissionLimits, Admitted, Overloaded, Wait};
+use dormouse_harness::{Admission, AdmissionLimits, AdmissionWait, Admitted, Overloaded};
 use dormouse_ports::Clock;
 use sha2::{Digest, Sha256};
 
@@ -13,14 +13,14 @@ use sha2::{Digest, Sha256};
 const LIMITS: AdmissionLimits =
     AdmissionLimits { running: 128, running_per_key: 96, waiting: 1024, waiting_per_key: 768 };
 /// The longest wait: behind it, most clients have stopped to listen.
-const WAIT: Wait = Wait { longest: Duration::from_secs(5), refusable: true };
+const WAIT: AdmissionWait = AdmissionWait { longest: Duration::from_secs(5), refusable: true };
 
 /// Lets requests in. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate(Admission<Caller>);
+pub(crate) struct Gate(Admission<CredentialGroup>);
 
 /// Callers that send the same credentials: a part of their digest.
-pub(crate) type Caller = [u8; 8];
+pub(crate) type CredentialGroup = [u8; 8];
 
 impl Gate {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
@@ -28,9 +28,9 @@ impl Gate {
     }
 
     /// Waits until a request with these credentials may be worked on.
-    pub(crate) async fn enter(&self, authorization: Option<&[u8]>) -> Result<Admitted<Caller>, Overloaded> {
+    pub(crate) async fn enter(&self, authorization: Option<&[u8]>) -> Result<Admitted<CredentialGroup>, Overloaded> {
         let caller = authorization.map(|credentials| {
-            let mut caller = Caller::default();
+            let mut caller = CredentialGroup::default();
             caller.iter_mut().zip(Sha256::digest(credentials)).for_each(|(byte, digest)| *byte = digest);
             caller
         });

@@ -24,7 +24,7 @@ use crate::bus::LocalBus;
 use crate::gate::Gate;
 use crate::hosts::Hosts;
 use crate::listen;
-use crate::shutdown::Running;
+use crate::shutdown::RunningGuard;
 use crate::store::Door;
 
 /// A header that is the gateway's alone to give: without it the application makes one up.
@@ -41,7 +41,7 @@ pub(crate) struct Gateway {
     pub(crate) key: BearerKey,
     /// The largest body, in bytes. More is not read; the application refuses what was.
     pub(crate) body_limit: usize,
-    pub(crate) running: Running,
+    pub(crate) running: RunningGuard,
     pub(crate) gate: Gate,
     /// For whom requests may be.
     pub(crate) hosts: Hosts,
@@ -135,7 +135,7 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
 }
 
 /// The response as it is sent. A stream ends when it is time to end, so that its client comes back.
-fn encode(response: dormouse_http::Response, running: Running) -> Response {
+fn encode(response: dormouse_http::Response, running: RunningGuard) -> Response {
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = match response.content {
         Content::Whole(bytes) => Body::from(bytes),

@@ -40,4 +40,4 @@ pub use dev::{DevError, DevOptions, FOLDER, TABLE, dev, engine};
 pub use folder::FolderError;
 pub use hosts::is_loopback;
 pub use opened::{OpenError, OpenedFolder, Purpose, address_of, development_key};
-pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, Place, through_door};
+pub use store::{Door, EmbeddedDynamoDb, EmbeddedError, StoreLocation, through_door};

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::shutdown::Running;
+use crate::shutdown::RunningGuard;
 
 /// Time that a connection may take for the head of its next request.
 const HEAD: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 900;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `routes` until it is time to end, and then until all answers are given.
-pub(crate) async fn serve(listener: TcpListener, routes: Router, running: Running) -> io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, routes: Router, running: RunningGuard) -> io::Result<()> {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -50,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, routes: Router, running: Runnin
     Ok(())
 }
 
-async fn connection(stream: TcpStream, routes: Router, running: Running) {
+async fn connection(stream: TcpStream, routes: Router, running: RunningGuard) {
     // Small answers shall not wait for more.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(tower_of(routes));

@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::Client;
 use dormouse_ports::{Clock, EventBus, RuleName, SignalSubscriptions};
 use dormouse_system::{RandomIds, SystemClock};
 
-use crate::bus::{Deliveries, LocalBus, RULES};
+use crate::bus::{LocalBus, PendingDeliveries, RULES};
 use crate::folder::{DataFolder, FolderError};
 use crate::gateway::STORE;
-use crate::rules::Rules;
+use crate::rules::LocalRules;
 use crate::scheduler::LocalScheduler;
 use crate::served::ServedBus;
 use crate::store::{EmbeddedDynamoDb, EmbeddedError, through_door};
@@ -62,7 +62,7 @@ pub struct OpenedFolder {
     /// Folder in which the rules of its bus are kept.
     rules: PathBuf,
     /// Resources that have to live as long: the folder's lock, its store, and the receiving end of its bus.
-    held: Option<(EmbeddedDynamoDb, DataFolder, Option<Deliveries>)>,
+    held: Option<(EmbeddedDynamoDb, DataFolder, Option<PendingDeliveries>)>,
 }
 
 impl fmt::Debug for OpenedFolder {
@@ -128,7 +128,7 @@ impl OpenedFolder {
     /// # Errors
     /// If they cannot be read.
     pub fn rules(&self) -> io::Result<Vec<RuleName>> {
-        Rules::kept(&self.rules)
+        LocalRules::kept(&self.rules)
     }
 
     /// Closes the store, where it is this process's.

@@ -20,19 +20,19 @@ const OWN: [(&str, &str); 2] = [(SIGNAL, "own-signals"), (WORK, "own-work")];
 const OWN_SOURCE: &str = "dormouse";
 
 /// One rule for each shape of event, however many wait for it, each in a file of its own.
-pub(crate) struct Rules {
+pub(crate) struct LocalRules {
     spool: Spool,
-    known: RwLock<Known>,
+    known: RwLock<KnownShapes>,
 }
 
 #[derive(Default)]
-struct Known {
-    rules: BTreeMap<String, Rule>,
+struct KnownShapes {
+    rules: BTreeMap<String, ShapeRule>,
     matcher: Quamina<String>,
 }
 
 #[derive(Clone, Debug)]
-struct Rule {
+struct ShapeRule {
     shape: EventShape,
     /// The name of its file: rules of the first versions have files of other names.
     file: String,
@@ -40,27 +40,27 @@ struct Rule {
 
 /// Destination of an event.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Route {
+pub(crate) struct EventTarget {
     /// The rule that took it.
     pub(crate) rule: String,
     /// Input that the function is sent; `None` when the event has no value where the rule looks for the signal id.
     pub(crate) input: Option<Value>,
 }
 
-impl fmt::Debug for Rules {
+impl fmt::Debug for LocalRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rules").field("spool", &self.spool).finish_non_exhaustive()
     }
 }
 
-impl Rules {
+impl LocalRules {
     /// The rules that were kept in `folder`.
     pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
         let spool = Spool::open(folder)?;
-        let mut known = Known::default();
+        let mut known = KnownShapes::default();
         for (file, shape) in spool.load::<EventShape>()? {
             let name = name_of(&file, &shape);
-            if let Err(reason) = known.add(name.to_string(), Rule { shape, file }) {
+            if let Err(reason) = known.add(name.to_string(), ShapeRule { shape, file }) {
                 tracing::error!(%reason, "a kept rule cannot be used");
             }
         }
@@ -82,7 +82,7 @@ impl Rules {
         }
         let kept = self.spool.put(&name, &shape).await;
         kept.map_err(|error| SubscriptionError::Unavailable(format!("the rule cannot be kept: {error}")))?;
-        let rule = Rule { shape, file: name.clone() };
+        let rule = ShapeRule { shape, file: name.clone() };
         let added = self.known.write().unwrap_or_else(PoisonError::into_inner).add(name.clone(), rule);
         if let Err(reason) = added {
             // The rule is of no use, and would be found again at the next start.
@@ -110,24 +110,24 @@ impl Rules {
     }
 
     /// Destinations of `event`, in the shape that EventBridge sends.
-    pub(crate) fn routes(&self, event: &Value) -> Vec<Route> {
+    pub(crate) fn routes(&self, event: &Value) -> Vec<EventTarget> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = known.matcher.matches_for_event(event.to_string().as_bytes()).unwrap_or_default();
         names.sort();
         names.dedup();
         let is_own = |kind: &str| event["source"] == OWN_SOURCE && event["detail-type"] == kind;
         let own = OWN.iter().find(|(kind, _)| is_own(kind));
-        let own = own.map(|(_, rule)| Route { rule: (*rule).to_owned(), input: Some(event.clone()) });
+        let own = own.map(|(_, rule)| EventTarget { rule: (*rule).to_owned(), input: Some(event.clone()) });
         let shared = names.into_iter().filter_map(|name| {
             let input = known.rules.get(&name)?.shape.signal_of(event);
-            Some(Route { rule: name, input })
+            Some(EventTarget { rule: name, input })
         });
         own.into_iter().chain(shared).collect()
     }
 }
 
-impl Known {
-    fn add(&mut self, name: String, rule: Rule) -> Result<(), String> {
+impl KnownShapes {
+    fn add(&mut self, name: String, rule: ShapeRule) -> Result<(), String> {
         if !self.rules.contains_key(&name) {
             let pattern = Value::Object(rule.shape.pattern.clone()).to_string();
             self.matcher
@@ -173,12 +173,12 @@ mod tests {
     #[tokio::test]
     async fn an_event_is_routed_and_transformed_also_after_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
         let rule = rule(&json!({"source": ["exporter"], "detail": {"job": [{"exists": true}]}}), "first");
         for _ in 0..2 {
             rules.put(&rule).await.expect("a rule");
         }
-        for rules in [&rules, &Rules::open(folder.path().to_owned()).expect("rules")] {
+        for rules in [&rules, &LocalRules::open(folder.path().to_owned()).expect("rules")] {
             let routes = rules.routes(&finished(&json!("j3")));
             let signal = json!({"signal_id": "j3", "payload": {"job": "j3"}, "event_id": "e1", "source": "exporter",
                 "detail_type": "Finished", "shape": rule.shape.id().as_str()});
@@ -192,7 +192,7 @@ mod tests {
     #[tokio::test]
     async fn an_event_without_the_value_has_a_route_to_nobody() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
         rules.put(&rule(&json!({"source": ["exporter"]}), "first")).await.expect("a rule");
         let routes = rules.routes(&json!({"id": "e", "source": "exporter", "detail": {}}));
         assert_eq!(routes.iter().map(|route| route.input.clone()).collect::<Vec<_>>(), [None]);
@@ -201,7 +201,7 @@ mod tests {
     #[tokio::test]
     async fn a_removed_rule_takes_nothing_and_stays_away() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
         let (first, second) =
             (rule(&json!({"source": ["exporter"]}), "1"), rule(&json!({"source": ["exporter"]}), "2"));
         for rule in [&first, &second] {
@@ -210,7 +210,7 @@ mod tests {
         for _ in 0..2 {
             rules.remove(&first.name).await.expect("it goes");
         }
-        for rules in [&rules, &Rules::open(folder.path().to_owned()).expect("rules")] {
+        for rules in [&rules, &LocalRules::open(folder.path().to_owned()).expect("rules")] {
             assert_eq!(rules.list(), std::slice::from_ref(&second.name));
             let taken: Vec<_> = rules.routes(&finished(&json!("j"))).into_iter().map(|route| route.rule).collect();
             assert_eq!(taken, [second.name.to_string()]);
@@ -222,33 +222,33 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let EventRule { name, shape } = rule(&json!({"source": ["exporter"]}), "any");
         Spool::open(folder.path().to_owned()).expect("a spool").put("0123", &shape).await.expect("it is kept");
-        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
         let old = RuleName { edition: None, ..name };
         assert_eq!(rules.list(), std::slice::from_ref(&old));
-        assert_eq!(Rules::kept(folder.path()).expect("a folder"), std::slice::from_ref(&old));
+        assert_eq!(LocalRules::kept(folder.path()).expect("a folder"), std::slice::from_ref(&old));
         assert_eq!(rules.routes(&finished(&json!("j"))).len(), 1);
         rules.remove(&old).await.expect("it goes");
-        assert!(Rules::open(folder.path().to_owned()).expect("rules").list().is_empty());
+        assert!(LocalRules::open(folder.path().to_owned()).expect("rules").list().is_empty());
     }
 
     #[tokio::test]
     async fn own_events_pass_whole() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
         for (kind, rule) in [("Dormouse Signal", "own-signals"), ("Dormouse Work", "own-work")] {
             let event = json!({"source": "dormouse", "detail-type": kind, "detail": {"signal_id": "s"}});
-            assert_eq!(rules.routes(&event), [Route { rule: rule.to_owned(), input: Some(event.clone()) }]);
+            assert_eq!(rules.routes(&event), [EventTarget { rule: rule.to_owned(), input: Some(event.clone()) }]);
         }
     }
 
     #[tokio::test]
     async fn what_cannot_be_matched_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rules = Rules::open(folder.path().to_owned()).expect("rules");
+        let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
         for pattern in [json!({"$or": []}), json!({"source": [{"numeric": ["~", 1]}]})] {
             let refused = rules.put(&rule(&pattern, "first")).await;
             assert!(matches!(refused, Err(SubscriptionError::Rejected(_))), "{pattern}: {refused:?}");
         }
-        assert!(Rules::open(folder.path().to_owned()).expect("rules").routes(&finished(&json!(1))).is_empty());
+        assert!(LocalRules::open(folder.path().to_owned()).expect("rules").routes(&finished(&json!(1))).is_empty());
     }
 }

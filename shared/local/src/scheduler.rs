@@ -26,9 +26,9 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// Wakes paused invocations when they fall due. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct LocalScheduler(Arc<Inner>);
+pub(crate) struct LocalScheduler(Arc<SchedulerInner>);
 
-struct Inner {
+struct SchedulerInner {
     agenda: Mutex<Agenda>,
     changed: Notify,
     clock: Arc<dyn Clock>,
@@ -37,13 +37,13 @@ struct Inner {
 /// Wake-ups that come soon, in the order of time.
 #[derive(Debug, Default)]
 struct Agenda {
-    order: BTreeSet<(Timestamp, Pause)>,
+    order: BTreeSet<(Timestamp, PauseKey)>,
     /// Instant at which each of them falls due.
-    entries: BTreeMap<Pause, Timestamp>,
+    entries: BTreeMap<PauseKey, Timestamp>,
 }
 
 /// An invocation, and which of its pauses. It has one deadline at a time.
-type Pause = (InvocationId, u64);
+type PauseKey = (InvocationId, u64);
 
 impl fmt::Debug for LocalScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,7 +53,7 @@ impl fmt::Debug for LocalScheduler {
 
 impl LocalScheduler {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Inner { agenda: Mutex::default(), changed: Notify::new(), clock }))
+        Self(Arc::new(SchedulerInner { agenda: Mutex::default(), changed: Notify::new(), clock }))
     }
 
     /// Takes the hint that pause `generation` of `invocation_id` is to be woken when it falls due.
@@ -131,7 +131,7 @@ impl LocalScheduler {
 }
 
 /// Fires a wake-up. Whatever its outcome, the row stays until the invocation has moved on, and the sweep comes by.
-async fn fire((invocation_id, generation): &Pause, at: Timestamp, dispatcher: &Dispatcher) {
+async fn fire((invocation_id, generation): &PauseKey, at: Timestamp, dispatcher: &Dispatcher) {
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
     match dispatcher.carry(&Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
         DeliveryResult::Delivered | DeliveryResult::Interrupted => {}
@@ -140,21 +140,21 @@ async fn fire((invocation_id, generation): &Pause, at: Timestamp, dispatcher: &D
 }
 
 impl Agenda {
-    fn insert(&mut self, pause: Pause, at: Timestamp) {
+    fn insert(&mut self, pause: PauseKey, at: Timestamp) {
         if let Some(before) = self.entries.insert(pause.clone(), at) {
             self.order.remove(&(before, pause.clone()));
         }
         self.order.insert((at, pause));
     }
 
-    fn remove(&mut self, pause: &Pause, at: Timestamp) {
+    fn remove(&mut self, pause: &PauseKey, at: Timestamp) {
         if self.entries.get(pause) == Some(&at) {
             self.entries.remove(pause);
             self.order.remove(&(at, pause.clone()));
         }
     }
 
-    fn take_due(&mut self, now: Timestamp) -> Vec<(Pause, Timestamp)> {
+    fn take_due(&mut self, now: Timestamp) -> Vec<(PauseKey, Timestamp)> {
         let mut due = Vec::new();
         while let Some((at, pause)) = self.order.first().cloned().filter(|(at, _)| *at <= now) {
             self.remove(&pause, at);

@@ -6,13 +6,13 @@ use tokio::sync::{mpsc, watch};
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     stop: watch::Sender<bool>,
-    running: Running,
+    running: RunningGuard,
     ended: mpsc::Receiver<()>,
 }
 
 /// Held by everything that works: as long as one of them lives, the process waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningGuard {
     stopping: watch::Receiver<bool>,
     _alive: mpsc::Sender<()>,
 }
@@ -21,11 +21,11 @@ impl Shutdown {
     pub(crate) fn new() -> Self {
         let (stop, stopping) = watch::channel(false);
         let (alive, ended) = mpsc::channel(1);
-        Self { stop, running: Running { stopping, _alive: alive }, ended }
+        Self { stop, running: RunningGuard { stopping, _alive: alive }, ended }
     }
 
     /// To be held by work that must be finished before the end.
-    pub(crate) fn running(&self) -> Running {
+    pub(crate) fn running(&self) -> RunningGuard {
         self.running.clone()
     }
 
@@ -43,7 +43,7 @@ impl Shutdown {
     }
 }
 
-impl Running {
+impl RunningGuard {
     /// Completes when it is time to end.
     pub(crate) async fn stopping(&self) {
         let mut stopping = self.stopping.clone();

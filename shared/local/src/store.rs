@@ -17,15 +17,15 @@ use dynoxide::{Database, ImportOptions};
 use serde_json::Value;
 
 pub use door::Door;
-use line::Line;
-use obey::Engine;
+use line::InProcessClient;
+use obey::EmbeddedDatabase;
 
 /// The file of a data folder that holds everything.
 pub(crate) const FILE: &str = "dynamodb.sqlite";
 
 /// Place of the data.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum StoreLocation {
     /// In memory, until the store stops.
     Memory,
     /// In this folder, which is made when it is missing.
@@ -65,7 +65,7 @@ pub enum EmbeddedError {
 /// A store. Stops when it is dropped: what is asked of it afterwards is answered as by an unreachable server.
 #[derive(Debug)]
 pub struct EmbeddedDynamoDb {
-    engine: Engine,
+    engine: EmbeddedDatabase,
 }
 
 impl EmbeddedDynamoDb {
@@ -73,16 +73,16 @@ impl EmbeddedDynamoDb {
     ///
     /// # Errors
     /// [`EmbeddedError`] when the folder cannot be had, or what is in it is no sound store.
-    pub async fn start(place: &Place) -> Result<Self, EmbeddedError> {
+    pub async fn start(place: &StoreLocation) -> Result<Self, EmbeddedError> {
         let place = place.clone();
         let opened = tokio::task::spawn_blocking(move || match place {
-            Place::Memory => Database::memory().map_err(failed),
-            Place::Folder(folder) => {
+            StoreLocation::Memory => Database::memory().map_err(failed),
+            StoreLocation::Folder(folder) => {
                 std::fs::create_dir_all(&folder)?;
                 open(&folder.join(FILE))
             }
         });
-        Ok(Self { engine: Engine::new(opened.await.map_err(failed)??) })
+        Ok(Self { engine: EmbeddedDatabase::new(opened.await.map_err(failed)??) })
     }
 
     /// Opens the store that is in `folder`, and makes none.
@@ -91,7 +91,7 @@ impl EmbeddedDynamoDb {
     /// [`EmbeddedError::Lost`] when there is none; [`EmbeddedError::Damaged`] when it is not sound.
     pub(crate) async fn existing(folder: &Path) -> Result<Self, EmbeddedError> {
         soundness::check_kept(&folder.join(FILE))?;
-        Self::start(&Place::Folder(folder.to_owned())).await
+        Self::start(&StoreLocation::Folder(folder.to_owned())).await
     }
 
     /// The configuration of a client of this store, open to additions such as interceptors.
@@ -101,7 +101,7 @@ impl EmbeddedDynamoDb {
             .allow_no_auth()
             .identity_cache(IdentityCache::no_cache())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .http_client(Line(self.engine.clone()))
+            .http_client(InProcessClient(self.engine.clone()))
     }
 
     /// A client of this store.

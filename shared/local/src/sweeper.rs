@@ -7,7 +7,7 @@ use dormouse_maintenance::SweepScope;
 use dormouse_ports::Clock;
 
 use crate::dispatcher::Functions;
-use crate::shutdown::Running;
+use crate::shutdown::RunningGuard;
 
 const EVERY: Duration = Duration::from_secs(10);
 /// One in so many sweeps looks at everything, once what the last process held has expired.
@@ -17,7 +17,7 @@ const THOROUGH: u32 = 6;
 ///
 /// Claims of a process that was killed expire within `lease` after this one started. So long every sweep looks at
 /// everything, to take them over soon; afterwards most look at what is due only, which costs less with many sleepers.
-pub(crate) async fn run(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, lease: Duration, running: Running) {
+pub(crate) async fn run(functions: Arc<dyn Functions>, clock: Arc<dyn Clock>, lease: Duration, running: RunningGuard) {
     let started = clock.monotonic();
     for round in 0_u32.. {
         let settled = clock.monotonic().saturating_sub(started) > lease + EVERY;

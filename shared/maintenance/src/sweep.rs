@@ -77,14 +77,14 @@ struct Sweep<'h> {
 
 /// Work that no worker has.
 #[derive(Debug)]
-struct Found {
+struct FoundWork {
     call: WorkCall,
-    told: Told,
+    told: SummaryCounter,
 }
 
 /// Counter of the summary for which it counts.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum SummaryCounter {
     ExpiredClaim,
     OrphanTimer,
     Nothing,
@@ -169,7 +169,7 @@ impl<'h> Sweep<'h> {
     }
 
     /// The calls for invocations that fell due and that no worker has.
-    async fn due(&mut self, rows: &[PendingRow]) -> Result<Vec<Found>, TurnError> {
+    async fn due(&mut self, rows: &[PendingRow]) -> Result<Vec<FoundWork>, TurnError> {
         let mut found = Vec::new();
         for (row, standing) in self.alive(rows).await? {
             let late_by = self.late_by(row);
@@ -180,8 +180,9 @@ impl<'h> Sweep<'h> {
             }
             match standing {
                 InvocationPhase::Asleep if has_begun => {
-                    let told = if late_by >= LOST_AFTER { Told::OrphanTimer } else { Told::Nothing };
-                    found.push(Found { call: WorkCall::due(row), told });
+                    let told =
+                        if late_by >= LOST_AFTER { SummaryCounter::OrphanTimer } else { SummaryCounter::Nothing };
+                    found.push(FoundWork { call: WorkCall::due(row), told });
                 }
                 InvocationPhase::Accepted if !has_begun => found.extend(self.not_begun(row)),
                 InvocationPhase::Claimed { until } if !has_begun && limits::out_of_time(until, self.now()) => {
@@ -204,9 +205,9 @@ impl<'h> Sweep<'h> {
     }
 
     /// The call for accepted work, once the first one has had its time.
-    fn not_begun(&self, row: &PendingRow) -> Option<Found> {
+    fn not_begun(&self, row: &PendingRow) -> Option<FoundWork> {
         let call = WorkCall::abandoned(row.invocation_id.clone());
-        (self.late_by(row) >= CALLED_FOR).then_some(Found { call, told: Told::ExpiredClaim })
+        (self.late_by(row) >= CALLED_FOR).then_some(FoundWork { call, told: SummaryCounter::ExpiredClaim })
     }
 
     /// Calls for those who take over the claims that are out of time. The store knows them without going through what
@@ -228,21 +229,22 @@ impl<'h> Sweep<'h> {
                 InvocationPhase::Asleep | InvocationPhase::Aside | InvocationPhase::Ended => false,
             };
             let dead = ids.iter().zip(glances).filter(|(_, glance)| glance.as_ref().is_some_and(is_dead));
-            let found = dead.map(|(id, _)| Found { call: WorkCall::abandoned(id.clone()), told: Told::ExpiredClaim });
+            let found = dead
+                .map(|(id, _)| FoundWork { call: WorkCall::abandoned(id.clone()), told: SummaryCounter::ExpiredClaim });
             self.call_for_workers(found.collect()).await;
         }
         Ok(())
     }
 
     /// Calls for a worker for each of `found` that this sweep has not called for.
-    async fn call_for_workers(&mut self, found: Vec<Found>) {
+    async fn call_for_workers(&mut self, found: Vec<FoundWork>) {
         let mut calls = Vec::new();
-        for Found { call, told } in found {
+        for FoundWork { call, told } in found {
             if self.called.insert(call.invocation_id.clone()) {
                 match told {
-                    Told::ExpiredClaim => self.summary.expired_claims += 1,
-                    Told::OrphanTimer => self.summary.orphan_timers += 1,
-                    Told::Nothing => {}
+                    SummaryCounter::ExpiredClaim => self.summary.expired_claims += 1,
+                    SummaryCounter::OrphanTimer => self.summary.orphan_timers += 1,
+                    SummaryCounter::Nothing => {}
                 }
                 calls.push(call);
             }
@@ -284,7 +286,7 @@ impl<'h> Sweep<'h> {
         Ok(alive)
     }
 
-    async fn rows(&mut self, rows: &[PendingRow], round: &mut Round) -> Result<Vec<Found>, TurnError> {
+    async fn rows(&mut self, rows: &[PendingRow], round: &mut Round) -> Result<Vec<FoundWork>, TurnError> {
         let mut found = Vec::new();
         for (row, standing) in self.alive(rows).await? {
             match self.row(row, standing, round).await {
@@ -301,7 +303,7 @@ impl<'h> Sweep<'h> {
         row: &PendingRow,
         standing: InvocationPhase,
         round: &mut Round,
-    ) -> Result<Option<Found>, TurnError> {
+    ) -> Result<Option<FoundWork>, TurnError> {
         if let Some(at) = row.since {
             self.summary.oldest_pause = self.summary.oldest_pause.max(since(at, self.now()));
         }
@@ -313,14 +315,18 @@ impl<'h> Sweep<'h> {
         }
         match standing {
             InvocationPhase::Accepted if row.generation == 0 => Ok(self.not_begun(row)),
-            InvocationPhase::Accepted => {
-                Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told: Told::Nothing }))
-            }
+            InvocationPhase::Accepted => Ok(Some(FoundWork {
+                call: WorkCall::abandoned(row.invocation_id.clone()),
+                told: SummaryCounter::Nothing,
+            })),
             InvocationPhase::Claimed { until } if limits::out_of_time(until, self.now()) => {
                 if row.generation == 0 {
                     return Ok(self.not_begun(row));
                 }
-                Ok(Some(Found { call: WorkCall::abandoned(row.invocation_id.clone()), told: Told::ExpiredClaim }))
+                Ok(Some(FoundWork {
+                    call: WorkCall::abandoned(row.invocation_id.clone()),
+                    told: SummaryCounter::ExpiredClaim,
+                }))
             }
             InvocationPhase::Asleep if looks_closer => {
                 let loaded = self.turns().invocations.load_invocation(&row.invocation_id).await.map_err(store_failed);

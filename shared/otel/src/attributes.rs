@@ -6,7 +6,7 @@ use dormouse_engine::{Identity, NodeEvent, ObservedError};
 use dormouse_ports::{Category, InvocationId, Map, SessionId, SignalDescriptor};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
-use crate::place::{Entered, Place};
+use crate::place::{EnteredNode, SpanPlace};
 
 /// Value of `openarmature.implementation.name` (§5.1).
 pub const IMPLEMENTATION: &str = "openarmature-rust";
@@ -68,7 +68,7 @@ pub(crate) fn node(event: &NodeEvent) -> Vec<KeyValue> {
 }
 
 /// Further attributes of the span of a subgraph, a fan-out instance or a branch (§5.3, §5.4, §5.7).
-pub(crate) fn entered(entered: &Entered) -> Vec<KeyValue> {
+pub(crate) fn entered(entered: &EnteredNode) -> Vec<KeyValue> {
     let subgraph = entered.entry.graph.as_deref().map_or("", |graph| &*graph.name);
     let node = entered.node.to_string();
     match (entered.fan_out_index, &entered.branch) {
@@ -104,10 +104,10 @@ pub(crate) fn dispatcher(event: &NodeEvent) -> Vec<KeyValue> {
 
 /// The category that a failed node is filed under (§5.2): that which its body raised, where it named one; of a branch
 /// that is a plain call and of every other place the category of graph-engine §4.
-pub(crate) fn category<'e>(place: &Place, error: &'e ObservedError) -> &'e Category {
+pub(crate) fn category<'e>(place: &SpanPlace, error: &'e ObservedError) -> &'e Category {
     match place {
-        Place::Node { .. } if error.category == Category::NodeException => &error.derived_category,
-        Place::Node { .. } | Place::Inside(_) => &error.category,
+        SpanPlace::Node { .. } if error.category == Category::NodeException => &error.derived_category,
+        SpanPlace::Node { .. } | SpanPlace::Inside(_) => &error.category,
     }
 }
 

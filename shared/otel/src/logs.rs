@@ -10,7 +10,7 @@ use opentelemetry::{Array, InstrumentationScope, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord};
 
-use crate::place::Place;
+use crate::place::SpanPlace;
 use crate::{Detached, attributes, trace};
 
 /// Gives each record of an invocation its ids and its place in the trace. It must stand before the processor that keeps
@@ -50,7 +50,7 @@ impl Correlation {
             return dormouse_engine::surrounding_trace().and_then(|context| trace::parse(&context));
         };
         let call = identity.trace_context.as_deref().and_then(trace::parse)?;
-        let place = dormouse_engine::origin().map(|origin| Place::of_origin(&origin));
+        let place = dormouse_engine::origin().map(|origin| SpanPlace::of_origin(&origin));
         let root = place.and_then(|place| self.detached.root_of(&call, &place)).unwrap_or_else(|| call.clone());
         Some(match dormouse_engine::position() {
             Some(at) => {

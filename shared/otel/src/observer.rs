@@ -12,9 +12,9 @@ use crate::tree::{Detached, Tree};
 /// Turns the engine's events into spans. Attach it to outermost graphs, or to a call: attached to an inner graph it
 /// receives no beginning and makes no spans. Cheap to clone.
 #[derive(Clone)]
-pub struct SpanObserver(Arc<Shared>);
+pub struct SpanObserver(Arc<ObserverShared>);
 
-struct Shared {
+struct ObserverShared {
     tracer: SdkTracer,
     detached: Arc<Detached>,
     /// The calls that run, by the place of their root span: of all that identifies a call, nothing else is its own and
@@ -30,7 +30,7 @@ impl fmt::Debug for SpanObserver {
 
 impl SpanObserver {
     pub(crate) fn new(tracer: SdkTracer, detached: Arc<Detached>) -> Self {
-        Self(Arc::new(Shared { tracer, detached, running: Mutex::default() }))
+        Self(Arc::new(ObserverShared { tracer, detached, running: Mutex::default() }))
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {

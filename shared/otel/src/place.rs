@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use dormouse_engine::{Entry, NodeEvent, Origin};
+use dormouse_engine::{GraphEntry, NodeEvent, Origin};
 
 /// A node on the way from the outermost graph inwards, and the part that was entered at it: an instance, a branch, or
 /// neither in a plain subgraph.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entered {
+pub(crate) struct EnteredNode {
     pub(crate) node: Arc<str>,
     pub(crate) fan_out_index: Option<u32>,
     pub(crate) branch: Option<Arc<str>>,
     /// The graph that was entered, and the instant.
-    pub(crate) entry: Entry,
+    pub(crate) entry: GraphEntry,
 }
 
-impl Entered {
+impl EnteredNode {
     pub(crate) fn is_plain(&self) -> bool {
         self.fan_out_index.is_none() && self.branch.is_none()
     }
@@ -23,14 +23,14 @@ impl Entered {
 
 /// Subject of a span. Of two open spans of a call no two have the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SpanPlace {
     /// An attempt at a node.
-    Node { around: Vec<Entered>, name: Arc<str>, attempt_index: u32 },
+    Node { around: Vec<EnteredNode>, name: Arc<str>, attempt_index: u32 },
     /// The part that was entered last: a subgraph, a fan-out instance or a branch. Never empty.
-    Inside(Vec<Entered>),
+    Inside(Vec<EnteredNode>),
 }
 
-impl Place {
+impl SpanPlace {
     /// The place of the node of `event`.
     pub(crate) fn of_node(event: &NodeEvent) -> Self {
         let around = way(&event.namespace, &event.fan_out_index_chain, &event.branch_name_chain, &event.entry_chain);
@@ -48,7 +48,7 @@ impl Place {
     }
 
     /// All parts that were entered up to here.
-    pub(crate) fn way(&self) -> &[Entered] {
+    pub(crate) fn way(&self) -> &[EnteredNode] {
         match self {
             Self::Node { around, .. } => around,
             Self::Inside(path) => path,
@@ -66,11 +66,11 @@ impl Place {
 
     /// True if a fan-out instance or a branch was entered on the way.
     pub(crate) fn is_in_a_part(&self) -> bool {
-        !self.way().iter().all(Entered::is_plain)
+        !self.way().iter().all(EnteredNode::is_plain)
     }
 
     /// The parts that were entered on the way.
-    pub(crate) fn around(&self) -> &[Entered] {
+    pub(crate) fn around(&self) -> &[EnteredNode] {
         match self {
             Self::Node { around, .. } => around,
             Self::Inside(path) => path.split_last().map_or(&[], |(_, around)| around),
@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// True if the way `path` leads through this node.
-    fn is_entered_by(&self, path: &[Entered]) -> bool {
+    fn is_entered_by(&self, path: &[EnteredNode]) -> bool {
         let Self::Node { around, name, .. } = self else { return false };
         path.starts_with(around) && path.get(around.len()).is_some_and(|entered| entered.node == *name)
     }
@@ -97,7 +97,7 @@ impl Place {
     /// `next` is outside.
     pub(crate) fn is_left_at(&self, next: &Self) -> bool {
         let Self::Inside(path) = self else { return false };
-        let plain = path.last().is_some_and(Entered::is_plain);
+        let plain = path.last().is_some_and(EnteredNode::is_plain);
         plain && next.around().starts_with(self.around()) && !next.around().starts_with(path) && self != next
     }
 
@@ -106,7 +106,7 @@ impl Place {
         match (self, child) {
             (Self::Inside(path), Self::Node { around, .. }) => path == around,
             (Self::Inside(path), Self::Inside(deeper)) => {
-                deeper.last().is_some_and(Entered::is_plain) && path == child.around()
+                deeper.last().is_some_and(EnteredNode::is_plain) && path == child.around()
             }
             (Self::Node { around, .. }, Self::Inside(deeper)) => {
                 around.len() + 1 == deeper.len() && self.is_entered_by(deeper)
@@ -121,10 +121,10 @@ fn way(
     nodes: &[Arc<str>],
     fan_out_indices: &[Option<u32>],
     branches: &[Option<Arc<str>>],
-    entries: &[Entry],
-) -> Vec<Entered> {
+    entries: &[GraphEntry],
+) -> Vec<EnteredNode> {
     let chains = nodes.iter().zip(fan_out_indices).zip(branches).zip(entries);
-    let entered = chains.map(|(((node, fan_out_index), branch), entry)| Entered {
+    let entered = chains.map(|(((node, fan_out_index), branch), entry)| EnteredNode {
         node: node.clone(),
         fan_out_index: *fan_out_index,
         branch: branch.clone(),

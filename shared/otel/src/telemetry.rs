@@ -24,9 +24,9 @@ pub type LogRecord = (SdkLogRecord, InstrumentationScope);
 
 /// Spans and log records of this process, on providers of their own (observability §6). Cheap to clone.
 #[derive(Clone)]
-pub struct Telemetry(Arc<Parts>);
+pub struct Telemetry(Arc<TelemetryParts>);
 
-struct Parts {
+struct TelemetryParts {
     observer: SpanObserver,
     tracer: SdkTracer,
     logger: SdkLoggerProvider,
@@ -117,7 +117,7 @@ impl Telemetry {
             .with_log_processor(outboxes.logs.clone())
             .build();
         let tracer = provider.tracer("dormouse");
-        Self(Arc::new(Parts {
+        Self(Arc::new(TelemetryParts {
             observer: SpanObserver::new(tracer.clone(), detached),
             tracer,
             logger,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
-use crate::place::Entered;
+use crate::place::EnteredNode;
 
 /// Writes `context` as a W3C `traceparent`.
 pub(crate) fn format(context: &SpanContext) -> String {
@@ -49,11 +49,11 @@ pub(crate) fn of_node(root: &SpanContext, namespace: &[Arc<str>], step: u64, att
 
 /// The root of the trace that the part which was entered last on the way `way` has for itself, in the invocation of
 /// `root`.
-pub(crate) fn of_part(root: &SpanContext, way: &[Entered]) -> SpanContext {
+pub(crate) fn of_part(root: &SpanContext, way: &[EnteredNode]) -> SpanContext {
     let part = |number: u8| {
         let mut hasher = DefaultHasher::new();
         (root.trace_id().to_bytes(), root.span_id().to_bytes(), number).hash(&mut hasher);
-        for Entered { node, fan_out_index, branch, entry } in way {
+        for EnteredNode { node, fan_out_index, branch, entry } in way {
             (node, fan_out_index, branch, entry.step, entry.attempt_index).hash(&mut hasher);
         }
         hasher.finish().max(1)

@@ -14,7 +14,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 
 use crate::attributes::{self, OUTCOME};
-use crate::place::{Entered, Place};
+use crate::place::{EnteredNode, SpanPlace};
 use crate::trace::{self, ChosenIds};
 
 pub use detached::Detached;
@@ -32,13 +32,13 @@ pub(crate) struct Tree {
     view: Option<Arc<Identity>>,
     detached: Arc<Detached>,
     /// In the order in which they were opened: a container comes before its contents.
-    open: Vec<Open>,
+    open: Vec<OpenSpan>,
     /// The ids of node spans so far.
     used: BTreeSet<[u8; 8]>,
 }
 
-struct Open {
-    place: Place,
+struct OpenSpan {
+    place: SpanPlace,
     span: Span,
     /// Place in a trace of its own: the root of that trace and, of a subgraph, the span that is linked to it. They end
     /// as `span` ends.
@@ -107,8 +107,8 @@ impl Tree {
     /// Adds metadata to the open spans on the way to the work that added it: not to spans that run beside that, nor to
     /// a span that both share (§3.4).
     pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
-        let (added, at) = (attributes::user(&event.entries), Place::of_origin(&event.origin));
-        let on_the_way = |open: &&mut Open| !open.shared && open.place.is_on_the_way_to(&at);
+        let (added, at) = (attributes::user(&event.entries), SpanPlace::of_origin(&event.origin));
+        let on_the_way = |open: &&mut OpenSpan| !open.shared && open.place.is_on_the_way_to(&at);
         for open in self.open.iter_mut().filter(on_the_way) {
             for span in open.around.iter_mut().chain([&mut open.span]) {
                 span.set_attributes(added.clone());
@@ -141,17 +141,18 @@ impl Tree {
     }
 
     /// The place of `event`: a node, or a branch that is a plain call.
-    fn place_of(&self, event: &NodeEvent) -> Place {
-        let node = Place::of_node(event);
-        let branch = Place::Inside(node.around().to_vec());
-        let calls = |open: &Open| open.branches.as_ref().is_some_and(|config| config.calls.contains(&event.node_name));
+    fn place_of(&self, event: &NodeEvent) -> SpanPlace {
+        let node = SpanPlace::of_node(event);
+        let branch = SpanPlace::Inside(node.around().to_vec());
+        let calls =
+            |open: &OpenSpan| open.branches.as_ref().is_some_and(|config| config.calls.contains(&event.node_name));
         let of_call = self.open.iter().any(|open| open.place.is_parent_of(&branch) && calls(open));
         let last = node.around().last().and_then(|entered| entered.branch.as_ref());
         if of_call && last == Some(&event.node_name) { branch } else { node }
     }
 
     /// Closes the subgraphs that execution has left when it comes to `next`.
-    fn leave_for(&mut self, next: &Place) {
+    fn leave_for(&mut self, next: &SpanPlace) {
         while let Some(index) = self.open.iter().position(|open| open.place.is_left_at(next)) {
             let at = self.open[index].last.as_ref().map_or(SystemTime::UNIX_EPOCH, |(at, _)| *at);
             self.close_with_contents(index, at);
@@ -159,8 +160,8 @@ impl Tree {
     }
 
     /// Opens the span of the part that was entered last on the way `path`, unless it is open.
-    fn enter(&mut self, path: &[Entered], at: SystemTime) {
-        let (place, Some(entered)) = (Place::Inside(path.to_vec()), path.last()) else { return };
+    fn enter(&mut self, path: &[EnteredNode], at: SystemTime) {
+        let (place, Some(entered)) = (SpanPlace::Inside(path.to_vec()), path.last()) else { return };
         if self.open.iter().any(|open| open.place == place) {
             return;
         }
@@ -174,9 +175,9 @@ impl Tree {
         }
     }
 
-    fn start(&mut self, place: Place, event: &NodeEvent, at: SystemTime) {
+    fn start(&mut self, place: SpanPlace, event: &NodeEvent, at: SystemTime) {
         let mut own = attributes::node(event);
-        if let (Place::Inside(path), Some(_)) = (&place, &event.branch_name) {
+        if let (SpanPlace::Inside(path), Some(_)) = (&place, &event.branch_name) {
             own.extend(path.last().map(attributes::entered).unwrap_or_default());
         }
         let mut ids = trace::of_node(&self.at, &event.namespace, event.step, event.attempt_index);
@@ -189,13 +190,20 @@ impl Tree {
         open.branches = event.parallel_branches_config.clone();
     }
 
-    fn open(&mut self, place: Place, name: &str, ids: SpanContext, own: Vec<KeyValue>, at: SystemTime) -> &mut Open {
+    fn open(
+        &mut self,
+        place: SpanPlace,
+        name: &str,
+        ids: SpanContext,
+        own: Vec<KeyValue>,
+        at: SystemTime,
+    ) -> &mut OpenSpan {
         let parent = self.parent_of(&place).clone();
         let span = self.span(name, &ids, Some(&parent), own, at);
-        self.open.push_mut(Open { place, span, around: Vec::new(), last: None, shared: false, branches: None })
+        self.open.push_mut(OpenSpan { place, span, around: Vec::new(), last: None, shared: false, branches: None })
     }
 
-    fn parent_of(&self, place: &Place) -> &SpanContext {
+    fn parent_of(&self, place: &SpanPlace) -> &SpanContext {
         let parent = self.open.iter().rev().find(|open| open.place.is_parent_of(place));
         parent.map_or_else(|| &self.root, |open| &open.span).span_context()
     }
@@ -215,7 +223,7 @@ impl Tree {
     }
 
     /// Ends the span of an attempt with the outcome of its event (§4.2), after all spans inside of it.
-    fn finish(&mut self, place: &Place, event: &NodeEvent, at: SystemTime) {
+    fn finish(&mut self, place: &SpanPlace, event: &NodeEvent, at: SystemTime) {
         let Some(index) = self.open.iter().rposition(|open| open.place == *place) else { return };
         self.close_contents(index, at);
         let mut open = self.open.remove(index);
@@ -241,9 +249,9 @@ impl Tree {
         let outer = self.open[index].place.clone();
         let branches = self.open[index].branches.clone();
         for name in branches.iter().flat_map(|config| &config.branch_names) {
-            let is_branch = |place: &Place| match place {
-                Place::Inside(path) => path.last().and_then(|entered| entered.branch.as_ref()) == Some(name),
-                Place::Node { .. } => false,
+            let is_branch = |place: &SpanPlace| match place {
+                SpanPlace::Inside(path) => path.last().and_then(|entered| entered.branch.as_ref()) == Some(name),
+                SpanPlace::Node { .. } => false,
             };
             let branch = self.open.iter().position(|open| outer.is_parent_of(&open.place) && is_branch(&open.place));
             if let Some(branch) = branch {
@@ -263,18 +271,18 @@ impl Tree {
     /// Ends a span that no event ends: of a part that was entered, or of a node that was dropped while it ran.
     fn close(&mut self, index: usize, at: SystemTime) {
         let mut open = self.open.remove(index);
-        let is_branch = |path: &[Entered]| path.last().is_some_and(|entered| entered.branch.is_some());
+        let is_branch = |path: &[EnteredNode]| path.last().is_some_and(|entered| entered.branch.is_some());
         let ended = match (&open.place, &open.last) {
             // A branch lasts as long as its node (§6); everything else until its last node ended.
-            (Place::Inside(path), Some((last, _))) if !is_branch(path) => *last,
-            (Place::Inside(_) | Place::Node { .. }, _) => at,
+            (SpanPlace::Inside(path), Some((last, _))) if !is_branch(path) => *last,
+            (SpanPlace::Inside(_) | SpanPlace::Node { .. }, _) => at,
         };
         // The innermost first.
         for span in std::iter::once(&mut open.span).chain(&mut open.around) {
             match (&open.place, &open.last) {
-                (Place::Inside(_), Some((_, Some(error)))) => fail(span, error.category.as_str(), error, ended),
-                (Place::Inside(_), Some((_, None))) => span.set_status(Status::Ok),
-                (Place::Inside(_), None) | (Place::Node { .. }, _) => {
+                (SpanPlace::Inside(_), Some((_, Some(error)))) => fail(span, error.category.as_str(), error, ended),
+                (SpanPlace::Inside(_), Some((_, None))) => span.set_status(Status::Ok),
+                (SpanPlace::Inside(_), None) | (SpanPlace::Node { .. }, _) => {
                     span.set_attribute(KeyValue::new(OUTCOME, "abandoned"));
                 }
             }

@@ -33,15 +33,15 @@ impl TurnTracer for TurnSpans {
             .with_kind(SpanKind::Server)
             .with_start_time(SystemTime::now())
             .with_attributes(own);
-        Box::new(Turn { span: self.tracer.build_with_context(builder, &inside) })
+        Box::new(RecordedTurn { span: self.tracer.build_with_context(builder, &inside) })
     }
 }
 
-struct Turn {
+struct RecordedTurn {
     span: Span,
 }
 
-impl TurnSpan for Turn {
+impl TurnSpan for RecordedTurn {
     fn context(&self) -> String {
         trace::format(self.span.span_context())
     }

@@ -112,4 +112,4 @@ pub use subscription::{
 };
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.
-pub type Map = serde_json::Map<String, serde_json::Value>;
+pub use dormouse_json::Map;

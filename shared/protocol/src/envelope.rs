@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A JSON object whose keys keep their order: metadata, payloads and everything else that has no shape of its own.
-pub type Map = serde_json::Map<String, serde_json::Value>;
+pub use dormouse_json::Map;
 
 /// Type with a name on the wire.
 pub trait Named {

@@ -14,7 +14,7 @@ pub mod redact;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use draft::{Draft, Place};
+pub use draft::{Draft, EventPlace};
 pub use kind::EventKind;
 
 use crate::envelope::{Envelope, Map, ResourcePointer};

@@ -16,7 +16,7 @@ use crate::resource::{Failure, OutcomeStatus, Task, TaskStatus};
 
 /// Kind of a step from one status to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum StatusStep {
     /// The task moves, and one event of this kind reports it.
     Moves(EventKind),
     /// The task is there already: nothing to write, the answer is the task as it is.
@@ -40,39 +40,41 @@ impl TaskStatus {
     ];
 
     /// Kind of the step from here to `to`.
-    pub fn step(self, to: Self) -> Step {
+    pub fn step(self, to: Self) -> StatusStep {
         use TaskStatus::{AuthRequired, Canceled, Completed, Failed, InputRequired, Submitted, Working};
         match (self, to) {
-            (Canceled, Completed | Failed) => Step::Dropped,
+            (Canceled, Completed | Failed) => StatusStep::Dropped,
             (Canceled | Completed | Failed, _) => {
                 if self == to {
-                    Step::Repeats
+                    StatusStep::Repeats
                 } else {
-                    Step::Forbidden
+                    StatusStep::Forbidden
                 }
             }
             (Submitted, Submitted)
             | (Working, Working)
             | (InputRequired, InputRequired)
-            | (AuthRequired, AuthRequired) => Step::Repeats,
-            (Submitted, Working) => Step::Moves(EventKind::TaskStarted),
+            | (AuthRequired, AuthRequired) => StatusStep::Repeats,
+            (Submitted, Working) => StatusStep::Moves(EventKind::TaskStarted),
             // `task.started` reported the first time; each of these reports that the wait is over.
-            (InputRequired | AuthRequired, Working) => Step::Moves(EventKind::TaskStatusChanged),
-            (Working, InputRequired) => Step::Moves(EventKind::TaskInputRequired),
-            (Working, AuthRequired) => Step::Moves(EventKind::TaskAuthRequired),
-            (Working, Completed) => Step::Moves(EventKind::TaskCompleted),
-            (Submitted | Working | InputRequired | AuthRequired, Failed) => Step::Moves(EventKind::TaskFailed),
-            (Submitted | Working | InputRequired | AuthRequired, Canceled) => Step::Moves(EventKind::TaskCanceled),
+            (InputRequired | AuthRequired, Working) => StatusStep::Moves(EventKind::TaskStatusChanged),
+            (Working, InputRequired) => StatusStep::Moves(EventKind::TaskInputRequired),
+            (Working, AuthRequired) => StatusStep::Moves(EventKind::TaskAuthRequired),
+            (Working, Completed) => StatusStep::Moves(EventKind::TaskCompleted),
+            (Submitted | Working | InputRequired | AuthRequired, Failed) => StatusStep::Moves(EventKind::TaskFailed),
+            (Submitted | Working | InputRequired | AuthRequired, Canceled) => {
+                StatusStep::Moves(EventKind::TaskCanceled)
+            }
             (Submitted, InputRequired | AuthRequired | Completed)
             | (InputRequired, AuthRequired | Completed)
             | (AuthRequired, InputRequired | Completed)
-            | (Working | InputRequired | AuthRequired, Submitted) => Step::Forbidden,
+            | (Working | InputRequired | AuthRequired, Submitted) => StatusStep::Forbidden,
         }
     }
 
     /// True if the narrative's table has the step from here to `to`.
     pub fn may_become(self, to: Self) -> bool {
-        matches!(self.step(to), Step::Moves(_))
+        matches!(self.step(to), StatusStep::Moves(_))
     }
 
     /// True if the life ends here.
@@ -113,11 +115,11 @@ impl TaskStatus {
 }
 
 impl Task {
-    /// Goes to `to` at `at`, if that [`Step::Moves`], and sets the times that belong to it; `failure` is kept only by a
+    /// Goes to `to` at `at`, if that [`StatusStep::Moves`], and sets the times that belong to it; `failure` is kept only by a
     /// task that fails. Any other step changes nothing.
-    pub fn advance(&mut self, to: TaskStatus, at: Timestamp, failure: Option<Failure>) -> Step {
+    pub fn advance(&mut self, to: TaskStatus, at: Timestamp, failure: Option<Failure>) -> StatusStep {
         let step = self.status.step(to);
-        if let Step::Moves(_) = step {
+        if let StatusStep::Moves(_) = step {
             self.status = to;
             self.envelope.updated_at = at;
             match to {

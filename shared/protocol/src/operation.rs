@@ -7,7 +7,7 @@ mod table;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-pub use route::{Found, Params};
+pub use route::{FoundOperation, Params};
 pub use scope::Scope;
 pub use table::Operation;
 

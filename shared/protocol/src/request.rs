@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Number;
 
 pub use body::{Body, MAX_BODY_BYTES};
-pub use check::{MAX_INITIAL_MESSAGES, Request};
+pub use check::{MAX_INITIAL_MESSAGES, OperationBody};
 pub use idempotency::{IdempotencyKey, IdempotencyScope};
 pub use query::{DEFAULT_LIMIT, Filters, ListQuery, MAX_LIMIT, Query, RangeQuery, resume_after};
 

@@ -1,8 +1,8 @@
 //! Content of events, and content that they never carry.
 
-use dormouse_protocol::event::{Event, EventKind, Place, redact};
+use dormouse_protocol::event::{Event, EventKind, EventPlace, redact};
 use dormouse_protocol::id::{ArtifactId, EventId, Identifier, MessageId, SessionId, TaskId, WorkspaceId};
-use dormouse_protocol::lifecycle::Step;
+use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::resource::{
     Artifact, ArtifactKind, Message, Part, PartVisibility, Role, Task, TaskInput, TaskMessageKind, TaskStatus,
 };
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-fn place(position: u64) -> Place<'static> {
-    Place { stream: "session_1", position, sequence: position, at: NOW }
+fn place(position: u64) -> EventPlace<'static> {
+    EventPlace { stream: "session_1", position, sequence: position, at: NOW }
 }
 
 fn message(role: Role, parts: Vec<Part>) -> Message {
@@ -62,7 +62,7 @@ fn an_event_knows_its_place() {
 #[test]
 fn a_transition_tells_from_where_to_where() {
     let mut working = task(TaskStatus::Working);
-    let Step::Moves(kind) = working.advance(TaskStatus::InputRequired, NOW, None) else {
+    let StatusStep::Moves(kind) = working.advance(TaskStatus::InputRequired, NOW, None) else {
         panic!("the task moves");
     };
     let more =

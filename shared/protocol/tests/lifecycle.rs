@@ -3,7 +3,7 @@
 use dormouse_protocol::EventKind;
 use dormouse_protocol::Map;
 use dormouse_protocol::id::{SessionId, TaskId, WorkspaceId};
-use dormouse_protocol::lifecycle::Step;
+use dormouse_protocol::lifecycle::StatusStep;
 use dormouse_protocol::resource::TaskStatus::{
     AuthRequired, Canceled, Completed, Failed, InputRequired, Submitted, Working,
 };
@@ -57,7 +57,7 @@ fn every_step_changes_exactly_what_it_should() {
                 assert_eq!(after, before, "{from:?} -> {to:?} is {step:?}");
                 continue;
             }
-            assert!(matches!(step, Step::Moves(_)), "{from:?} -> {to:?} is {step:?}");
+            assert!(matches!(step, StatusStep::Moves(_)), "{from:?} -> {to:?} is {step:?}");
             assert_eq!((after.status, after.envelope.updated_at), (to, at(9)));
             let when = |is: bool| is.then(|| at(9));
             assert_eq!(after.started_at, when(to == Working), "{from:?} -> {to:?}");
@@ -71,19 +71,19 @@ fn every_step_changes_exactly_what_it_should() {
 #[test]
 fn what_comes_after_a_cancel_is_dropped_and_a_second_cancel_repeats() {
     let mut canceled = task(Working);
-    assert_eq!(canceled.advance(Canceled, at(1), None), Step::Moves(EventKind::TaskCanceled));
+    assert_eq!(canceled.advance(Canceled, at(1), None), StatusStep::Moves(EventKind::TaskCanceled));
     for late in [Completed, Failed] {
-        assert_eq!(canceled.advance(late, at(2), failure()), Step::Dropped);
+        assert_eq!(canceled.advance(late, at(2), failure()), StatusStep::Dropped);
     }
-    assert_eq!(canceled.advance(Canceled, at(3), None), Step::Repeats);
-    assert_eq!(canceled.advance(Working, at(4), None), Step::Forbidden);
+    assert_eq!(canceled.advance(Canceled, at(3), None), StatusStep::Repeats);
+    assert_eq!(canceled.advance(Working, at(4), None), StatusStep::Forbidden);
     assert_eq!((canceled.canceled_at, canceled.completed_at, canceled.failure), (Some(at(1)), None, None));
 }
 
 #[test]
 fn a_cancel_after_the_end_is_forbidden() {
     for end in [Completed, Failed] {
-        assert_eq!(end.step(Canceled), Step::Forbidden);
+        assert_eq!(end.step(Canceled), StatusStep::Forbidden);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_task_starts_once_however_often_it_waits() {
         EventKind::TaskStatusChanged,
         EventKind::TaskCompleted,
     ];
-    assert_eq!(told, expected.map(Step::Moves));
+    assert_eq!(told, expected.map(StatusStep::Moves));
     assert_eq!((waiting.started_at, waiting.completed_at), (Some(at(1)), Some(at(6))));
 }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test expects to succeed")]
 
 use dormouse_protocol::replay::ReplayTaskRequest;
-use dormouse_protocol::request::{Body, MAX_BODY_BYTES, MAX_INITIAL_MESSAGES, Request};
+use dormouse_protocol::request::{Body, MAX_BODY_BYTES, MAX_INITIAL_MESSAGES, OperationBody};
 use dormouse_protocol::resource::{
     AppendMessageRequest, CreateSessionRequest, Part, PermissionResponseRequest, RegisterArtifactRequest, SubmitInput,
     SubmitTaskRequest, TruncateSessionRequest, UpdateSessionRequest, UpdateWorkspaceRequest,
@@ -17,11 +17,11 @@ fn body(value: &Value) -> Body {
     Body::read(Operation::SubmitTask, Some("application/json"), value.to_string().as_bytes()).unwrap()
 }
 
-fn decode<T: Request + DeserializeOwned>(value: Value) -> T {
+fn decode<T: OperationBody + DeserializeOwned>(value: Value) -> T {
     body(&value).decode().unwrap()
 }
 
-fn refused<T: Request + DeserializeOwned + std::fmt::Debug>(value: Value) -> (String, String) {
+fn refused<T: OperationBody + DeserializeOwned + std::fmt::Debug>(value: Value) -> (String, String) {
     let refusal = body(&value).decode::<T>().expect_err("a refusal");
     assert_eq!((refusal.code(), refusal.status()), (ErrorCode::InvalidRequest, 400));
     (refusal.param().unwrap_or_default().to_owned(), refusal.message().to_owned())

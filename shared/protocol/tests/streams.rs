@@ -1,6 +1,6 @@
 //! A client reads everything that a server writes as a stream: in pieces of any size, up to any cut.
 
-use dormouse_protocol::event::Place;
+use dormouse_protocol::event::EventPlace;
 use dormouse_protocol::id::{EventId, Identifier, TaskId};
 use dormouse_protocol::sse::{Block, ERROR, HEARTBEAT, Reader, error, event};
 use dormouse_protocol::{Draft, Event, EventKind, ProtocolError};
@@ -15,7 +15,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             .zip(drafts)
             .map(|(position, (kind, text))| {
                 let draft = Draft::new(kind, TaskId::new("task_1").pointer(), json!({"text": text}));
-                draft.at(Place { stream: "session_1", position, sequence: position, at: Timestamp::UNIX_EPOCH })
+                draft.at(EventPlace { stream: "session_1", position, sequence: position, at: Timestamp::UNIX_EPOCH })
             })
             .collect()
     })
@@ -66,7 +66,7 @@ proptest! {
 #[test]
 fn every_block_has_id_event_and_data_in_lines_that_end_with_lf() {
     let draft = Draft::new(EventKind::TaskStarted, TaskId::new("task_1").pointer(), json!({"text": "a\r\nb"}));
-    let one = draft.at(Place { stream: "session_1", position: 7, sequence: 2, at: Timestamp::UNIX_EPOCH });
+    let one = draft.at(EventPlace { stream: "session_1", position: 7, sequence: 2, at: Timestamp::UNIX_EPOCH });
     let written = event(&one);
     let lines: Vec<&str> = written.split('\n').collect();
     assert_eq!(lines.len(), 5, "three lines, and two ends: {written}");

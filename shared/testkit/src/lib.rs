@@ -1,6 +1,6 @@
 //! Ports for tests: all of them in memory, time by hand, and the contract that every state store keeps.
 //!
-//! Imports `dormouse-ports` only, so that any crate of the workspace can be tested with it.
+//! Imports `dormouse-ports` and, for its spawner, `dormouse-system`, so that any crate of the workspace can be tested with it.
 //!
 //! # Invariants
 //! - [`MemoryStore`] behaves as the durable store does: both pass [`contract::ALL`]; so does [`MemoryCheckpointer`], by
@@ -17,17 +17,16 @@ mod faulty_checkpointer;
 mod ids;
 mod memory_checkpointer;
 mod memory_store;
-mod spawner;
 mod subscriptions;
 
 pub use bus::MemoryBus;
 pub use clock::ManualClock;
+pub use dormouse_system::TokioSpawner;
 pub use faults::{Fault, FaultyStore};
 pub use faulty_checkpointer::FaultyCheckpointer;
 pub use ids::CountingIds;
 pub use memory_checkpointer::{CheckpointCall, MemoryCheckpointer};
 pub use memory_store::MemoryStore;
-pub use spawner::TokioSpawner;
 pub use subscriptions::{MemorySubscriptions, SubscriptionCall};
 
 /// Locks `mutex`, even when a test panicked while it held the lock.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
-use dormouse_api::{Actor, Answer, Api, AppendNotifier, Call, Outside, Parts, PersonaSpec, RecordingStore};
+use dormouse_api::{Actor, Api, ApiParts, AppendNotifier, Call, CallAnswer, Outside, PersonaSpec, RecordingStore};
 use dormouse_aws::{DynamoDbStateStore, Meter, StoreConfig, ensure_table};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Clock, IdSource};
 use dormouse_protocol::Operation;
 use dormouse_protocol::cursor::Cursors;
@@ -64,7 +64,7 @@ impl Units {
 
 impl Deployment {
     pub(crate) async fn new() -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
         ensure_table(&embedded.client(), "dormouse").await.expect("the table is made");
         let meter = Meter::with_units();
         let client = Client::from_conf(embedded.config().interceptor(meter.clone()).build());
@@ -85,7 +85,7 @@ impl Deployment {
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus, config);
         let spec = |graph: &str| PersonaSpec::new(graph, format!("Runs {graph}."), AutonomyTier::ActWithApproval);
-        let api = Api::new(Parts {
+        let api = Api::new(ApiParts {
             harness: harness.clone(),
             records: store.clone(),
             timers: subscriptions,
@@ -120,7 +120,7 @@ impl Deployment {
             now: SystemClock::default().now(),
         };
         match self.api.serve(call).await {
-            Ok(Answer::Json(_, value)) => value,
+            Ok(CallAnswer::Json(_, value)) => value,
             other => panic!("{path}: {other:?}"),
         }
     }

@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "it says what it wrote")]
 
 use dormouse_aws::ensure_table;
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_tests::released::{TABLE, VERSION, folder, record};
 use dormouse_tests::{Stage, raw};
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     if path.exists() && !unreleased {
         return Err(format!("{VERSION} is released: its records stay as they are").into());
     }
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await?;
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await?;
     ensure_table(&embedded.client(), TABLE).await?;
     record(&Stage::default(), &embedded.client()).await;
     let items = raw::items(&embedded.client(), TABLE).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 
 use crate::events::writers_at_once;
 use crate::idempotency::twenty_submits;
@@ -15,7 +15,7 @@ const TABLE: &str = "dormouse";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_holds_in_memory_holds_there() {
-    let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     ensure_table(&embedded.client(), TABLE).await.unwrap();
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), TABLE, StoreConfig::default()));
     let world = World::on(store.clone(), store, None);

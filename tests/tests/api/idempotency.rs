@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_api::Answer;
+use dormouse_api::CallAnswer;
 use serde_json::{Value, json};
 
 use crate::world::{World, actor, ids, says, text};
@@ -13,20 +13,20 @@ async fn the_same_key_and_body_get_the_same_answer() {
     let path = format!("{session}/tasks");
     let first = world.keyed(&path, &says("Hello"), "k1").await.unwrap();
     let before = world.written();
-    let Answer::Json(status, task) = first else { panic!("{first:?} is the first") };
+    let CallAnswer::Json(status, task) = first else { panic!("{first:?} is the first") };
     world.clock.advance(std::time::Duration::from_secs(3_600));
-    assert_eq!(world.keyed(&path, &says("Hello"), "k1").await, Ok(Answer::Repeated(status, task.clone())));
+    assert_eq!(world.keyed(&path, &says("Hello"), "k1").await, Ok(CallAnswer::Repeated(status, task.clone())));
     let reused = world.keyed(&path, &says("Bye"), "k1").await.unwrap_err();
     assert_eq!((reused.status(), reused.code().as_str()), (409, "idempotency_key_reused"));
     assert_eq!(before, world.written());
 
     let other = world.keyed(&path, &says("Hello"), "k2").await;
-    assert!(matches!(other, Ok(Answer::Json(202, _))), "another key is another request");
+    assert!(matches!(other, Ok(CallAnswer::Json(202, _))), "another key is another request");
     let bob = world.call(actor("bob", "acme", None), "POST", &path, &says("Hello"), Some("k1")).await;
-    assert!(matches!(bob, Ok(Answer::Json(202, _))), "another actor is another request");
+    assert!(matches!(bob, Ok(CallAnswer::Json(202, _))), "another actor is another request");
     world.clock.advance(std::time::Duration::from_secs(24 * 3_600));
     let later = world.keyed(&path, &says("Hello"), "k1").await;
-    assert!(matches!(later, Ok(Answer::Json(202, _))), "after a day the key is free again");
+    assert!(matches!(later, Ok(CallAnswer::Json(202, _))), "after a day the key is free again");
 }
 
 #[tokio::test]
@@ -34,12 +34,12 @@ async fn what_changed_nothing_is_answered_the_same_again() {
     let (world, session) = World::with_session().await;
     let close = format!("{session}/close");
     world.keyed(&close, &json!({}), "k1").await.unwrap();
-    let Answer::Json(status, closed) = world.keyed(&close, &json!({}), "k2").await.unwrap() else {
+    let CallAnswer::Json(status, closed) = world.keyed(&close, &json!({}), "k2").await.unwrap() else {
         panic!("a repetition")
     };
     world.post(&format!("{session}/fork"), json!({})).await;
     assert_ne!(world.get(&session).await, closed, "the fork is told in it");
-    assert_eq!(world.keyed(&close, &json!({}), "k2").await, Ok(Answer::Repeated(status, closed)));
+    assert_eq!(world.keyed(&close, &json!({}), "k2").await, Ok(CallAnswer::Repeated(status, closed)));
 }
 
 #[tokio::test]
@@ -48,9 +48,9 @@ async fn an_answer_stays_what_it_was() {
     let body = json!({"message": {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}});
     let first = world.keyed(&format!("{session}/messages"), &body, "k").await.unwrap();
     world.post(&format!("{session}/close"), Value::Null).await;
-    let Answer::Json(status, message) = first else { panic!("{first:?}") };
+    let CallAnswer::Json(status, message) = first else { panic!("{first:?}") };
     let again = world.keyed(&format!("{session}/messages"), &body, "k").await;
-    assert_eq!(again, Ok(Answer::Repeated(status, message)), "though the session takes nothing any more");
+    assert_eq!(again, Ok(CallAnswer::Repeated(status, message)), "though the session takes nothing any more");
 }
 
 #[tokio::test]
@@ -60,10 +60,10 @@ async fn the_workspace_is_part_of_what_a_key_is_good_for() {
     let session = |workspace: &str| json!({"workspace_id": workspace});
     for workspace in [&one, &two] {
         let made = world.keyed("/v1/sessions", &session(workspace), "k").await;
-        assert!(matches!(made, Ok(Answer::Json(201, _))), "{made:?}");
+        assert!(matches!(made, Ok(CallAnswer::Json(201, _))), "{made:?}");
     }
     let again = world.keyed("/v1/sessions", &session(&one), "k").await;
-    assert!(matches!(again, Ok(Answer::Repeated(201, _))), "{again:?}");
+    assert!(matches!(again, Ok(CallAnswer::Repeated(201, _))), "{again:?}");
 }
 
 /// Twenty at once, on several threads: one task, one call for work, twenty times the same answer.
@@ -81,12 +81,13 @@ pub(crate) async fn twenty_submits(world: &Arc<World>, session: &str) {
     let (mut firsts, mut tasks) = (0, Vec::new());
     for submit in submits.collect::<Vec<_>>() {
         match submit.await.unwrap() {
-            Answer::Json(202, task) => {
+            CallAnswer::Json(202, task) => {
                 firsts += 1;
                 tasks.push(task);
             }
-            Answer::Repeated(202, task) => tasks.push(task),
-            other @ (Answer::Json(..) | Answer::Repeated(..) | Answer::Bytes { .. } | Answer::Empty) => {
+            CallAnswer::Repeated(202, task) => tasks.push(task),
+            other
+            @ (CallAnswer::Json(..) | CallAnswer::Repeated(..) | CallAnswer::Bytes { .. } | CallAnswer::Empty) => {
                 panic!("{other:?}")
             }
         }

@@ -1,6 +1,6 @@
 //! Workspaces, personas, artifacts, branches: what is written can be read, by its id and in its lists.
 
-use dormouse_api::Answer;
+use dormouse_api::CallAnswer;
 use serde_json::{Value, json};
 
 use crate::world::{World, actor, ada, ids, says, text};
@@ -48,7 +48,7 @@ async fn an_artifact_belongs_to_what_its_task_belongs_to() {
     }
     assert_eq!(made["sha256"], "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4");
     let content = world.call(ada(), "GET", &format!("/v1/artifacts/{id}/content"), &Value::Null, None).await;
-    assert_eq!(content, Ok(Answer::Bytes { content_type: "text/plain".to_owned(), bytes: b"hi".to_vec() }));
+    assert_eq!(content, Ok(CallAnswer::Bytes { content_type: "text/plain".to_owned(), bytes: b"hi".to_vec() }));
     assert_eq!(world.told(&format!("{session}/events")).await.last().unwrap(), "artifact.created");
     let other = json!({"kind": "log", "mime_type": "a/b", "visibility": "public", "task_id": task["id"],
         "workspace_id": "workspace_x"});
@@ -121,7 +121,7 @@ async fn what_a_new_resource_names_must_be_there_for_its_maker() {
     let branch = world.post(&format!("{theirs}/branches"), json!({"kind": "task", "base_ref": "main"})).await;
     let eve = || actor("eve", "evil", None);
     let made = async |target: &str, body: Value| match world.call(eve(), "POST", target, &body, None).await {
-        Ok(Answer::Json(_, body)) => text(&body["id"]).to_owned(),
+        Ok(CallAnswer::Json(_, body)) => text(&body["id"]).to_owned(),
         other => panic!("{other:?}"),
     };
     let desk = made("/v1/workspaces", json!({"name": "desk", "root": "/"})).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_api::Answer;
+use dormouse_api::CallAnswer;
 use dormouse_harness::TurnOutcome;
 use dormouse_testkit::SubscriptionCall;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ pub(crate) async fn approval(world: &World, session: &str) {
     let artifact = text(&outcome["artifacts"][0]["id"]);
     assert_eq!(world.get(&format!("/v1/artifacts/{artifact}")).await, outcome["artifacts"][0]);
     let content = world.call(ada(), "GET", &format!("/v1/artifacts/{artifact}/content"), &Value::Null, None).await;
-    let Answer::Bytes { bytes, .. } = content.unwrap() else { panic!("bytes") };
+    let CallAnswer::Bytes { bytes, .. } = content.unwrap() else { panic!("bytes") };
     assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap()["decision"], "approved");
 }
 

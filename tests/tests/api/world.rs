@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use dormouse_api::{Actor, Answer, Api, Call, Outside, Parts, PersonaSpec, RecordingStore};
+use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, Outside, PersonaSpec, RecordingStore};
 use dormouse_engine::{Engine, Ports};
 use dormouse_harness::{DescriptorWakes, Harness, HarnessConfig, Mode, Transmission, Turn, TurnOutcome};
 use dormouse_ports::{Clock, MaintenanceStore, Records, StateStore};
@@ -58,7 +58,7 @@ impl World {
         let personas = ["chat", "expense-approval", "export-job", "reminder", "purchase", "search"].map(spec).to_vec();
         let config = HarnessConfig::new(Mode::Sessioned);
         let harness = Harness::new(Engine::new(ports), graphs, subscriptions.clone(), bus.clone(), config);
-        let api = Api::new(Parts {
+        let api = Api::new(ApiParts {
             harness: harness.clone(),
             records: records.clone(),
             timers: subscriptions.clone(),
@@ -110,7 +110,7 @@ impl World {
         self::body(self.call(ada(), "PATCH", target, &body, None).await.unwrap())
     }
 
-    pub(crate) async fn keyed(&self, target: &str, body: &Value, key: &str) -> Result<Answer, ProtocolError> {
+    pub(crate) async fn keyed(&self, target: &str, body: &Value, key: &str) -> Result<CallAnswer, ProtocolError> {
         self.call(ada(), "POST", target, body, Some(key)).await
     }
 
@@ -130,7 +130,7 @@ impl World {
         target: &str,
         body: &Value,
         key: Option<&str>,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<CallAnswer, ProtocolError> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let found = Operation::find(method, path)?;
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
@@ -215,10 +215,10 @@ pub(crate) fn actor(name: &str, tenant: &str, workspaces: Option<&[&str]>) -> Ac
 }
 
 /// What was answered.
-pub(crate) fn body(answer: Answer) -> Value {
+pub(crate) fn body(answer: CallAnswer) -> Value {
     match answer {
-        Answer::Json(_, body) | Answer::Repeated(_, body) => body,
-        Answer::Bytes { .. } | Answer::Empty => panic!("{answer:?} is no JSON"),
+        CallAnswer::Json(_, body) | CallAnswer::Repeated(_, body) => body,
+        CallAnswer::Bytes { .. } | CallAnswer::Empty => panic!("{answer:?} is no JSON"),
     }
 }
 
@@ -262,9 +262,9 @@ fn any_of(value: Value) -> Value {
     }
 }
 
-fn validate(operation: Operation, answer: &Answer) {
+fn validate(operation: Operation, answer: &CallAnswer) {
     let spec = operation.spec();
-    let (Answer::Json(status, body) | Answer::Repeated(status, body)) = answer else { return };
+    let (CallAnswer::Json(status, body) | CallAnswer::Repeated(status, body)) = answer else { return };
     assert_eq!(*status, spec.output.status(), "{}", spec.id);
     // The look of a stream.
     let Some(schema) = SCHEMAS.get(spec.id) else { return };

@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_engine::{CompiledGraph, END, GraphBuilder, NodeError, State, StateSchema, Update, suspend};
 use dormouse_harness::{FreshTurn, Harness, Mode, Transmission, TurnOutcome};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::SweepScope;
 use dormouse_ports::{Clock, IndexRepair, Invocations, PendingRow, SignalDescriptor, Sleepers};
 use dormouse_tests::{STORE_SECRET, Stage, map, open_door};
@@ -35,10 +35,10 @@ struct Ward {
 
 impl Ward {
     async fn open() -> Self {
-        Self::open_in(&Place::Memory).await
+        Self::open_in(&StoreLocation::Memory).await
     }
 
-    async fn open_in(place: &Place) -> Self {
+    async fn open_in(place: &StoreLocation) -> Self {
         let embedded = EmbeddedDynamoDb::start(place).await.expect("a store");
         let target = ["--table", TABLE, "--endpoint-url", &open_door(&embedded).await].map(str::to_owned).to_vec();
         let client = embedded.client();
@@ -271,7 +271,7 @@ async fn an_answer_that_went_astray_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_is_gone_is_told_by_the_command_line_and_made_again() {
     let folder = tempfile::tempdir().expect("a folder");
-    let ward = Ward::open_in(&Place::Folder(folder.path().to_owned())).await;
+    let ward = Ward::open_in(&StoreLocation::Folder(folder.path().to_owned())).await;
     // An export is given up after an hour.
     ward.stage.clock.advance(HOUR * 5 / 2);
     ward.asleep_with(&ward.harness, "export", "export-job", json!({"dataset": "orders"})).await;

@@ -17,7 +17,7 @@ use dormouse_api::keys::{CHANCE, Grant, KeyToken};
 use dormouse_aws::{DynamoDbStateStore, StoreConfig, ensure_table};
 use dormouse_harness::FreshTurn;
 use dormouse_http::Authorization;
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{ClaimOutcome, ClaimRequest, Commit, Commits, GrowingLists, InvocationWrite, Journal, Map};
 use dormouse_protocol::Scope;
 use dormouse_tests::{HttpAnswer, open_door};
@@ -56,7 +56,7 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Self {
-        let (template, store) = (Template::read(), EmbeddedDynamoDb::start(&Place::Memory).await.unwrap());
+        let (template, store) = (Template::read(), EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap());
         ensure_table(&store.client(), "dormouse").await.unwrap();
         let door = open_door(&store).await;
         let [inbound, signal, wakeup, stream] = ["Inbound", "Signal", "Wakeup", "Stream"].map(|name| {

@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use dormouse_aws::ensure_table;
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_tests::lambda::{self, RuntimeApi, http_event};
 use dormouse_tests::open_door;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ impl Drop for Logging {
 #[tokio::test(flavor = "multi_thread")]
 async fn patterns_count_the_lines_that_the_functions_write() {
     lambda::build_functions().await;
-    let store = EmbeddedDynamoDb::start(&Place::Memory).await.unwrap();
+    let store = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.unwrap();
     ensure_table(&store.client(), "dormouse").await.unwrap();
     let endpoint = open_door(&store).await;
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dormouse_api::{Actor, Answer, Api, Call, Parts, PersonaSpec, RecordingEngine, RecordingStore};
+use dormouse_api::{Actor, Api, ApiParts, Call, CallAnswer, PersonaSpec, RecordingEngine, RecordingStore};
 use dormouse_engine::{END, Graph, Update, state, suspend};
 use dormouse_harness::{DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode};
 use dormouse_ports::{Clock, Commits, InvocationId, PausedInvocation, Records, SignalDescriptor, StateStore};
@@ -50,7 +50,7 @@ impl Tasks {
             .expect("a graph");
         let (graphs, config) = (GraphRegistry::new([Arc::new(graph)]), HarnessConfig::new(Mode::Sessioned));
         let harness = Harness::new(engine.engine().clone(), graphs, subscriptions.clone(), bus.clone(), config);
-        let api = Api::new(Parts {
+        let api = Api::new(ApiParts {
             harness: harness.clone(),
             records: store.clone(),
             timers: subscriptions,
@@ -75,8 +75,8 @@ impl Tasks {
             now: self.clock.now(),
         };
         match self.api.serve(call).await.expect("an answer") {
-            Answer::Json(_, body) | Answer::Repeated(_, body) => body,
-            other @ (Answer::Bytes { .. } | Answer::Empty) => panic!("{other:?} is no JSON"),
+            CallAnswer::Json(_, body) | CallAnswer::Repeated(_, body) => body,
+            other @ (CallAnswer::Bytes { .. } | CallAnswer::Empty) => panic!("{other:?} is no JSON"),
         }
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
-use dormouse_local::{EmbeddedDynamoDb, Place};
+use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{Clock, StateStore};
 use dormouse_tests::stories::{Attempt, STORIES, Story};
 use dormouse_tests::{STORE_SECRET, Stage, open_door};
@@ -106,7 +106,7 @@ enum Upstream {
 
 impl Bench {
     async fn on_embedded(proxy: &Path) -> Self {
-        let embedded = EmbeddedDynamoDb::start(&Place::Memory).await.expect("the store starts");
+        let embedded = EmbeddedDynamoDb::start(&StoreLocation::Memory).await.expect("the store starts");
         let endpoint = open_door(&embedded).await;
         Self::on(Upstream::Embedded(embedded, endpoint), proxy).await
     }

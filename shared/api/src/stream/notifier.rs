@@ -4,13 +4,13 @@ use futures::channel::oneshot;
 
 /// Notifies waiting streams of this process of appends. Without a signal they find them by themselves.
 #[derive(Clone, Debug, Default)]
-pub struct AppendNotifier(Arc<Mutex<Vec<Listener>>>);
+pub struct AppendNotifier(Arc<Mutex<Vec<AppendListener>>>);
 
 /// Completes with the next signal, also with one that came before it was polled.
 pub type AppendSignal = oneshot::Receiver<()>;
 
 #[derive(Debug)]
-struct Listener {
+struct AppendListener {
     /// To which stream; to all without a name.
     stream: Option<String>,
     sender: oneshot::Sender<()>,
@@ -22,18 +22,18 @@ impl AppendNotifier {
         let (sender, signal) = oneshot::channel();
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|other| !other.sender.is_canceled());
-        listeners.push(Listener { stream: stream.map(str::to_owned), sender });
+        listeners.push(AppendListener { stream: stream.map(str::to_owned), sender });
         signal
     }
 
     /// Something was appended to `stream`.
     pub fn notify(&self, stream: &str) {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let hears = |listener: &Listener| listener.stream.as_ref().is_none_or(|name| name == stream);
+        let hears = |listener: &AppendListener| listener.stream.as_ref().is_none_or(|name| name == stream);
         let (woken, others) = std::mem::take(&mut *listeners).into_iter().partition(hears);
         *listeners = others;
         drop(listeners);
-        let woken: Vec<Listener> = woken;
+        let woken: Vec<AppendListener> = woken;
         for listener in woken {
             // The stream is gone: then there is none to wake.
             let _ = listener.sender.send(());

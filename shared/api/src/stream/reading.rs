@@ -5,15 +5,15 @@ use dormouse_protocol::{Event, ProtocolError};
 use futures::future::{Either, select};
 
 use super::limiter::StreamPermit;
-use super::source::Source;
-use super::{AppendSignal, Shared, StreamItem};
+use super::source::EventSource;
+use super::{AppendSignal, StreamItem, StreamShared};
 
 /// Kept back from the life of the worker, to end the response in order.
 const TO_END: Duration = Duration::from_secs(2);
 
 /// Details of the request for a stream.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct StreamRequest {
     /// The event that the client has; empty if none.
     pub(super) cursor: String,
     /// By which id it goes in the log.
@@ -23,9 +23,9 @@ pub(super) struct Asked {
 }
 
 /// A stream that is being taken: its source and its position.
-pub(super) struct Reading {
-    shared: Arc<Shared>,
-    source: Source,
+pub(super) struct StreamReading {
+    shared: Arc<StreamShared>,
+    source: EventSource,
     /// Given back with the stream.
     _permit: StreamPermit,
     /// By which id its request goes in the log.
@@ -43,12 +43,17 @@ pub(super) struct Reading {
     over: bool,
 }
 
-impl Reading {
-    pub(super) fn new(shared: Arc<Shared>, source: Source, permit: StreamPermit, asked: Asked) -> Self {
+impl StreamReading {
+    pub(super) fn new(
+        shared: Arc<StreamShared>,
+        source: EventSource,
+        permit: StreamPermit,
+        asked: StreamRequest,
+    ) -> Self {
         let (now, limits) = (shared.clock.monotonic(), &shared.limits);
         let left = asked.time_left.map_or(limits.life, |left| left.saturating_sub(TO_END).min(limits.life));
         let pause = limits.poll_soonest;
-        let Asked { cursor, request_id, .. } = asked;
+        let StreamRequest { cursor, request_id, .. } = asked;
         let (begun, bytes, over) = (false, 0, false);
         let (told_at, ends_at) = (now, now + left);
         Self { source, _permit: permit, request_id, cursor, begun, bytes, told_at, ends_at, pause, over, shared }

@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::transcript::readable;
-use crate::{Answer, Call, Operations};
+use crate::{Call, CallAnswer, Operations};
 
 /// Source of the events of a stream, and the position up to which they have been read.
-pub(super) enum Source {
+pub(super) enum EventSource {
     /// A session, or what of it is about one task.
     Session {
         records: Arc<dyn Records>,
@@ -36,7 +36,7 @@ pub(super) struct Batch {
     pub(super) more: bool,
 }
 
-impl Source {
+impl EventSource {
     /// The source that `call` asks for, behind the event `after`. An error within is one of the cursor.
     ///
     /// # Errors
@@ -182,10 +182,12 @@ fn range(filters: &Filters, after: Option<&str>, limit: usize) -> Result<Query, 
     Query::parse(&query)
 }
 
-fn decode<T: serde::de::DeserializeOwned>(answer: Answer) -> Result<T, ProtocolError> {
+fn decode<T: serde::de::DeserializeOwned>(answer: CallAnswer) -> Result<T, ProtocolError> {
     match answer {
-        Answer::Json(_, value) | Answer::Repeated(_, value) => serde_json::from_value(value).map_err(|_| broken()),
-        Answer::Bytes { .. } | Answer::Empty => Err(broken()),
+        CallAnswer::Json(_, value) | CallAnswer::Repeated(_, value) => {
+            serde_json::from_value(value).map_err(|_| broken())
+        }
+        CallAnswer::Bytes { .. } | CallAnswer::Empty => Err(broken()),
     }
 }
 

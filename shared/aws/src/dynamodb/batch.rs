@@ -16,7 +16,7 @@ const MOST_KEYS: usize = 100;
 
 /// A part of a partition, in the order of its sort keys.
 #[derive(Clone, Debug)]
-pub(super) struct Range {
+pub(super) struct KeyRange {
     pub(super) pk: String,
     /// The sort key behind which it begins, whether or not an item has it.
     pub(super) after: Option<String>,
@@ -65,7 +65,7 @@ impl DynamoDbStateStore {
     }
 
     /// The first `limit` items of `range`.
-    pub(super) async fn query_range(&self, range: &Range, limit: usize) -> Result<Vec<Item>, StoreError> {
+    pub(super) async fn query_range(&self, range: &KeyRange, limit: usize) -> Result<Vec<Item>, StoreError> {
         let mut start = range.after.clone().map(|sk| key_item(&Key { pk: range.pk.clone(), sk }));
         let mut items = Vec::new();
         while items.len() < limit {
@@ -82,7 +82,7 @@ impl DynamoDbStateStore {
 
     async fn range_once(
         &self,
-        range: &Range,
+        range: &KeyRange,
         limit: usize,
         start: Option<Item>,
     ) -> Result<(Vec<Item>, Option<Item>), Fault> {

@@ -42,18 +42,18 @@ pub(super) struct BlobRef {
 #[derive(Clone, Debug)]
 pub(super) struct Blob {
     pub(super) bytes: Vec<u8>,
-    pub(super) origin: Origin,
+    pub(super) origin: BlobOrigin,
 }
 
 /// Owners and instant of a write.
 #[derive(Clone, Debug)]
-pub(super) struct Origin {
+pub(super) struct BlobOrigin {
     /// The items that may refer to it. The first one gives the blobs their place.
     pub(super) owners: Vec<Key>,
     pub(super) now: Timestamp,
 }
 
-impl Origin {
+impl BlobOrigin {
     /// The same time, another owner.
     pub(super) fn of(&self, owner: Key) -> Self {
         Self { owners: vec![owner], now: self.now }
@@ -201,7 +201,7 @@ mod tests {
     fn chunks_cover_the_bytes() {
         let bytes = vec![7; 2 * CHUNK_BYTES + 5];
         let reference = BlobRef { sha256: "s".to_owned(), size: bytes.len(), place: String::new() };
-        let origin = Origin { owners: Vec::new(), now: Timestamp::UNIX_EPOCH };
+        let origin = BlobOrigin { owners: Vec::new(), now: Timestamp::UNIX_EPOCH };
         assert_eq!(chunk_writes(&reference, &Blob { bytes, origin }).len(), reference.chunks());
     }
 }

@@ -11,13 +11,13 @@ use dormouse_ports::{
     CheckpointFilter, CheckpointRecord, CheckpointSummary, Checkpointer, InvocationId, Page, SaveSource, StoreError,
 };
 
-use super::blobs::Origin;
+use super::blobs::BlobOrigin;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_text, text, text_value, time, time_value, ttl_value};
 use super::keys::{
     self, CHECKPOINT, CHECKPOINT_SK, COMPLETED_COUNT, CORRELATION_ID, GRAPH_NAME, Key, PK, SAVED_AT, TTL,
 };
-use super::scan::Listing;
+use super::scan::ScanSelection;
 use super::write::{Write, Written};
 use super::{DynamoDbStateStore, StoreConfig};
 
@@ -55,7 +55,7 @@ impl DynamoDbCheckpointer {
 impl Checkpointer for DynamoDbCheckpointer {
     async fn save(&self, record: &CheckpointRecord, _: SaveSource) -> Result<(), StoreError> {
         let id = &record.invocation_id;
-        let origin = Origin { owners: vec![Key::checkpoint(id)], now: record.last_saved_at };
+        let origin = BlobOrigin { owners: vec![Key::checkpoint(id)], now: record.last_saved_at };
         let mut encoder = Encoder::new(&self.store.config, origin);
         let body = encoder.body("the checkpoint", record)?;
         let blob = body.as_s().ok().cloned();
@@ -119,7 +119,7 @@ fn blob_of(item: &Item) -> Option<String> {
     optional_text(item, CHECKPOINT).map(str::to_owned)
 }
 
-fn listing(filter: &CheckpointFilter) -> Listing {
+fn listing(filter: &CheckpointFilter) -> ScanSelection {
     let mut parts = vec!["begins_with(pk, :prefix) AND sk = :checkpoint"];
     let mut values = Item::from([
         (":prefix".to_owned(), text_value(keys::invocation_prefix())),
@@ -137,7 +137,7 @@ fn listing(filter: &CheckpointFilter) -> Listing {
         }
     }
     let attributes = &[PK, CORRELATION_ID, GRAPH_NAME, SAVED_AT, COMPLETED_COUNT];
-    Listing { condition: parts.join(" AND "), values, attributes }
+    ScanSelection { condition: parts.join(" AND "), values, attributes }
 }
 
 fn summary(item: &Item) -> Result<CheckpointSummary, StoreError> {

@@ -56,10 +56,10 @@ const FILTER: &str = "attribute_exists(owners) OR begins_with(sk, :piece) \
 
 /// Beginning of the round before this one, and of this one; the item behind which it goes on. A round that has not
 /// begun has no beginning.
-type Place = (Option<Timestamp>, Option<Timestamp>, Option<(String, String)>);
+type RoundPosition = (Option<Timestamp>, Option<Timestamp>, Option<(String, String)>);
 
 /// An item that may be of no use, with the keys of the records that decide it.
-enum Found {
+enum GarbageCandidate {
     /// A chunk of the blob of that address.
     Chunk { key: Key, written_at: Timestamp, address: String, owners: Vec<Key> },
     /// A piece of a list of that invocation or session.
@@ -84,7 +84,7 @@ impl DynamoDbStateStore {
                 Ok(one) => found.extend(one),
                 Err(error @ StoreError::Corrupt(_)) => {
                     tracing::warn!(%error, "an item stays that cannot be read");
-                    found.extend(item.contains_key(LIST_REFS).then_some(Found::Riddle));
+                    found.extend(item.contains_key(LIST_REFS).then_some(GarbageCandidate::Riddle));
                 }
                 Err(error) => return Err(error),
             }
@@ -93,15 +93,15 @@ impl DynamoDbStateStore {
         let waits = self.waits(&found).await?;
         let deleted = self.deleted_sessions(&found, &owners, (before, now)).await?;
         let useless = found.iter().filter(|found| match found {
-            Found::Chunk { address, owners: keys, .. } => {
+            GarbageCandidate::Chunk { address, owners: keys, .. } => {
                 !keys.iter().any(|key| owners.get(key).is_some_and(|owner| refers_to(owner, address)))
             }
-            Found::Piece { owner, .. } => match keys::session_id(&owner.pk) {
+            GarbageCandidate::Piece { owner, .. } => match keys::session_id(&owner.pk) {
                 Some(session) => deleted.contains(&session),
                 None => !owners.contains_key(owner),
             },
-            Found::Wait { key, .. } => waits.contains(key),
-            Found::Root { .. } | Found::Riddle => false,
+            GarbageCandidate::Wait { key, .. } => waits.contains(key),
+            GarbageCandidate::Root { .. } | GarbageCandidate::Riddle => false,
         });
         let removals: Vec<Write> = useless.filter_map(removal).collect();
         let removed = removals.len();
@@ -116,17 +116,24 @@ impl DynamoDbStateStore {
     /// Notes the findings about deleted sessions. Returns those of them to whose pieces nothing refers any more.
     async fn deleted_sessions(
         &self,
-        found: &[Found],
+        found: &[GarbageCandidate],
         owners: &HashMap<Key, Item>,
         (before, now): (Option<Timestamp>, Timestamp),
     ) -> Result<BTreeSet<SessionId>, StoreError> {
         let (mut roots, mut pieces) = (BTreeSet::new(), BTreeSet::new());
         for found in found {
             match found {
-                Found::Root { session, head } if !owners.contains_key(head) => roots.extend([session.clone()]),
-                Found::Piece { owner, .. } if !owners.contains_key(owner) => pieces.extend(keys::session_id(&owner.pk)),
-                Found::Riddle => self.put_plainly(note(&Key::riddle(), now)).await?,
-                Found::Root { .. } | Found::Piece { .. } | Found::Chunk { .. } | Found::Wait { .. } => {}
+                GarbageCandidate::Root { session, head } if !owners.contains_key(head) => {
+                    roots.extend([session.clone()])
+                }
+                GarbageCandidate::Piece { owner, .. } if !owners.contains_key(owner) => {
+                    pieces.extend(keys::session_id(&owner.pk))
+                }
+                GarbageCandidate::Riddle => self.put_plainly(note(&Key::riddle(), now)).await?,
+                GarbageCandidate::Root { .. }
+                | GarbageCandidate::Piece { .. }
+                | GarbageCandidate::Chunk { .. }
+                | GarbageCandidate::Wait { .. } => {}
             }
         }
         self.put_all(roots.iter().map(|session| note(&Key::root(session), now)).collect()).await?;
@@ -164,31 +171,32 @@ impl DynamoDbStateStore {
         Ok((answer.items.unwrap_or_default(), last))
     }
 
-    async fn found(&self, item: &Item, old: Timestamp) -> Result<Option<Found>, StoreError> {
+    async fn found(&self, item: &Item, old: Timestamp) -> Result<Option<GarbageCandidate>, StoreError> {
         let key = key_of(item)?;
         if item.contains_key(INVOCATION_ID) {
             let invocation_id = text(item, INVOCATION_ID)?.into();
-            return Ok(Some(Found::Wait { key, invocation_id, generation: number(item, GENERATION)? }));
+            return Ok(Some(GarbageCandidate::Wait { key, invocation_id, generation: number(item, GENERATION)? }));
         }
         if item.contains_key(LIST_REFS) {
             let paused: PausedInvocation = self.body(item, PAUSE).await?;
-            let root = paused.session_id.map(|session| Found::Root { head: Key::session(&session), session });
+            let root =
+                paused.session_id.map(|session| GarbageCandidate::Root { head: Key::session(&session), session });
             return Ok(root);
         }
         found_apart(item, key, old)
     }
 
     /// The owners of the found items, as far as they exist.
-    async fn owners(&self, found: &[Found]) -> Result<HashMap<Key, Item>, StoreError> {
-        let keys: BTreeSet<&Key> = found.iter().flat_map(Found::owners).collect();
+    async fn owners(&self, found: &[GarbageCandidate]) -> Result<HashMap<Key, Item>, StoreError> {
+        let keys: BTreeSet<&Key> = found.iter().flat_map(GarbageCandidate::owners).collect();
         let load = async |key: &Key| Ok(self.get_item(key.clone()).await?.map(|item| (key.clone(), item)));
         let loaded: Vec<_> = stream::iter(keys).map(load).buffer_unordered(CONCURRENT).try_collect().await?;
         Ok(loaded.into_iter().flatten().collect())
     }
 
     /// The signals among the found items for which no invocation waits.
-    async fn waits(&self, found: &[Found]) -> Result<BTreeSet<Key>, StoreError> {
-        let waits: Vec<_> = found.iter().filter_map(Found::waiter).collect();
+    async fn waits(&self, found: &[GarbageCandidate]) -> Result<BTreeSet<Key>, StoreError> {
+        let waits: Vec<_> = found.iter().filter_map(GarbageCandidate::waiter).collect();
         let mut over = BTreeSet::new();
         for some in waits.chunks(100) {
             let ids: Vec<InvocationId> = some.iter().map(|(_, id)| (*id).clone()).collect();
@@ -203,7 +211,7 @@ impl DynamoDbStateStore {
     }
 }
 
-impl Found {
+impl GarbageCandidate {
     fn owners(&self) -> &[Key] {
         match self {
             Self::Chunk { owners, .. } => owners,
@@ -221,17 +229,17 @@ impl Found {
 }
 
 /// The finding about `item`; none when it was written after `old`, or has no instant.
-fn found_apart(item: &Item, key: Key, old: Timestamp) -> Result<Option<Found>, StoreError> {
+fn found_apart(item: &Item, key: Key, old: Timestamp) -> Result<Option<GarbageCandidate>, StoreError> {
     let Some(written_at) = optional_time(item, WRITTEN_AT)?.filter(|at| *at <= old) else { return Ok(None) };
     if let Some(address) = keys::blob_of(&key.pk) {
         let owners: Vec<(String, String)> = serde_json::from_str(text(item, OWNERS)?)
             .map_err(|error| StoreError::Corrupt(format!("{OWNERS}: {error}")))?;
         let owners = owners.into_iter().map(|(pk, sk)| Key { pk, sk }).collect();
-        return Ok(Some(Found::Chunk { address: address.to_owned(), key, written_at, owners }));
+        return Ok(Some(GarbageCandidate::Chunk { address: address.to_owned(), key, written_at, owners }));
     }
     let invocation = keys::invocation_id(&key.pk).map(|id| Key::invocation(&id));
     let owner = invocation.or_else(|| keys::session_id(&key.pk).map(|id| Key::session(&id)));
-    Ok(owner.map(|owner| Found::Piece { key, written_at, owner }))
+    Ok(owner.map(|owner| GarbageCandidate::Piece { key, written_at, owner }))
 }
 
 /// True if an attribute of `owner` refers to the blob of that address, or may do so in a way that cannot be read.
@@ -245,12 +253,12 @@ fn refers_to(owner: &Item, address: &str) -> bool {
 }
 
 /// Removes an item that is still as it was found.
-fn removal(found: &Found) -> Option<Write> {
+fn removal(found: &GarbageCandidate) -> Option<Write> {
     match found {
-        Found::Chunk { key, written_at, .. } | Found::Piece { key, written_at, .. } => {
+        GarbageCandidate::Chunk { key, written_at, .. } | GarbageCandidate::Piece { key, written_at, .. } => {
             Some(Write::delete(key).when("written_at = :written").with(":written", time_value(*written_at)))
         }
-        Found::Wait { key, invocation_id, generation } => {
+        GarbageCandidate::Wait { key, invocation_id, generation } => {
             let removal = Write::delete(key)
                 .when("phase = :waiting AND invocation_id = :waiter AND generation = :generation")
                 .with(":waiting", text_value(WAITING))
@@ -258,7 +266,7 @@ fn removal(found: &Found) -> Option<Write> {
                 .with(":generation", number_value(*generation));
             Some(removal)
         }
-        Found::Root { .. } | Found::Riddle => None,
+        GarbageCandidate::Root { .. } | GarbageCandidate::Riddle => None,
     }
 }
 
@@ -271,6 +279,6 @@ fn note(key: &Key, now: Timestamp) -> Write {
     Write::put(key, item)
 }
 
-fn parse_place(cursor: &str) -> Result<Place, StoreError> {
+fn parse_place(cursor: &str) -> Result<RoundPosition, StoreError> {
     serde_json::from_str(cursor).map_err(|_| StoreError::Invalid(format!("{cursor:?} is no place of this listing")))
 }

@@ -24,7 +24,7 @@ use super::DynamoDbStateStore;
 use super::fault::{Fault, fault};
 use super::item::{Item, optional_text};
 use super::keys::{COMMIT_ID, Key};
-use super::plan::{Part, Plan};
+use super::plan::{Plan, PlanPart};
 use super::session;
 use super::write::{Write, Written};
 
@@ -163,14 +163,14 @@ impl DynamoDbStateStore {
         Err(CommitError::Unknown(error.to_string()))
     }
 
-    async fn refusal(&self, part: Option<Part<'_>>, found: Option<&Item>) -> CommitError {
+    async fn refusal(&self, part: Option<PlanPart<'_>>, found: Option<&Item>) -> CommitError {
         match part {
-            Some(Part::Session(write)) => session::refusal(write, found),
-            Some(Part::Invocation) => CommitError::InvocationConflict,
-            Some(Part::Signal) => self.wait_refusal(found).await,
-            Some(Part::Document(write)) => CommitError::Journal(JournalConflict::Document(write.key.clone())),
-            Some(Part::Stream(stream)) => CommitError::Journal(JournalConflict::Stream(stream.to_owned())),
-            Some(Part::Unconditional) | None => {
+            Some(PlanPart::Session(write)) => session::refusal(write, found),
+            Some(PlanPart::Invocation) => CommitError::InvocationConflict,
+            Some(PlanPart::Signal) => self.wait_refusal(found).await,
+            Some(PlanPart::Document(write)) => CommitError::Journal(JournalConflict::Document(write.key.clone())),
+            Some(PlanPart::Stream(stream)) => CommitError::Journal(JournalConflict::Stream(stream.to_owned())),
+            Some(PlanPart::Unconditional) | None => {
                 CommitError::Store(StoreError::Unavailable("an unconditional change was refused".to_owned()))
             }
         }

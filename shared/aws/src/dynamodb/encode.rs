@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::StoreConfig;
-use super::blobs::{Blob, BlobRef, CHUNK_BYTES, Origin};
+use super::blobs::{Blob, BlobOrigin, BlobRef, CHUNK_BYTES};
 use super::codec;
 use super::item::Item;
 use super::keys::{Key, LIST_REFS, PAUSE, PAUSE_STATE};
@@ -28,7 +28,7 @@ pub(super) struct Encoder<'g> {
     pub(super) whole_limit: usize,
     pub(super) growing: &'g GrowingLists,
     /// The items that the change changes: they own the blobs that are kept apart from them.
-    pub(super) origin: Origin,
+    pub(super) origin: BlobOrigin,
     /// Lists that this change stores.
     pub(super) grown: Vec<StoredList>,
     pub(super) blobs: BTreeMap<BlobRef, Blob>,
@@ -37,12 +37,12 @@ pub(super) struct Encoder<'g> {
 
 impl<'g> Encoder<'g> {
     /// For values of which nothing is known.
-    pub(super) fn new(config: &StoreConfig, origin: Origin) -> Self {
+    pub(super) fn new(config: &StoreConfig, origin: BlobOrigin) -> Self {
         Self::knowing(config, UNKNOWN, origin)
     }
 
     /// For states some of whose lists grow.
-    pub(super) fn knowing(config: &StoreConfig, growing: &'g GrowingLists, origin: Origin) -> Self {
+    pub(super) fn knowing(config: &StoreConfig, growing: &'g GrowingLists, origin: BlobOrigin) -> Self {
         Self {
             inline_limit: config.inline_limit,
             state_limit: config.state_limit,
@@ -117,7 +117,7 @@ impl<'g> Encoder<'g> {
         what: &'static str,
         bytes: Vec<u8>,
         inline_limit: usize,
-        origin: Origin,
+        origin: BlobOrigin,
     ) -> Result<AttributeValue, StoreError> {
         if bytes.len() > self.state_limit {
             return Err(StoreError::TooLarge { what, size: bytes.len(), limit: self.state_limit });

@@ -8,7 +8,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
-use super::blobs::Origin;
+use super::blobs::BlobOrigin;
 use super::encode::{Encoder, home_of, outermost};
 use super::item::{Item, count, number, number_value, text, text_value, time, time_value, ttl_value};
 use super::keys::{
@@ -67,7 +67,7 @@ impl DynamoDbStateStore {
 
     /// Claims and loads in one update; the returned item shows the reason of a refusal.
     pub(super) async fn claim_invocation(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let origin = Origin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
+        let origin = BlobOrigin { owners: vec![Key::invocation(&request.invocation_id)], now: request.now };
         let mut encoder = Encoder::new(&self.config, origin);
         let payload = request.payload.as_ref().map(|payload| encoder.body("the payload", payload)).transpose()?;
         self.put_blobs(encoder.blobs).await?;

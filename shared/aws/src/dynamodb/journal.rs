@@ -19,7 +19,7 @@ use dormouse_ports::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::DynamoDbStateStore;
-use super::batch::Range;
+use super::batch::KeyRange;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_time, text, text_value, time_value, ttl_value};
 use super::keys::{
@@ -76,12 +76,12 @@ pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write>
 
 /// An append as far as it is the same whenever it is sent.
 #[derive(Debug)]
-pub(super) struct Sending<'a> {
+pub(super) struct AppendWrites<'a> {
     append: &'a Append,
     batch: Write,
 }
 
-impl<'a> Sending<'a> {
+impl<'a> AppendWrites<'a> {
     pub(super) fn of(
         encoder: &mut Encoder<'_>,
         append: &'a Append,
@@ -195,7 +195,7 @@ impl DynamoDbStateStore {
             let wanted = request.limit.saturating_sub(items.len()).max(1);
             let after_key = after.as_deref().map(keys::row_order);
             let range =
-                Range { pk: keys::list_partition(&request.list), after: after_key, backwards: request.newest_first };
+                KeyRange { pk: keys::list_partition(&request.list), after: after_key, backwards: request.newest_first };
             let mut rows = self.query_range(&range, wanted + 1).await?;
             let more = rows.len() > wanted;
             rows.truncate(wanted);
@@ -242,7 +242,7 @@ impl DynamoDbStateStore {
         limit: usize,
     ) -> Result<Vec<StreamEntry>, StoreError> {
         let after_key = Some(keys::batch_order(after));
-        let range = Range { pk: keys::stream_partition(stream), after: after_key, backwards: false };
+        let range = KeyRange { pk: keys::stream_partition(stream), after: after_key, backwards: false };
         let mut entries = Vec::new();
         // Every batch has an entry behind `after`, so that as many batches are enough.
         for batch in self.query_range(&range, limit).await? {
@@ -267,7 +267,7 @@ impl DynamoDbStateStore {
 
     pub(super) async fn read_last_position(&self, stream: &str) -> Result<u64, StoreError> {
         // The head sorts before all batches.
-        let range = Range { pk: keys::stream_partition(stream), after: None, backwards: true };
+        let range = KeyRange { pk: keys::stream_partition(stream), after: None, backwards: true };
         let last = self.query_range(&range, 1).await?;
         let position = last.first().map(|item| text(item, SK)).transpose()?.and_then(keys::last_of);
         Ok(position.unwrap_or_default())
@@ -276,7 +276,7 @@ impl DynamoDbStateStore {
     pub(super) async fn read_append(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError> {
         let Some(before) = position.checked_sub(1) else { return Ok(None) };
         let after = Some(keys::batch_order(before));
-        let range = Range { pk: keys::stream_partition(stream), after, backwards: false };
+        let range = KeyRange { pk: keys::stream_partition(stream), after, backwards: false };
         let found = self.query_range(&range, 1).await?;
         let Some(batch) = found.first() else { return Ok(None) };
         let (first, last) = (number(batch, FIRST_POSITION)?, keys::last_of(text(batch, SK)?).unwrap_or_default());
@@ -294,7 +294,7 @@ impl DynamoDbStateStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<FeedRow>, StoreError> {
-        let range = Range { pk: keys::feed_partition(list), after: after.map(keys::row_order), backwards: false };
+        let range = KeyRange { pk: keys::feed_partition(list), after: after.map(keys::row_order), backwards: false };
         let row = |item: &Item| {
             let order = order(item)?;
             let at = FeedRow::time_of(&order);

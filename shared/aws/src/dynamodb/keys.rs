@@ -186,7 +186,7 @@ impl Key {
 
 /// Level of a piece of a list: written by the save that appended it, or holding many of those. Sorts in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum PieceLevel {
     Tail,
     Block,
 }
@@ -195,7 +195,7 @@ pub(super) enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PieceKey {
     pub(super) field: String,
-    pub(super) level: Level,
+    pub(super) level: PieceLevel,
     /// The piece holds the items `from..to`.
     pub(super) from: usize,
     pub(super) to: usize,
@@ -216,8 +216,8 @@ impl PieceKey {
         let digest = parts.next()?.to_owned();
         let (from, to) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let level = match parts.next()? {
-            "0" => Level::Tail,
-            "1" => Level::Block,
+            "0" => PieceLevel::Tail,
+            "1" => PieceLevel::Block,
             _ => return None,
         };
         Some(Self { field: parts.next()?.to_owned(), level, from, to, digest })
@@ -226,17 +226,17 @@ impl PieceKey {
     /// The keys between which the pieces of a list of `count` items are, of which the first `merged` ones are in
     /// blocks.
     pub(super) fn bounds(field: &str, count: usize, merged: usize) -> (String, String) {
-        let (tails, blocks) = (pieces_prefix(field, Level::Tail), pieces_prefix(field, Level::Block));
+        let (tails, blocks) = (pieces_prefix(field, PieceLevel::Tail), pieces_prefix(field, PieceLevel::Block));
         let low = if merged == count { blocks.clone() } else { format!("{tails}{:010}", merged + 1) };
         let high = if merged == 0 { format!("{tails}{count:010}$") } else { format!("{blocks}{merged:010}$") };
         (low, high)
     }
 }
 
-fn pieces_prefix(field: &str, level: Level) -> String {
+fn pieces_prefix(field: &str, level: PieceLevel) -> String {
     match level {
-        Level::Tail => format!("{PIECE}{field}#0#"),
-        Level::Block => format!("{PIECE}{field}#1#"),
+        PieceLevel::Tail => format!("{PIECE}{field}#0#"),
+        PieceLevel::Block => format!("{PIECE}{field}#1#"),
     }
 }
 
@@ -378,7 +378,8 @@ mod tests {
 
     #[test]
     fn a_piece_survives_its_key() {
-        let key = PieceKey { field: "a#0#b".to_owned(), level: Level::Block, from: 7, to: 40, digest: "d".to_owned() };
+        let key =
+            PieceKey { field: "a#0#b".to_owned(), level: PieceLevel::Block, from: 7, to: 40, digest: "d".to_owned() };
         assert_eq!(PieceKey::parse(&key.to_string()), Some(key));
         assert_eq!(PieceKey::parse(HEAD), None);
     }
@@ -389,17 +390,17 @@ mod tests {
         let is_within = |key: PieceKey, (low, high): (String, String)| (low..=high).contains(&key.to_string());
         let bounds = || PieceKey::bounds("f", 12, 10);
         for (wanted, level, from, to) in [
-            (true, Level::Block, 0, 9),
-            (true, Level::Block, 9, 10),
-            (false, Level::Block, 10, 11),
-            (false, Level::Tail, 9, 10),
-            (true, Level::Tail, 10, 11),
-            (true, Level::Tail, 11, 12),
+            (true, PieceLevel::Block, 0, 9),
+            (true, PieceLevel::Block, 9, 10),
+            (false, PieceLevel::Block, 10, 11),
+            (false, PieceLevel::Tail, 9, 10),
+            (true, PieceLevel::Tail, 10, 11),
+            (true, PieceLevel::Tail, 11, 12),
         ] {
             assert_eq!(is_within(key(level, from, to), bounds()), wanted, "{level:?} {from}..{to}");
         }
-        assert!(!is_within(key(Level::Tail, 12, 13), PieceKey::bounds("f", 12, 0)));
-        assert!(!is_within(key(Level::Tail, 9, 10), PieceKey::bounds("f", 12, 12)));
+        assert!(!is_within(key(PieceLevel::Tail, 12, 13), PieceKey::bounds("f", 12, 0)));
+        assert!(!is_within(key(PieceLevel::Tail, 9, 10), PieceKey::bounds("f", 12, 12)));
     }
 
     #[test]

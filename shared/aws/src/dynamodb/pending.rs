@@ -18,7 +18,7 @@ use super::keys::{
 use super::write::{Write, key_item};
 
 /// Position of a listing: the shard, and the row behind which it goes on.
-type Position = (u8, Option<String>);
+type ListingPosition = (u8, Option<String>);
 
 impl DynamoDbStateStore {
     pub(super) async fn query_pending(
@@ -100,7 +100,7 @@ impl DynamoDbStateStore {
         &self,
         partition: fn(u8) -> String,
         bound: Option<&str>,
-        (shard, after): &Position,
+        (shard, after): &ListingPosition,
     ) -> Result<(Vec<Item>, Option<String>), Fault> {
         let pk = partition(*shard);
         let request = self.client.query().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
@@ -170,13 +170,13 @@ pub(super) fn row_removal(paused: &PausedInvocation) -> Write {
     Write::delete(&Key::pending(paused))
 }
 
-fn cursor_of(position: &Position) -> String {
+fn cursor_of(position: &ListingPosition) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::json!([position.0, position.1]).to_string())
 }
 
-fn parse_cursor(cursor: &str) -> Result<Position, StoreError> {
+fn parse_cursor(cursor: &str) -> Result<ListingPosition, StoreError> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
-    let position: Option<Position> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let position: Option<ListingPosition> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     position
         .filter(|(shard, _)| *shard < PENDING_SHARDS)
         .ok_or_else(|| StoreError::Invalid(format!("{cursor:?} is not a cursor of this listing")))

@@ -5,11 +5,11 @@ use dormouse_ports::{Commit, DocumentWrite, InvocationWrite, PausedInvocation, S
 use jiff::{SignedDuration, Timestamp};
 
 use super::StoreConfig;
-use super::blobs::Origin;
+use super::blobs::BlobOrigin;
 use super::encode::Encoder;
 use super::invocation::{self, End};
 use super::item::{Item, text_value};
-use super::journal::Sending;
+use super::journal::AppendWrites;
 use super::keys::{CHUNK, Key};
 use super::write::Write;
 use super::{journal, pending, session, signal};
@@ -21,7 +21,7 @@ const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Subject of an item of a plan: decides the meaning of its refusal.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum PlanPart<'a> {
     Session(&'a SessionWrite),
     Invocation,
     Signal,
@@ -34,9 +34,9 @@ pub(super) enum Part<'a> {
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) encoder: Encoder<'a>,
-    pub(super) parts: Vec<(Part<'a>, Write)>,
+    pub(super) parts: Vec<(PlanPart<'a>, Write)>,
     /// The appends to streams: sent behind the parts, with the instant of their sending.
-    pub(super) sendings: Vec<Sending<'a>>,
+    pub(super) sendings: Vec<AppendWrites<'a>>,
     /// An item that carries the id of the commit once it happened.
     pub(super) witness: Option<Key>,
 }
@@ -58,19 +58,19 @@ impl<'a> Plan<'a> {
     }
 
     /// All changes, where it is sent at `at`.
-    pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(Part<'a>, Write)> {
+    pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, Write)> {
         let parts = self.parts.iter().map(|(part, write)| (*part, self.keeping(*part, write.clone(), at)));
         let heads = self.sendings.iter();
-        let heads = heads.filter_map(|one| Some((Part::Stream(one.stream()), one.head(at, id_of(commit))?)));
+        let heads = heads.filter_map(|one| Some((PlanPart::Stream(one.stream()), one.head(at, id_of(commit))?)));
         let rows = self.sendings.iter().flat_map(|one| one.rows(at)).map(unconditional);
         parts.chain(heads).chain(rows).collect()
     }
 
     /// `write`, which may be that of a document that keeps a stream.
-    fn keeping(&self, part: Part<'_>, write: Write, at: Timestamp) -> Write {
+    fn keeping(&self, part: PlanPart<'_>, write: Write, at: Timestamp) -> Write {
         let is_keeper = |key| self.sendings.iter().any(|one| one.is_kept_by(key));
-        if matches!(part, Part::Document(change) if is_keeper(&change.key)) {
-            Sending::keeping(write, at)
+        if matches!(part, PlanPart::Document(change) if is_keeper(&change.key)) {
+            AppendWrites::keeping(write, at)
         } else {
             write
         }
@@ -78,20 +78,20 @@ impl<'a> Plan<'a> {
 
     /// Earliest instant at which it may be sent, if `part` refused it, being `found`, for nothing but that it came too
     /// early.
-    pub(super) fn too_early(&self, part: Option<Part<'_>>, found: Option<&Item>) -> Option<Timestamp> {
+    pub(super) fn too_early(&self, part: Option<PlanPart<'_>>, found: Option<&Item>) -> Option<Timestamp> {
         match part? {
-            Part::Stream(stream) => self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found, None),
-            Part::Document(write) => {
+            PlanPart::Stream(stream) => self.sendings.iter().find(|one| one.stream() == stream)?.too_early(found, None),
+            PlanPart::Document(write) => {
                 let kept = self.sendings.iter().find(|one| one.is_kept_by(&write.key))?;
                 kept.too_early(found, Some(write.expect))
             }
-            Part::Session(_) | Part::Invocation | Part::Signal | Part::Unconditional => None,
+            PlanPart::Session(_) | PlanPart::Invocation | PlanPart::Signal | PlanPart::Unconditional => None,
         }
     }
 
     /// The subject of the change `index` of those [sent](Self::sent_at).
-    pub(super) fn part(&self, index: usize) -> Option<Part<'a>> {
-        let heads = self.sendings.iter().filter(|one| one.has_head()).map(|one| Part::Stream(one.stream()));
+    pub(super) fn part(&self, index: usize) -> Option<PlanPart<'a>> {
+        let heads = self.sendings.iter().filter(|one| one.has_head()).map(|one| PlanPart::Stream(one.stream()));
         self.parts.iter().map(|(part, _)| *part).chain(heads).nth(index)
     }
 
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
             |item: &Item| item.get(CHUNK).and_then(|body| body.as_b().ok()).map_or(0, |body| body.as_ref().len());
         if self.encoder.pieces.values().map(bytes).sum::<usize>() <= limit {
             let pieces = std::mem::take(&mut self.encoder.pieces);
-            self.parts.extend(pieces.into_iter().map(|(key, item)| (Part::Unconditional, Write::put(&key, item))));
+            self.parts.extend(pieces.into_iter().map(|(key, item)| (PlanPart::Unconditional, Write::put(&key, item))));
         }
     }
 
@@ -110,7 +110,7 @@ impl<'a> Plan<'a> {
         let change = session::session_write(&mut self.encoder, write, commit.now)?
             .when("attribute_not_exists(commit_id) OR commit_id <> :commit")
             .with(":commit", id_of(commit));
-        self.parts.push((Part::Session(write), change));
+        self.parts.push((PlanPart::Session(write), change));
         self.witness = Some(Key::session(&write.session_id));
         Ok(())
     }
@@ -124,8 +124,8 @@ impl<'a> Plan<'a> {
                 let change = invocation::suspend_write(encoder, paused, from, claim.as_ref(), id)?;
                 self.change_invocation(&paused.invocation_id, change);
                 let waits = paused.waits().map(|id| signal::wait_write(paused, &id, from, early, commit.now));
-                self.parts.extend(waits.map(|wait| (Part::Signal, wait)));
-                self.parts.push((Part::Unconditional, pending::row_write(paused, config.wakes_by_index)));
+                self.parts.extend(waits.map(|wait| (PlanPart::Signal, wait)));
+                self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
                 if let SuspendFrom::Claimed { previous, .. } = from {
                     self.leave(previous, Some(paused), delivered_until);
                 }
@@ -133,7 +133,7 @@ impl<'a> Plan<'a> {
             InvocationWrite::Accept { paused } => {
                 let change = invocation::accept_write(encoder, paused, id)?;
                 self.change_invocation(&paused.invocation_id, change);
-                self.parts.push((Part::Unconditional, pending::row_write(paused, config.wakes_by_index)));
+                self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
             }
             InvocationWrite::Deliver { invocation_id, generation, answered, payload } => {
                 let pause = (invocation_id, *generation, *answered);
@@ -170,15 +170,15 @@ impl<'a> Plan<'a> {
                 self.change_invocation(&paused.invocation_id, change);
             }
             InvocationWrite::AssertClaimed { invocation_id, generation, owner } => {
-                self.parts.push((Part::Invocation, invocation::claim_check(invocation_id, *generation, owner)));
+                self.parts.push((PlanPart::Invocation, invocation::claim_check(invocation_id, *generation, owner)));
             }
             InvocationWrite::Advance { paused, wake } => {
                 let change = invocation::advance_write(encoder, paused, wake, id)?;
                 self.change_invocation(&paused.invocation_id, change);
                 let moved = PausedInvocation { wake: wake.clone(), ..(**paused).clone() };
-                self.parts.push((Part::Unconditional, pending::row_write(&moved, config.wakes_by_index)));
+                self.parts.push((PlanPart::Unconditional, pending::row_write(&moved, config.wakes_by_index)));
                 if Key::pending(&moved) != Key::pending(paused) {
-                    self.parts.push((Part::Unconditional, pending::row_removal(paused)));
+                    self.parts.push((PlanPart::Unconditional, pending::row_removal(paused)));
                 }
             }
             InvocationWrite::Answer { paused, answer } => {
@@ -196,11 +196,11 @@ impl<'a> Plan<'a> {
             InvocationWrite::PutAside { paused, owner, failure } => {
                 let change = invocation::put_aside_write(encoder, (paused, owner), failure, id, commit.now)?;
                 self.change_invocation(&paused.invocation_id, change);
-                self.parts.push((Part::Unconditional, pending::row_removal(paused)));
+                self.parts.push((PlanPart::Unconditional, pending::row_removal(paused)));
             }
             InvocationWrite::Retry { paused } => {
                 self.change_invocation(&paused.invocation_id, invocation::retry_write(paused, id));
-                self.parts.push((Part::Unconditional, pending::row_write(paused, config.wakes_by_index)));
+                self.parts.push((PlanPart::Unconditional, pending::row_write(paused, config.wakes_by_index)));
             }
         }
         Ok(())
@@ -210,13 +210,13 @@ impl<'a> Plan<'a> {
         commit.journal.check()?;
         for write in &commit.journal.documents {
             let change = journal::document_write(&mut self.encoder, write, commit.now, id_of(commit))?;
-            self.parts.push((Part::Document(write), change));
+            self.parts.push((PlanPart::Document(write), change));
             if write.body.is_some() {
                 self.witness.get_or_insert_with(|| Key::document(&write.key));
             }
         }
         for append in &commit.journal.appends {
-            let sending = Sending::of(&mut self.encoder, append, id_of(commit))?;
+            let sending = AppendWrites::of(&mut self.encoder, append, id_of(commit))?;
             self.witness = Some(sending.witness());
             self.sendings.push(sending);
         }
@@ -240,7 +240,7 @@ impl<'a> Plan<'a> {
 
     fn change_invocation(&mut self, id: &dormouse_ports::InvocationId, change: Write) {
         self.witness = Some(Key::invocation(id));
-        self.parts.push((Part::Invocation, change));
+        self.parts.push((PlanPart::Invocation, change));
     }
 
     /// Ends the waits of `previous`, except where `next` takes over the very same item: a transaction may touch each
@@ -248,24 +248,24 @@ impl<'a> Plan<'a> {
     fn leave(&mut self, previous: &PausedInvocation, next: Option<&PausedInvocation>, until: Timestamp) {
         for id in previous.waits() {
             if next.is_none_or(|next| next.waits().all(|awaited| awaited != id)) {
-                self.parts.push((Part::Unconditional, signal::deliver_write(previous, &id, until)));
+                self.parts.push((PlanPart::Unconditional, signal::deliver_write(previous, &id, until)));
             }
         }
         if next.is_none_or(|next| Key::pending(next) != Key::pending(previous)) {
-            self.parts.push((Part::Unconditional, pending::row_removal(previous)));
+            self.parts.push((PlanPart::Unconditional, pending::row_removal(previous)));
         }
     }
 }
 
 /// The items whose states the commit writes. The invocation comes first: its pause shares blobs with its session.
-fn origin(commit: &Commit) -> Origin {
+fn origin(commit: &Commit) -> BlobOrigin {
     let invocation = commit.invocation.as_ref().map(|write| Key::invocation(write.invocation_id()));
     let session = commit.session.as_ref().map(|write| Key::session(&write.session_id));
-    Origin { owners: invocation.into_iter().chain(session).collect(), now: commit.now }
+    BlobOrigin { owners: invocation.into_iter().chain(session).collect(), now: commit.now }
 }
 
-fn unconditional<'a>(write: Write) -> (Part<'a>, Write) {
-    (Part::Unconditional, write)
+fn unconditional<'a>(write: Write) -> (PlanPart<'a>, Write) {
+    (PlanPart::Unconditional, write)
 }
 
 fn id_of(commit: &Commit) -> AttributeValue {

@@ -11,7 +11,7 @@ use super::keys::{Key, PK, SK};
 use super::write::key_item;
 
 /// Selection of the items to list, and of their attributes.
-pub(super) struct Listing {
+pub(super) struct ScanSelection {
     pub(super) condition: String,
     pub(super) values: Item,
     pub(super) attributes: &'static [&'static str],
@@ -21,7 +21,7 @@ impl DynamoDbStateStore {
     /// The next items behind `cursor` that pass, and where the page after them starts.
     pub(super) async fn scan(
         &self,
-        listing: &Listing,
+        listing: &ScanSelection,
         cursor: Option<&str>,
     ) -> Result<(Vec<Item>, Option<String>), StoreError> {
         let mut start = cursor.map(parse_cursor).transpose()?;
@@ -35,7 +35,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    async fn scan_once(&self, listing: &Listing, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
+    async fn scan_once(&self, listing: &ScanSelection, start: Option<&Key>) -> Result<(Vec<Item>, Option<Key>), Fault> {
         let request = self.client.scan().table_name(&self.table).consistent_read(true).limit(self.config.page_size);
         let request = request.filter_expression(&listing.condition);
         let request = request.set_expression_attribute_values(Some(listing.values.clone()));

@@ -30,7 +30,7 @@ use super::codec;
 use super::encode::Encoder;
 use super::fault::{Fault, fault};
 use super::item::{Item, text, text_value, time_value};
-use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, Level, PieceKey, SK, WRITTEN_AT};
+use super::keys::{BEFORE, CHUNK, Key, LIST_REFS, PieceKey, PieceLevel, SK, WRITTEN_AT};
 use super::marks::Marks;
 
 /// Bytes of JSON in tails that are worth being written again as blocks.
@@ -97,10 +97,10 @@ impl Encoder<'_> {
         }
         let mut list = StoredList { count, digest: digest(marks, count)?, ..base.clone() };
         if marks.bytes(base.merged, count) < MERGE_BYTES {
-            self.piece(&list, Level::Tail, (base.count, count), items, marks)?;
+            self.piece(&list, PieceLevel::Tail, (base.count, count), items, marks)?;
         } else {
             for block in blocks(marks, base.merged) {
-                self.piece(&list, Level::Block, block, items, marks)?;
+                self.piece(&list, PieceLevel::Block, block, items, marks)?;
             }
             list.merged = count;
         }
@@ -111,7 +111,7 @@ impl Encoder<'_> {
     fn piece(
         &mut self,
         list: &StoredList,
-        level: Level,
+        level: PieceLevel,
         (from, to): (usize, usize),
         items: &[Value],
         marks: &Marks,

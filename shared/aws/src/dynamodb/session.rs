@@ -15,7 +15,7 @@ use super::keys::{
     self, CREATED_AT, FENCE, HEAD, Key, LEASE_OWNER, LEASE_UNTIL, LIST_REFS, PK, SCHEMA_VERSION, SESSION_STATE,
     UPDATED_AT, VERSION,
 };
-use super::scan::Listing;
+use super::scan::ScanSelection;
 use super::segments;
 use super::write::{Write, Written};
 
@@ -98,7 +98,7 @@ impl DynamoDbStateStore {
     ) -> Result<Page<SessionSummary>, StoreError> {
         let (condition, values) = filter_expression(filter);
         let attributes = &[PK, SCHEMA_VERSION, CREATED_AT, UPDATED_AT];
-        let (items, next) = self.scan(&Listing { condition, values, attributes }, cursor).await?;
+        let (items, next) = self.scan(&ScanSelection { condition, values, attributes }, cursor).await?;
         Ok(Page { items: items.iter().map(summary).collect::<Result<_, _>>()?, next })
     }
 }

@@ -7,7 +7,7 @@ use dormouse_ports::{
 use jiff::Timestamp;
 
 use super::DynamoDbStateStore;
-use super::blobs::Origin;
+use super::blobs::BlobOrigin;
 use super::codec::payload_digest;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, text, text_value, time, time_value, ttl_value};
@@ -66,7 +66,7 @@ impl DynamoDbStateStore {
         id: &SignalId,
         signal: &BufferedSignal,
     ) -> Result<BufferOutcome, StoreError> {
-        let origin = Origin { owners: vec![Key::signal(id)], now: signal.received_at };
+        let origin = BlobOrigin { owners: vec![Key::signal(id)], now: signal.received_at };
         let mut encoder = Encoder::new(&self.config, origin);
         let write = park_write(&mut encoder, id, signal)?;
         self.put_blobs(encoder.blobs).await?;

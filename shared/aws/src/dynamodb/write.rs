@@ -16,7 +16,7 @@ use super::keys::{Key, PK, SK};
 
 /// The effect of a change on its item.
 #[derive(Clone, Debug, PartialEq)]
-enum Change {
+enum ItemChange {
     Put(Item),
     Update {
         key: Item,
@@ -34,7 +34,7 @@ enum Change {
 /// A change with its condition.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
-    change: Change,
+    change: ItemChange,
     condition: Option<String>,
     values: Item,
     tells_what_was: bool,
@@ -53,41 +53,41 @@ impl Write {
     /// Replaces the item at `key`.
     pub(super) fn put(key: &Key, mut attributes: Item) -> Self {
         attributes.extend(key_item(key));
-        Self::of(Change::Put(attributes))
+        Self::of(ItemChange::Put(attributes))
     }
 
     /// Changes single attributes of the item at `key`, which may not exist yet.
     pub(super) fn update(key: &Key, expression: impl Into<String>) -> Self {
-        Self::of(Change::Update { key: key_item(key), expression: expression.into() })
+        Self::of(ItemChange::Update { key: key_item(key), expression: expression.into() })
     }
 
     /// Removes the item at `key`.
     pub(super) fn delete(key: &Key) -> Self {
-        Self::of(Change::Delete { key: key_item(key) })
+        Self::of(ItemChange::Delete { key: key_item(key) })
     }
 
     /// Changes nothing: only demands a condition of the item at `key`.
     pub(super) fn check(key: &Key) -> Self {
-        Self::of(Change::Check { key: key_item(key) })
+        Self::of(ItemChange::Check { key: key_item(key) })
     }
 
     /// True if it must go inside of a transaction: a condition alone is no write, and a removal leaves nothing by which
     /// its success could be recognised.
     pub(super) fn needs_transaction(&self) -> bool {
-        matches!(self.change, Change::Check { .. } | Change::Delete { .. })
+        matches!(self.change, ItemChange::Check { .. } | ItemChange::Delete { .. })
     }
 
     /// Approximate number of bytes that it sends.
     pub(super) fn size(&self) -> usize {
         let change = match &self.change {
-            Change::Put(item) => bytes_of(item),
-            Change::Update { key, expression } => bytes_of(key) + expression.len(),
-            Change::Delete { key } | Change::Check { key } => bytes_of(key),
+            ItemChange::Put(item) => bytes_of(item),
+            ItemChange::Update { key, expression } => bytes_of(key) + expression.len(),
+            ItemChange::Delete { key } | ItemChange::Check { key } => bytes_of(key),
         };
         change + self.condition.as_ref().map_or(0, String::len) + bytes_of(&self.values)
     }
 
-    fn of(change: Change) -> Self {
+    fn of(change: ItemChange) -> Self {
         Self { change, condition: None, values: Item::new(), tells_what_was: false }
     }
 
@@ -108,7 +108,7 @@ impl Write {
 
     /// Sets one attribute more of a put.
     pub(super) fn having(mut self, name: &str, value: AttributeValue) -> Self {
-        if let Change::Put(item) = &mut self.change {
+        if let ItemChange::Put(item) = &mut self.change {
             item.insert(name.to_owned(), value);
         }
         self
@@ -128,25 +128,25 @@ impl Write {
         let old = self.condition.is_some().then_some(ReturnValuesOnConditionCheckFailure::AllOld);
         let part = TransactWriteItem::builder();
         let part = match &self.change {
-            Change::Put(item) => {
+            ItemChange::Put(item) => {
                 let put = Put::builder().table_name(table).set_item(Some(item.clone()));
                 let put = put.set_condition_expression(self.condition.clone());
                 let put = put.set_expression_attribute_values(self.placeholders());
                 part.put(put.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
             }
-            Change::Update { key, expression } => {
+            ItemChange::Update { key, expression } => {
                 let update = Update::builder().table_name(table).set_key(Some(key.clone()));
                 let update = update.update_expression(expression).set_condition_expression(self.condition.clone());
                 let update = update.set_expression_attribute_values(self.placeholders());
                 part.update(update.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
             }
-            Change::Delete { key } => {
+            ItemChange::Delete { key } => {
                 let delete = Delete::builder().table_name(table).set_key(Some(key.clone()));
                 let delete = delete.set_condition_expression(self.condition.clone());
                 let delete = delete.set_expression_attribute_values(self.placeholders());
                 part.delete(delete.set_return_values_on_condition_check_failure(old).build().map_err(malformed)?)
             }
-            Change::Check { key } => {
+            ItemChange::Check { key } => {
                 let check = ConditionCheck::builder().table_name(table).set_key(Some(key.clone()));
                 let check = check.set_condition_expression(self.condition.clone());
                 let check = check.set_expression_attribute_values(self.placeholders());
@@ -191,10 +191,10 @@ impl DynamoDbStateStore {
     /// Does `write` once.
     pub(super) async fn attempt(&self, write: &Write) -> Result<Written, Fault> {
         match &write.change {
-            Change::Put(item) => self.attempt_put(write, item).await,
-            Change::Update { key, expression } => self.attempt_update(write, key, expression).await,
-            Change::Delete { key } => self.attempt_delete(write, key).await,
-            Change::Check { .. } => {
+            ItemChange::Put(item) => self.attempt_put(write, item).await,
+            ItemChange::Update { key, expression } => self.attempt_update(write, key, expression).await,
+            ItemChange::Delete { key } => self.attempt_delete(write, key).await,
+            ItemChange::Check { .. } => {
                 Err(Fault::Lasting(StoreError::Invalid("a condition alone is no write".to_owned())))
             }
         }

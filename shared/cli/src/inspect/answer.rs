@@ -7,11 +7,11 @@ use dormouse_ports::{InvocationId, Map, PausedInvocation};
 use dormouse_protocol::resource::{MessageInput, TaskMessageKind};
 use serde_json::{Value, json};
 
-use super::{InspectError, Outcome, not_found, signal};
+use super::{InspectError, InspectOutcome, not_found, signal};
 use dormouse_local::keys::DEVELOPER;
 
 use crate::inspect::Printer;
-use crate::target::{Opened, Target};
+use crate::target::{OpenedStore, StoreTarget};
 use crate::terminal::quoted;
 
 /// True if the invocation `id` is a task, which has clients that are notified of its answer.
@@ -20,7 +20,7 @@ pub(crate) fn is_task(id: &str) -> bool {
 }
 
 /// The command that answers what `paused`, of the store `target`, waits for.
-pub(crate) fn command(paused: &PausedInvocation, target: &Target) -> String {
+pub(crate) fn command(paused: &PausedInvocation, target: &StoreTarget) -> String {
     let id = paused.invocation_id.as_str();
     let expects = paused.fan_in.as_ref();
     let missing = expects.and_then(|fan_in| fan_in.expected.iter().find(|one| !fan_in.has_answered(&one.part)));
@@ -75,12 +75,12 @@ fn any_of(schema: &Value) -> Value {
 
 /// Sends `message` to the invocation `id`, or to its `part`, and goes on with it in this process.
 pub(crate) async fn say(
-    opened: &Opened,
+    opened: &OpenedStore,
     id: &InvocationId,
     (kind, message): (TaskMessageKind, MessageInput),
     part: Option<&str>,
     json: bool,
-) -> Result<Outcome, InspectError> {
+) -> Result<InspectOutcome, InspectError> {
     let Some(record) = opened.store().load_invocation(id).await? else {
         return not_found(&Printer::new(json), id);
     };

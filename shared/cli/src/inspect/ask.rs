@@ -2,7 +2,7 @@ use clap::Subcommand;
 use dormouse_ports::InvocationRecord;
 use jiff::Timestamp;
 
-use crate::target::Target;
+use crate::target::StoreTarget;
 
 /// Commands about invocations that sleep.
 #[derive(Debug, Subcommand)]
@@ -12,12 +12,12 @@ pub(crate) enum OperatorCommand {
         dormouse pending --due-by 2027-01-31T09:00:00Z --table dormouse\n\n\
         JSON: {\"pending\": [{\"invocation_id\", \"graph\", \"status\", \"since\", \"waits_for\", \"due_at\", \
         \"answer_with\"}], \"next\"}")]
-    Pending(Pending),
+    Pending(PendingArgs),
     /// Show an invocation: what it is doing, what it waits for, its state.
     #[command(
         after_help = "Example:\n  dormouse show 0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11 --json\n\nExit code 4: there is none."
     )]
-    Show(Show),
+    Show(ShowArgs),
     /// Send a signal, and go on with the invocation that waits for it.
     ///
     /// The turn runs in this process. A signal that no invocation waits for yet is parked.
@@ -25,7 +25,7 @@ pub(crate) enum OperatorCommand {
         dormouse signal --invocation 0b5f1f9e '{\"decision\": \"approved\"}'\n  \
         echo '{\"rows\": 3}' | dormouse signal export-7f3a -\n\n\
         JSON: {\"status\": \"completed\"|\"suspended\"|\"parked\"|\"over\", ...}\nExit code 4: there is no such invocation.")]
-    Signal(Signal),
+    Signal(SignalArgs),
     /// End an invocation for good, whether it sleeps or runs.
     ///
     /// Its wait ends with it. A timer or an event that comes later finds nothing to do.
@@ -33,7 +33,7 @@ pub(crate) enum OperatorCommand {
         dormouse cancel order-4711 --ahead --json\n\n\
         JSON: {\"status\": \"canceled\", \"invocation_id\", \"reason\", \"at\", \"repeated\"}\n\
         Exit code 1: it has ended before; 4: there is no such invocation.")]
-    Cancel(Cancel),
+    Cancel(CancelArgs),
     /// Let an invocation go on that was put aside because its workers died of it.
     ///
     /// It goes on with what it was to go on with; attempts are counted from the beginning. To the clients of a task it
@@ -41,7 +41,7 @@ pub(crate) enum OperatorCommand {
     #[command(after_help = "Example:\n  dormouse retry 0b5f1f9e\n\n\
         JSON: {\"status\": \"accepted\", \"invocation_id\"}\nExit code 1: it is not put aside; 4: there is no such \
         invocation.")]
-    Retry(Retry),
+    Retry(RetryArgs),
     /// Report what would become of all that sleeps if it were resumed by the graphs of this version.
     ///
     /// Nothing is rewritten in bulk: each pause is migrated when it is resumed. The report runs those migrations and
@@ -52,7 +52,7 @@ pub(crate) enum OperatorCommand {
         first ten]}], \"next\"};\nfates: same, reshaped, migrated; and of those that stay asleep pinned, \
         needs_migration, graph_unknown, refused, unreadable\nExit code 3: some would not go on."
     )]
-    Migrate(Migrate),
+    Migrate(MigrateArgs),
     /// Say in words why an invocation sleeps or is stuck, or look for everything that is stuck.
     #[command(
         after_help = "Examples:\n  dormouse doctor\n  dormouse doctor 0b5f1f9e\n  dormouse doctor --repair --json\n\n\
@@ -61,18 +61,18 @@ pub(crate) enum OperatorCommand {
         [those in trouble], \"parked_signals\": [{\"signal_id\", \"received_at\", \"expires_at\"}; the oldest 100]}\n\
         Exit code 3: something is wrong and not repaired; 4: there is no such invocation."
     )]
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Pending {
+pub(crate) struct PendingArgs {
     #[command(flatten)]
     pub(crate) filter: Filter,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -103,20 +103,20 @@ impl Filter {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArgs {
     /// Invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "dormouse signal [OPTIONS] SIGNAL_ID [PAYLOAD]\n       \
     dormouse signal [OPTIONS] --invocation ID [PAYLOAD]")]
-pub(crate) struct Signal {
+pub(crate) struct SignalArgs {
     /// Signal; with `--invocation` the payload stands here.
     #[arg(required_unless_present = "invocation")]
     pub(crate) signal_id: Option<String>,
@@ -129,10 +129,10 @@ pub(crate) struct Signal {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }
 
-impl Signal {
+impl SignalArgs {
     pub(crate) fn payload(&self) -> Option<&str> {
         match self.invocation {
             Some(_) => self.signal_id.as_deref(),
@@ -142,7 +142,7 @@ impl Signal {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Cancel {
+pub(crate) struct CancelArgs {
     /// Invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Reason; reported to all who ask for the invocation from then on.
@@ -155,37 +155,37 @@ pub(crate) struct Cancel {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Retry {
+pub(crate) struct RetryArgs {
     /// Invocation; the beginning of its id will do, four characters or more, where no other begins so.
     pub(crate) id: String,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Migrate {
+pub(crate) struct MigrateArgs {
     /// Only report. There is nothing else to ask for: each pause is migrated when it is resumed.
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }
 
 /// Bounds on the sleeping invocations that are looked at.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Bounds {
+pub(crate) struct BoundsArgs {
     /// About how many pauses are looked at; all, unless given.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
@@ -195,7 +195,7 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Invocation, as for `show`; without one, all that sleep.
     pub(crate) id: Option<String>,
     /// Do what helps, where something does. Turns run in this process.
@@ -205,5 +205,5 @@ pub(crate) struct Doctor {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) target: StoreTarget,
 }

@@ -2,16 +2,16 @@ use dormouse_ports::InvocationId;
 use serde_json::json;
 
 use super::print::Printer;
-use super::{InspectError, Outcome, not_found};
-use crate::target::Opened;
+use super::{InspectError, InspectOutcome, not_found};
+use crate::target::OpenedStore;
 
 /// Ends the invocation `id`. An unknown one is refused unless `ahead`: it is more often a slip of the pen.
 pub(super) async fn cancel(
-    opened: &Opened,
+    opened: &OpenedStore,
     id: InvocationId,
     reason: Option<String>,
     (ahead, json): (bool, bool),
-) -> Result<Outcome, InspectError> {
+) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
     if !ahead && opened.store().glance(std::slice::from_ref(&id)).await?.iter().all(Option::is_none) {
         return not_found(&printer, &id);
@@ -19,5 +19,5 @@ pub(super) async fn cancel(
     let turn = opened.harness.cancel(&id, None, reason).await?;
     printer.fields(&json!({ "status": "canceled", "invocation_id": turn.invocation_id,
         "reason": turn.cancellation.reason, "at": turn.cancellation.at, "repeated": turn.repeated }))?;
-    Ok(Outcome::Fine)
+    Ok(InspectOutcome::Fine)
 }

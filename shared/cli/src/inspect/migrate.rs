@@ -7,10 +7,10 @@ use dormouse_engine::Upgrade;
 use dormouse_maintenance::{MigrationOutcome, PauseUpgrade, migration_report};
 use serde_json::{Value, json};
 
-use super::ask::Bounds;
+use super::ask::BoundsArgs;
 use super::print::Printer;
-use super::{InspectError, Outcome};
-use crate::target::Opened;
+use super::{InspectError, InspectOutcome};
+use crate::target::OpenedStore;
 
 /// Number of invocations of a group that are named.
 const NAMED: usize = 10;
@@ -85,7 +85,11 @@ impl Groups {
 }
 
 /// Counts the expected outcome of each pause, page by page.
-pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Result<Outcome, InspectError> {
+pub(super) async fn report(
+    opened: &OpenedStore,
+    bounds: &BoundsArgs,
+    json: bool,
+) -> Result<InspectOutcome, InspectError> {
     let printer = Printer::new(json);
     let (mut groups, mut cursor) = (Groups::default(), bounds.cursor.clone());
     loop {
@@ -107,5 +111,5 @@ pub(super) async fn report(opened: &Opened, bounds: &Bounds, json: bool) -> Resu
             printer.line(&format!("more follows: --cursor {next}"))?;
         }
     }
-    Ok(if stay > 0 { Outcome::Trouble } else { Outcome::Fine })
+    Ok(if stay > 0 { InspectOutcome::Trouble } else { InspectOutcome::Fine })
 }

@@ -4,7 +4,7 @@ use dormouse_maintenance::put_aside;
 use dormouse_ports::InvocationId;
 
 use super::InspectError;
-use crate::target::Opened;
+use crate::target::OpenedStore;
 
 /// Fewest characters of an id that is not whole.
 const SHORTEST: usize = 4;
@@ -16,7 +16,7 @@ const NAMED: usize = 5;
 ///
 /// # Errors
 /// If several begin so, if it is too short for a beginning, or if the store does not answer.
-pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, InspectError> {
+pub(crate) async fn named(opened: &OpenedStore, typed: &str) -> Result<InvocationId, InspectError> {
     let id = InvocationId::from(typed);
     let is_known = opened.store().glance(std::slice::from_ref(&id)).await?.iter().any(Option::is_some);
     if is_known {
@@ -37,7 +37,7 @@ pub(crate) async fn named(opened: &Opened, typed: &str) -> Result<InvocationId, 
 }
 
 /// Those that sleep or were put aside and whose ids begin with `typed`, as far as they are named.
-async fn beginning_with(opened: &Opened, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
+async fn beginning_with(opened: &OpenedStore, typed: &str) -> Result<Vec<InvocationId>, InspectError> {
     let begins = |id: &InvocationId| id.as_str().starts_with(typed);
     let mut found: Vec<InvocationId> = put_aside(&opened.maintenance).await?.into_iter().filter(begins).collect();
     let mut cursor = None;

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use dormouse_local::FOLDER;
 
-use crate::target::Target;
+use crate::target::StoreTarget;
 use crate::terminal::quoted;
 
 /// Commands that are sent to a server.
@@ -49,7 +49,7 @@ pub(crate) enum ClientCommand {
 
 /// Server, and the key for it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Server {
+pub(crate) struct ServerArgs {
     /// Address of the server; without it that of the `dormouse dev` which runs on the data folder.
     #[arg(long, env = "DORMOUSE_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -61,12 +61,12 @@ pub(crate) struct Server {
     pub(crate) data: PathBuf,
 }
 
-impl Server {
+impl ServerArgs {
     /// The options of a command that asks the same server again, each behind a blank; a key is not among them.
     pub(crate) fn options(&self) -> String {
         match &self.url {
             Some(url) => format!(" --url {}", quoted(url)),
-            None => Target::folder(self.data.clone()).options(),
+            None => StoreTarget::folder(self.data.clone()).options(),
         }
     }
 }
@@ -91,13 +91,13 @@ pub(crate) struct SendTask {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) server: Server,
+    pub(crate) server: ServerArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tail {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: WatchedPlace,
     /// Begin behind this event.
     #[arg(long, value_name = "EVENT_ID")]
     pub(crate) after: Option<String>,
@@ -105,13 +105,13 @@ pub(crate) struct Tail {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) server: Server,
+    pub(crate) server: ServerArgs,
 }
 
 /// Subject that is watched; everything when nothing is named.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
-pub(crate) struct Place {
+pub(crate) struct WatchedPlace {
     /// Only this session.
     #[arg(long, value_name = "SESSION_ID")]
     pub(crate) session: Option<String>,
@@ -136,5 +136,5 @@ pub(crate) struct Answering {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) server: Server,
+    pub(crate) server: ServerArgs,
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::ask::Server;
+use super::ask::ServerArgs;
 use dormouse_local::{address_of, development_key, is_loopback};
 
 use crate::inspect::InspectError;
@@ -105,7 +105,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client of `server`. Nothing is sent yet.
-    pub(crate) fn open(server: &Server) -> Result<Self, TalkError> {
+    pub(crate) fn open(server: &ServerArgs) -> Result<Self, TalkError> {
         let url = match &server.url {
             Some(url) => url.clone(),
             None => noted(&server.data, server.key.is_some())?,

@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// End of a connection.
-enum Cut {
+enum ConnectionEnd {
     /// The receiver of events has seen enough.
     Enough,
     /// It is to be taken up again.
@@ -37,8 +37,8 @@ pub(super) async fn follow(
             Err(error) => Err(error),
         };
         match cut {
-            Ok(Cut::Enough) => return Ok(()),
-            Ok(Cut::Again) => {}
+            Ok(ConnectionEnd::Enough) => return Ok(()),
+            Ok(ConnectionEnd::Again) => {}
             Err(error) if error.is_passing() => {}
             Err(error) => return Err(error),
         }
@@ -51,7 +51,7 @@ async fn read(
     mut response: Response,
     after: &mut Option<String>,
     tell: &mut impl FnMut(&Event) -> io::Result<bool>,
-) -> Result<Cut, TalkError> {
+) -> Result<ConnectionEnd, TalkError> {
     let (mut reader, mut has_begun) = (Reader::new(), false);
     loop {
         let chunk = match has_begun {
@@ -59,7 +59,7 @@ async fn read(
             // Nothing has to come before the first event.
             false => Ok(response.chunk().await),
         };
-        let Ok(Ok(Some(bytes))) = chunk else { return Ok(Cut::Again) };
+        let Ok(Ok(Some(bytes))) = chunk else { return Ok(ConnectionEnd::Again) };
         for block in reader.push(&bytes) {
             has_begun = true;
             if block.event == ERROR {
@@ -70,7 +70,7 @@ async fn read(
             let event: Event = serde_json::from_str(&block.data).map_err(|_| TalkError::Unreadable { status: 200 })?;
             *after = Some(block.id);
             if tell(&event)? {
-                return Ok(Cut::Enough);
+                return Ok(ConnectionEnd::Enough);
             }
         }
     }

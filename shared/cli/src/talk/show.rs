@@ -4,7 +4,7 @@ use dormouse_protocol::resource::{Task, TaskStatus};
 use dormouse_protocol::{Event, EventKind, Map};
 use serde_json::{Value, json};
 
-use super::ask::Server;
+use super::ask::ServerArgs;
 use crate::inspect::{Printer, answer};
 
 /// Shows events and tasks: to people in lines, to scripts one JSON document a line.
@@ -17,7 +17,7 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn new(json: bool, server: &Server) -> Self {
+    pub(super) fn new(json: bool, server: &ServerArgs) -> Self {
         Self { json, printer: Printer::new(json), options: server.options() }
     }
 

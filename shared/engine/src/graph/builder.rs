@@ -16,7 +16,7 @@ pub struct GraphBuilder {
     pub(super) name: Arc<str>,
     pub(super) schema: StateSchema,
     pub(super) entry: Option<Arc<str>>,
-    pub(super) nodes: IndexMap<Arc<str>, Draft>,
+    pub(super) nodes: IndexMap<Arc<str>, GraphDraft>,
     pub(super) edges: Vec<(Arc<str>, DraftEdge)>,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
     pub(super) policies: Policies,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for GraphBuilder {
     }
 }
 
-pub(super) struct Draft {
+pub(super) struct GraphDraft {
     pub(super) work: Work,
     pub(super) middleware: Vec<Arc<dyn Middleware>>,
 }
@@ -101,7 +101,7 @@ impl GraphBuilder {
         F: Fn(State) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Update, NodeError>> + Send + 'static,
     {
-        self.node(name, Function(function))
+        self.node(name, FunctionNode(function))
     }
 
     /// Adds a compiled graph as a node.
@@ -121,7 +121,7 @@ impl GraphBuilder {
 
     fn work(mut self, name: impl Into<Arc<str>>, work: Work) -> Self {
         let name = name.into();
-        if self.nodes.insert(name.clone(), Draft { work, middleware: Vec::new() }).is_some() {
+        if self.nodes.insert(name.clone(), GraphDraft { work, middleware: Vec::new() }).is_some() {
             self.mistakes.doubled.push(name);
         }
         self
@@ -216,10 +216,10 @@ impl GraphBuilder {
     }
 }
 
-struct Function<F>(F);
+struct FunctionNode<F>(F);
 
 #[async_trait::async_trait]
-impl<F, Fut> Node for Function<F>
+impl<F, Fut> Node for FunctionNode<F>
 where
     F: Fn(State) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Update, NodeError>> + Send,

@@ -208,7 +208,7 @@ fn check_migrations(draft: &GraphBuilder) -> Result<(), EngineError> {
 }
 
 fn assemble(
-    drafts: IndexMap<Arc<str>, super::builder::Draft>,
+    drafts: IndexMap<Arc<str>, super::builder::GraphDraft>,
     edges: &Edges,
     around_all: &[Arc<dyn Middleware>],
 ) -> IndexMap<Arc<str>, CompiledNode> {

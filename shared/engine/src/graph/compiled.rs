@@ -8,7 +8,7 @@ use super::compile::digest;
 use super::migrations::Migrated;
 use super::{FanOut, Migrations, ParallelBranches, Projection, SessionPolicy, UpgradePolicy};
 use crate::node::{Middleware, Node, Route};
-use crate::observe::{Deliveries, Observers, Subgraph};
+use crate::observe::{ObserverDeliveries, Observers, Subgraph};
 use crate::{EngineError, StateSchema};
 
 /// An immutable, executable graph (graph-engine §2).
@@ -23,7 +23,7 @@ pub struct CompiledGraph {
     policies: Policies,
     warnings: Vec<String>,
     pub(crate) observers: Observers,
-    pub(crate) deliveries: Deliveries,
+    pub(crate) deliveries: ObserverDeliveries,
 }
 
 /// Policies that a graph declares beside its nodes, edges and fields.
@@ -31,7 +31,7 @@ pub struct CompiledGraph {
 pub(super) struct Policies {
     /// Policy for the persistence of sessions, if they are persisted.
     pub(super) sessions: Option<SessionPolicy>,
-    pub(super) checkpoints: Checkpoints,
+    pub(super) checkpoints: CheckpointSetup,
     pub(super) upgrade: UpgradePolicy,
     /// The fields that a request may set; every field when absent.
     pub(super) inputs: Option<Vec<Arc<str>>>,
@@ -41,7 +41,7 @@ pub(super) struct Policies {
 
 /// Checkpointer and migrations registered for stored progress.
 #[derive(Default)]
-pub(super) struct Checkpoints {
+pub(super) struct CheckpointSetup {
     pub(super) checkpointer: Option<Arc<dyn Checkpointer>>,
     pub(super) migrations: Migrations,
 }
@@ -116,7 +116,7 @@ impl CompiledGraph {
             policies,
             warnings,
             observers: Observers::default(),
-            deliveries: Deliveries::default(),
+            deliveries: ObserverDeliveries::default(),
         }
     }
 

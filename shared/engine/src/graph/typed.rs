@@ -53,11 +53,11 @@ use crate::{EngineError, FieldKey, FieldKeys, GraphState, NodeError, State, Stat
 pub struct Graph<S> {
     name: Arc<str>,
     schema: Result<StateSchema, String>,
-    parts: Vec<Part>,
+    parts: Vec<StatePart>,
     state: PhantomData<fn(S)>,
 }
 
-type Part = Box<dyn FnOnce(GraphBuilder) -> GraphBuilder>;
+type StatePart = Box<dyn FnOnce(GraphBuilder) -> GraphBuilder>;
 
 impl<S> fmt::Debug for Graph<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,11 +23,11 @@ pub struct FailureIsolation {
 }
 
 type Predicate = Arc<dyn Fn(&NodeError) -> bool + Send + Sync>;
-type Compute = Arc<dyn Fn(&State) -> Result<Update, NodeError> + Send + Sync>;
+type DegradedUpdate = Arc<dyn Fn(&State) -> Result<Update, NodeError> + Send + Sync>;
 
 enum Degrade {
     Always(Update),
-    Computed(Compute),
+    Computed(DegradedUpdate),
 }
 
 impl fmt::Debug for FailureIsolation {

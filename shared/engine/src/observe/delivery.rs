@@ -11,32 +11,32 @@ use futures::future::{AbortHandle, Abortable, Shared};
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use super::{Event, InvocationEnd, InvocationResult, InvocationStart, Registrations};
+use super::{InvocationEnd, InvocationResult, InvocationStart, QueuedEvent, Registrations};
 use crate::CompiledGraph;
-use crate::ambient::{self, Identity, Scope, Scoped, View};
+use crate::ambient::{self, CallScope, Identity, InvocationView, Scoped};
 
 /// The deliveries of a graph's invocations that are not finished yet.
 #[derive(Default)]
-pub(crate) struct Deliveries(Mutex<Vec<Arc<Delivery>>>);
+pub(crate) struct ObserverDeliveries(Mutex<Vec<Arc<ObserverDelivery>>>);
 
 /// Progress of the delivery of one invocation's events.
-pub(super) struct Delivery {
+pub(super) struct ObserverDelivery {
     pub(super) invocation_id: InvocationId,
-    progress: Mutex<Progress>,
+    progress: Mutex<DeliveryProgress>,
     /// Resolves when the worker is over, finished or cancelled.
     pub(super) done: Shared<oneshot::Receiver<()>>,
     pub(super) abort: AbortHandle,
 }
 
 #[derive(Default)]
-struct Progress {
+struct DeliveryProgress {
     sent: usize,
     delivered: usize,
     /// Waiters for the delivery of so many events.
     waiting: Vec<(usize, oneshot::Sender<()>)>,
 }
 
-impl Delivery {
+impl ObserverDelivery {
     pub(super) fn sent(&self) -> usize {
         self.progress().sent
     }
@@ -68,7 +68,7 @@ impl Delivery {
         }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, DeliveryProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -77,13 +77,13 @@ impl Delivery {
 struct Letter {
     observers: Registrations,
     identity: Arc<Identity>,
-    event: Event,
+    event: QueuedEvent,
 }
 
 /// The sending end. Dropping it lets the worker finish what is queued and end.
 pub(crate) struct EventQueue {
     sender: mpsc::UnboundedSender<Letter>,
-    pub(super) delivery: Arc<Delivery>,
+    pub(super) delivery: Arc<ObserverDelivery>,
     /// The observers that are notified how the call ends.
     observers: Registrations,
     identity: Arc<Identity>,
@@ -105,7 +105,7 @@ impl EventQueue {
         let (abort, registration) = AbortHandle::new_pair();
         let (identity, progress) = (start.identity.clone(), Mutex::default());
         let invocation_id = identity.invocation_id.clone();
-        let delivery = Arc::new(Delivery { invocation_id, progress, done: done.shared(), abort });
+        let delivery = Arc::new(ObserverDelivery { invocation_id, progress, done: done.shared(), abort });
         graph.deliveries.add(delivery.clone());
         let work = Abortable::new(deliver_all(receiver, delivery.clone()), registration);
         let owner = identity.clone();
@@ -119,7 +119,7 @@ impl EventQueue {
             .boxed(),
         );
         let queue = Self { sender, delivery, observers, identity, clock, ended: AtomicBool::new(false) };
-        queue.dispatch(&queue.observers, queue.identity.clone(), Event::Began(Box::new(start)));
+        queue.dispatch(&queue.observers, queue.identity.clone(), QueuedEvent::Began(Box::new(start)));
         queue
     }
 
@@ -128,7 +128,7 @@ impl EventQueue {
         self.clock.now()
     }
 
-    pub(crate) fn dispatch(&self, observers: &Registrations, identity: Arc<Identity>, event: Event) {
+    pub(crate) fn dispatch(&self, observers: &Registrations, identity: Arc<Identity>, event: QueuedEvent) {
         if event.is_owed() {
             self.delivery.progress().sent += 1;
         }
@@ -141,7 +141,7 @@ impl EventQueue {
     pub(crate) fn end(&self, result: InvocationResult) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             let end = InvocationEnd { identity: self.identity.clone(), at: self.clock.now(), result };
-            self.dispatch(&self.observers, self.identity.clone(), Event::Ended(Box::new(end)));
+            self.dispatch(&self.observers, self.identity.clone(), QueuedEvent::Ended(Box::new(end)));
         }
     }
 }
@@ -152,9 +152,9 @@ impl Drop for EventQueue {
     }
 }
 
-async fn deliver_all(mut queue: mpsc::UnboundedReceiver<Letter>, delivery: Arc<Delivery>) {
+async fn deliver_all(mut queue: mpsc::UnboundedReceiver<Letter>, delivery: Arc<ObserverDelivery>) {
     while let Some(Letter { observers, identity, event }) = queue.next().await {
-        let scope = Scope::outside_nodes(View::new(identity));
+        let scope = CallScope::outside_nodes(InvocationView::new(identity));
         Scoped::new(scope, pin!(deliver(&observers, &event))).await;
         if event.is_owed() {
             delivery.advance();
@@ -162,7 +162,7 @@ async fn deliver_all(mut queue: mpsc::UnboundedReceiver<Letter>, delivery: Arc<D
     }
 }
 
-async fn deliver(observers: &Registrations, event: &Event) {
+async fn deliver(observers: &Registrations, event: &QueuedEvent) {
     for registered in observers.iter() {
         match AssertUnwindSafe(registered.tell(event)).catch_unwind().await {
             Ok(Ok(())) => {}
@@ -172,14 +172,14 @@ async fn deliver(observers: &Registrations, event: &Event) {
     }
 }
 
-impl Deliveries {
-    fn add(&self, delivery: Arc<Delivery>) {
+impl ObserverDeliveries {
+    fn add(&self, delivery: Arc<ObserverDelivery>) {
         let mut active = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         active.retain(|other| other.done.peek().is_none());
         active.push(delivery);
     }
 
-    pub(super) fn snapshot(&self) -> Vec<Arc<Delivery>> {
+    pub(super) fn snapshot(&self) -> Vec<Arc<ObserverDelivery>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

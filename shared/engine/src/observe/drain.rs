@@ -7,7 +7,7 @@ use dormouse_ports::{Clock, InvocationId};
 use futures::future::{join_all, select};
 use futures::{FutureExt, select_biased};
 
-use super::delivery::Delivery;
+use super::delivery::ObserverDelivery;
 use crate::{CompiledGraph, ambient};
 
 /// Summary of a drain, with the events that it left undelivered.
@@ -60,12 +60,12 @@ pub async fn drain_current_events(clock: &dyn Clock, timeout: Option<Duration>) 
     settle(clock, calling().into_iter().collect(), timeout).await
 }
 
-fn calling() -> Option<Arc<Delivery>> {
+fn calling() -> Option<Arc<ObserverDelivery>> {
     ambient::look(|scope| scope.attempts.as_ref()?.events().map(|events| events.delivery.clone()))?
 }
 
-async fn settle(clock: &dyn Clock, deliveries: Vec<Arc<Delivery>>, timeout: Option<Duration>) -> DrainSummary {
-    let emitted: Vec<(Arc<Delivery>, usize)> =
+async fn settle(clock: &dyn Clock, deliveries: Vec<Arc<ObserverDelivery>>, timeout: Option<Duration>) -> DrainSummary {
+    let emitted: Vec<(Arc<ObserverDelivery>, usize)> =
         deliveries.into_iter().map(|delivery| (delivery.clone(), delivery.sent())).collect();
     // A worker that was cancelled will never deliver what is left.
     let reached = emitted.iter().map(|(delivery, sent)| select(delivery.reached(*sent), delivery.done.clone()));

@@ -94,7 +94,7 @@ pub struct NodeEvent {
     /// For each containing node, outermost first, the parallel branch entered there.
     pub branch_name_chain: Vec<Option<Arc<str>>>,
     /// For each containing node, outermost first, the graph that was entered there, and at which step.
-    pub entry_chain: Vec<Entry>,
+    pub entry_chain: Vec<GraphEntry>,
     /// Configuration that a fan-out node resolved; on its own events only.
     pub fan_out_config: Option<Arc<FanOutConfig>>,
     /// Configuration that a parallel-branches node resolved; on its own events only.
@@ -131,7 +131,7 @@ pub struct ParallelBranchesConfig {
 
 /// One time that a graph was entered: a node in a loop enters the same graph again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct GraphEntry {
     /// The graph; absent in a branch that is a plain call.
     pub graph: Option<Arc<Subgraph>>,
     /// Position of the containing node in the order of executions. A subgraph node takes none itself: it has that of
@@ -166,7 +166,7 @@ pub struct Origin {
     /// For each containing node, outermost first, the parallel branch entered there.
     pub branch_name_chain: Vec<Option<Arc<str>>>,
     /// For each containing node, outermost first, the graph that was entered there, and at which step.
-    pub entry_chain: Vec<Entry>,
+    pub entry_chain: Vec<GraphEntry>,
 }
 
 impl NodeEvent {
@@ -186,14 +186,14 @@ impl NodeEvent {
 
 /// Entry of the delivery queue.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum QueuedEvent {
     Began(Box<InvocationStart>),
     Node(NodeEvent),
     Framework(FrameworkEvent),
     Ended(Box<InvocationEnd>),
 }
 
-impl Event {
+impl QueuedEvent {
     /// True if a drain counts it: it is an event of the specification, not the beginning or the end of a call.
     pub(crate) fn is_owed(&self) -> bool {
         match self {
@@ -203,7 +203,7 @@ impl Event {
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for QueuedEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Began(_) => f.write_str("the start of the call"),

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 
-use super::event::Event;
+use super::event::QueuedEvent;
 use super::{FrameworkEvent, InvocationEnd, InvocationStart, NodeEvent, Phases};
 use crate::{CompiledGraph, NodeError};
 
@@ -56,30 +56,30 @@ pub trait Observer: Send + Sync {
 
 /// An observer with the phases that it wants to see.
 #[derive(Clone)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredObserver {
     observer: Arc<dyn Observer>,
     phases: Phases,
     id: u64,
 }
 
-impl Registered {
+impl RegisteredObserver {
     pub(crate) fn new(observer: Arc<dyn Observer>, phases: Phases) -> Self {
         Self { observer, phases, id: 0 }
     }
 
     /// Notifies the observer, if it is registered for such events.
-    pub(super) async fn tell(&self, event: &Event) -> Result<(), NodeError> {
+    pub(super) async fn tell(&self, event: &QueuedEvent) -> Result<(), NodeError> {
         match event {
-            Event::Node(event) if !self.phases.contains(event.phase) => Ok(()),
-            Event::Node(event) => self.observer.observe(event).await,
-            Event::Framework(event) => self.observer.observe_framework(event).await,
-            Event::Began(start) => self.observer.invocation_started(start).await,
-            Event::Ended(end) => self.observer.invocation_ended(end).await,
+            QueuedEvent::Node(event) if !self.phases.contains(event.phase) => Ok(()),
+            QueuedEvent::Node(event) => self.observer.observe(event).await,
+            QueuedEvent::Framework(event) => self.observer.observe_framework(event).await,
+            QueuedEvent::Began(start) => self.observer.invocation_started(start).await,
+            QueuedEvent::Ended(end) => self.observer.invocation_ended(end).await,
         }
     }
 }
 
-pub(crate) type Registrations = Arc<[Registered]>;
+pub(crate) type Registrations = Arc<[RegisteredObserver]>;
 
 /// Takes a graph-attached observer off its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Observers {
     fn attach(&self, observer: Arc<dyn Observer>, phases: Phases) -> ObserverHandle {
         let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let id = guard.1 + 1;
-        let added = Registered { observer, phases, id };
+        let added = RegisteredObserver { observer, phases, id };
         *guard = (guard.0.iter().cloned().chain([added]).collect(), id);
         ObserverHandle(id)
     }
@@ -141,7 +141,7 @@ impl Attached {
     }
 
     /// Those of `graph` itself.
-    pub(crate) fn to(&self, graph: &CompiledGraph) -> &[Registered] {
+    pub(crate) fn to(&self, graph: &CompiledGraph) -> &[RegisteredObserver] {
         self.0.get(&address(graph)).map_or(&[], |observers| observers)
     }
 }
@@ -158,7 +158,7 @@ impl CompiledGraph {
     }
 
     /// The root span of a call, as decided by the first observer that answers.
-    pub(crate) fn trace_context(&self, of_the_call: &[Registered]) -> Option<String> {
+    pub(crate) fn trace_context(&self, of_the_call: &[RegisteredObserver]) -> Option<String> {
         let surrounding = crate::ambient::surrounding_trace();
         let attached = self.observers.snapshot();
         attached.iter().chain(of_the_call).find_map(|one| one.observer.trace_context(surrounding.as_deref()))

@@ -13,27 +13,27 @@ use dormouse_ports::{JournalEntry, Map, SignalDescriptor};
 use futures::FutureExt;
 
 use super::slot::SuspendSlot;
-use crate::ambient::View;
+use crate::ambient::InvocationView;
 use crate::observe::{
-    Event, EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError,
-    Origin, ParallelBranchesConfig, Phase, Registrations,
+    EventQueue, FailureIsolated, FanOutConfig, FrameworkEvent, MetadataAugmented, NodeEvent, ObservedError, Origin,
+    ParallelBranchesConfig, Phase, QueuedEvent, Registrations,
 };
 use crate::{NodeError, State, Update};
 
 /// The attempts of one dispatch, and what everything in it shares.
 pub(crate) struct Attempts {
-    pub(crate) view: View,
+    pub(crate) view: InvocationView,
     /// Slot by which the dispatch is stopped.
     pub(crate) slot: SuspendSlot,
     /// The index of the attempt that paused, until it goes on.
     paused: AtomicU32,
     last: AtomicU32,
     /// Absent without observers: then nothing is written down, and no state is held.
-    told: Option<Box<Told>>,
+    told: Option<Box<AttemptObservers>>,
 }
 
 /// Observers of the dispatch, and the common part of all its events.
-pub(super) struct Told {
+pub(super) struct AttemptObservers {
     pub(super) events: Arc<EventQueue>,
     pub(super) observers: Registrations,
     /// Phase, index and states are filled in per event.
@@ -43,25 +43,25 @@ pub(super) struct Told {
 
 #[derive(Default)]
 struct Book {
-    open: Option<Open>,
-    config: Config,
+    open: Option<OpenAttempt>,
+    config: AttemptConfig,
 }
 
 /// Configuration that a node with concurrent parts resolved for the latest attempt.
 #[derive(Clone, Default)]
-pub(super) struct Config {
+pub(super) struct AttemptConfig {
     pub(super) fan_out: Option<Arc<FanOutConfig>>,
     pub(super) branches: Option<Arc<ParallelBranchesConfig>>,
 }
 
 /// An attempt that was started and is not settled.
-struct Open {
+struct OpenAttempt {
     index: u32,
     pre_state: State,
     failure: Option<ObservedError>,
 }
 
-impl Told {
+impl AttemptObservers {
     pub(super) fn new(events: Arc<EventQueue>, observers: Registrations, template: NodeEvent) -> Self {
         Self { events, observers, template, book: Mutex::default() }
     }
@@ -73,7 +73,7 @@ impl Told {
 
 impl Attempts {
     /// `paused` is the index of the attempt that goes on after a suspension, or 0; `around` that of what is around.
-    pub(super) fn new(told: Option<Box<Told>>, view: View, paused: u32, around: u32) -> Self {
+    pub(super) fn new(told: Option<Box<AttemptObservers>>, view: InvocationView, paused: u32, around: u32) -> Self {
         Self { view, slot: SuspendSlot::default(), paused: paused.into(), last: around.into(), told }
     }
 
@@ -98,7 +98,7 @@ impl Attempts {
     }
 
     /// Notes the configuration of the coming attempt.
-    pub(super) fn resolved(&self, config: Config) {
+    pub(super) fn resolved(&self, config: AttemptConfig) {
         if let Some(told) = &self.told {
             told.book().config = config;
         }
@@ -126,11 +126,11 @@ impl Attempts {
     fn start(&self, index: u32, pre_state: &State) {
         self.enter(index);
         let Some(told) = &self.told else { return };
-        let open = Open { index, pre_state: pre_state.clone(), failure: None };
+        let open = OpenAttempt { index, pre_state: pre_state.clone(), failure: None };
         let before = told.book().open.replace(open);
-        if let Some(Open { failure, index, pre_state }) = before {
+        if let Some(OpenAttempt { failure, index, pre_state }) = before {
             let failure = failure.unwrap_or_else(|| ObservedError::from(&NodeError::new(DISCARDED)));
-            self.settle(Open { index, pre_state, failure: None }, Err(failure));
+            self.settle(OpenAttempt { index, pre_state, failure: None }, Err(failure));
         }
         self.tell(index, |event| NodeEvent { phase: Phase::Started, pre_state: pre_state.clone(), ..event });
     }
@@ -155,7 +155,7 @@ impl Attempts {
     /// The body called `suspend()`.
     pub(super) fn suspended(&self, descriptor: &SignalDescriptor) {
         let open = self.take_open();
-        if let Some(Open { index, pre_state, .. }) = open {
+        if let Some(OpenAttempt { index, pre_state, .. }) = open {
             let descriptor = Some(descriptor.clone());
             self.tell(index, |event| NodeEvent { phase: Phase::Suspended, pre_state, descriptor, ..event });
         }
@@ -181,7 +181,7 @@ impl Attempts {
         self.told.as_ref().map(|told| &told.events)
     }
 
-    fn settle(&self, open: Open, ended: Result<State, ObservedError>) {
+    fn settle(&self, open: OpenAttempt, ended: Result<State, ObservedError>) {
         let (post_state, error) = match ended {
             Ok(state) => (Some(state), None),
             Err(error) => (None, Some(error)),
@@ -192,20 +192,21 @@ impl Attempts {
 
     fn tell(&self, attempt_index: u32, fill: impl FnOnce(NodeEvent) -> NodeEvent) {
         if let Some(told) = &self.told {
-            let Config { fan_out: fan_out_config, branches: parallel_branches_config } = told.book().config.clone();
+            let AttemptConfig { fan_out: fan_out_config, branches: parallel_branches_config } =
+                told.book().config.clone();
             let (at, template) = (told.events.now(), told.template.clone());
             let event = NodeEvent { at, attempt_index, fan_out_config, parallel_branches_config, ..template };
-            told.events.dispatch(&told.observers, self.view.identity(), Event::Node(fill(event)));
+            told.events.dispatch(&told.observers, self.view.identity(), QueuedEvent::Node(fill(event)));
         }
     }
 
     fn announce(&self, attempt_index: u32, event: impl FnOnce(Origin) -> FrameworkEvent) {
         if let (Some(told), Some(origin)) = (&self.told, self.origin(attempt_index)) {
-            told.events.dispatch(&told.observers, self.view.identity(), Event::Framework(event(origin)));
+            told.events.dispatch(&told.observers, self.view.identity(), QueuedEvent::Framework(event(origin)));
         }
     }
 
-    fn take_open(&self) -> Option<Open> {
+    fn take_open(&self) -> Option<OpenAttempt> {
         self.told.as_ref()?.book().open.take()
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum Saver {
 }
 
 /// Marks the inside of a node's own body, and holds the context that only a body may use.
-pub(crate) struct Body {
+pub(crate) struct NodeBody {
     pub(crate) saver: Saver,
     /// Set when the body's graph may not suspend at all.
     pub(crate) unsupported: Option<&'static str>,

@@ -6,12 +6,12 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
-use super::attempts::Config;
+use super::attempts::AttemptConfig;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::fan_out::error_record;
 use super::lineage::Boundary;
-use super::pause::{Contained, Part};
+use super::pause::{Contained, DescriptorPart};
 use super::slot::SuspendRequest;
 use super::walk::Around;
 use crate::ambient;
@@ -20,7 +20,7 @@ use crate::observe::ParallelBranchesConfig;
 use crate::{NodeError, State, Update};
 
 /// Contribution of a branch: an update of the parent, or the error with which it failed.
-type Contribution<'b> = (&'b Arc<str>, Result<Update, NodeError>);
+type BranchContribution<'b> = (&'b Arc<str>, Result<Update, NodeError>);
 
 /// Context that all branches of a node share.
 struct Branches<'b> {
@@ -44,7 +44,7 @@ impl Dispatch<'_> {
             error_policy: node.error_policy.as_str(),
             parent_node_name: self.name.clone(),
         };
-        self.attempts.resolved(Config { branches: Some(Arc::new(config)), ..Config::default() });
+        self.attempts.resolved(AttemptConfig { branches: Some(Arc::new(config)), ..AttemptConfig::default() });
         let work = async {
             let around = self.walk.around(self.name, state.clone());
             let contributions = self.run_branches(&Branches { node, around: &around }, &chosen).await?;
@@ -57,14 +57,14 @@ impl Dispatch<'_> {
         &self,
         all: &Branches<'_>,
         chosen: &[&'b (Arc<str>, Branch)],
-    ) -> Result<Vec<Contribution<'b>>, NodeError> {
+    ) -> Result<Vec<BranchContribution<'b>>, NodeError> {
         let node = all.node;
         let started = chosen
             .iter()
             .enumerate()
             .map(|(index, (name, branch))| async move { (index, self.run_branch(all, name, branch).await) });
         let mut running: FuturesUnordered<_> = started.collect();
-        let mut contributions: Vec<Option<Contribution<'b>>> = Vec::new();
+        let mut contributions: Vec<Option<BranchContribution<'b>>> = Vec::new();
         contributions.resize_with(chosen.len(), || None);
         let mut recorded = vec![Vec::new(); chosen.len()];
         while let Some((index, end)) = running.next().await {
@@ -81,7 +81,7 @@ impl Dispatch<'_> {
                 PartEnd::Refused(refusal) => return self.stop_by(SuspendRequest::Refused(refusal)).await,
                 PartEnd::Paused(pause) => {
                     let partial = merged(node, contributions.into_iter().flatten().collect());
-                    let part = Part { key: "branch_name", value: Value::from(&**name) };
+                    let part = DescriptorPart { key: "branch_name", value: Value::from(&**name) };
                     let recorded = recorded.concat();
                     let contained = Contained { pause, partial, recorded, part };
                     return self.stop_by(SuspendRequest::Contained(Box::new(contained))).await;
@@ -127,7 +127,7 @@ impl Dispatch<'_> {
 }
 
 /// Merges the contributions in the order of the branches (§11.4).
-fn merged(node: &ParallelBranches, contributions: Vec<Contribution<'_>>) -> Update {
+fn merged(node: &ParallelBranches, contributions: Vec<BranchContribution<'_>>) -> Update {
     let (mut update, mut errors) = (Update::none(), Vec::new());
     for (name, contribution) in contributions {
         match contribution {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use dormouse_ports::{Cancellation, Category, Clock, CommitError, InvocationId, Invocations, StoreError};
 
 use super::engine::Engine;
-use super::pause::Refusal;
+use super::pause::SuspendRefusal;
 use crate::{EngineError, ambient};
 
 /// Interval at which the store is asked while a node waits for a cancellation.
@@ -56,14 +56,14 @@ impl Watch {
 
     /// The refusal to go on, once it is known that the invocation was canceled, or not known what it has published.
     /// Nothing on its way out catches it (pipeline-utilities §6.1).
-    pub(super) fn refusal(&self) -> Option<Arc<Refusal>> {
+    pub(super) fn refusal(&self) -> Option<Arc<SuspendRefusal>> {
         if let Some(cancellation) = self.known.get() {
-            return Some(Arc::new(Refusal::new(Category::InvocationCanceled, cancellation.message())));
+            return Some(Arc::new(SuspendRefusal::new(Category::InvocationCanceled, cancellation.message())));
         }
         let reason =
             "the store did not answer a save in the midst of the turn, and what nodes had recorded may be told";
         let doubt = self.doubt.load(Ordering::Relaxed);
-        doubt.then(|| Arc::new(Refusal::new(Category::OutcomeUnknown, reason).transient_if(true)))
+        doubt.then(|| Arc::new(SuspendRefusal::new(Category::OutcomeUnknown, reason).transient_if(true)))
     }
 
     /// The error of a commit that was refused: a cancellation where that is the reason, else the error that `otherwise`

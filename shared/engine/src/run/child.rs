@@ -8,18 +8,18 @@ use dormouse_ports::JournalEntry;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::attempts::{Attempts, Told, flatten_panic, kept};
-use super::body::{Body, Saver};
+use super::attempts::{AttemptObservers, Attempts, flatten_panic, kept};
+use super::body::{NodeBody, Saver};
 use super::dispatch::Dispatch;
 use super::lineage::Boundary;
-use super::pause::{Pause, PauseEntries, Refusal};
+use super::pause::{NewPause, PauseEntries, SuspendRefusal};
 use super::progress::Ticket;
 use super::slot::{Ended, SuspendRequest, UntilSuspended};
-use super::walk::{Around, End, Inside, StartAt};
-use crate::ambient::{self, Position, Scope, Scoped, View};
+use super::walk::{Around, Inside, StartAt, WalkEnd};
+use crate::ambient::{self, CallScope, InvocationView, Position, Scoped};
 use crate::graph::ErrorPolicy;
 use crate::node::{Chain, Middleware, Next, Node};
-use crate::observe::Entry;
+use crate::observe::GraphEntry;
 use crate::{CompiledGraph, NodeError, State, Update};
 
 /// Work of a part.
@@ -46,8 +46,8 @@ pub(super) struct Child<'c> {
 pub(super) enum PartEnd {
     Done { update: Update, recorded: Vec<JournalEntry> },
     Failed(NodeError),
-    Paused(Arc<Pause>),
-    Refused(Arc<Refusal>),
+    Paused(Arc<NewPause>),
+    Refused(Arc<SuspendRefusal>),
 }
 
 /// Reason for which the parts of a node may not suspend, if they may not (suspension §8.2, §8.3).
@@ -62,7 +62,7 @@ pub(super) fn no_suspension(policy: ErrorPolicy) -> Option<&'static str> {
 }
 
 /// A part while it runs.
-struct Running<'c> {
+struct RunningPart<'c> {
     child: &'c Child<'c>,
     step: u64,
     attempts: Arc<Attempts>,
@@ -74,14 +74,14 @@ impl Child<'_> {
         let around = ambient::look(|scope| (scope.view.identity(), scope.attempt_index));
         let (identity, attempt_index) = around.unwrap_or_else(|| (self.dispatch.attempts.view.identity(), 0));
         // Code that runs beside it sees nothing of what it adds (observability §3.4).
-        let view = View::new(identity);
+        let view = InvocationView::new(identity);
         let step = match &self.work {
             PartWork::Graph { .. } => self.dispatch.step,
             PartWork::Call(_) => self.dispatch.walk.run.take_step(),
         };
         let attempts = Arc::new(Attempts::new(self.told(step), view, 0, attempt_index));
-        let running = Running { child: self, step, attempts };
-        let scope = Scope::around_node(&running.attempts, attempt_index);
+        let running = RunningPart { child: self, step, attempts };
+        let scope = CallScope::around_node(&running.attempts, attempt_index);
         let chain = kept(Scoped::new(scope, running.layer(0, state)).recording());
         let guarded = pin!(AssertUnwindSafe(chain).catch_unwind().map(flatten_panic));
         let ended = UntilSuspended { future: guarded, slot: &running.attempts.slot }.await;
@@ -100,7 +100,7 @@ impl Child<'_> {
 
     /// Observers of the part, and the template of its events: the node with the part entered. A call has no nodes of
     /// its own, so the branch itself is what observers see.
-    fn told(&self, step: u64) -> Option<Box<Told>> {
+    fn told(&self, step: u64) -> Option<Box<AttemptObservers>> {
         let walk = self.dispatch.walk;
         let mut told = walk.told(self.dispatch.name, step)?;
         let graph = match &self.work {
@@ -108,7 +108,7 @@ impl Child<'_> {
             PartWork::Call(_) => None,
         };
         let (step, attempt_index) = self.entered_at();
-        let lineage = walk.lineage.inside(self.boundary.clone(), Entry { graph, step, attempt_index });
+        let lineage = walk.lineage.inside(self.boundary.clone(), GraphEntry { graph, step, attempt_index });
         let template = &mut told.template;
         template.fan_out_index = lineage.fan_out_index();
         template.branch_name = lineage.branch_name();
@@ -129,7 +129,7 @@ impl Child<'_> {
     }
 }
 
-impl Running<'_> {
+impl RunningPart<'_> {
     /// A call asked for the suspension itself: the branch is its node.
     fn of_call(&self, wish: SuspendRequest) -> PartEnd {
         let SuspendRequest::Suspend { descriptor, node_completed, recorded } = wish else {
@@ -141,7 +141,7 @@ impl Running<'_> {
         let namespace = self.child.around.namespace.to_vec();
         let asked_by = namespace.iter().chain([name]).cloned().collect();
         let (attempt_index, step, states) = (self.attempts.last(), self.step, Vec::new());
-        PartEnd::Paused(Arc::new(Pause {
+        PartEnd::Paused(Arc::new(NewPause {
             descriptor,
             node_completed,
             attempt_index,
@@ -182,8 +182,8 @@ impl Running<'_> {
         let (unsupported, position) = (self.child.no_suspension, Some(Arc::new(position)));
         let watch = self.child.dispatch.walk.run.watch.clone();
         let journal = self.child.dispatch.walk.run.journal.clone();
-        let body = Body { saver: Saver::Subgraph, unsupported, watch: watch.clone(), journal, position };
-        let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
+        let body = NodeBody { saver: Saver::Subgraph, unsupported, watch: watch.clone(), journal, position };
+        let scope = CallScope { body: Some(body), ..CallScope::around_node(&self.attempts, index) };
         let before = state.clone();
         let work = kept(Scoped::new(scope, node.run(state)).recording());
         let result = self.attempts.attempt(index, &before, work).await;
@@ -207,11 +207,11 @@ impl Running<'_> {
         let (boundary, entered_at, no_suspension) = (boundary.clone(), self.child.entered_at(), *no_suspension);
         let inner = dispatch.walk.inside(Inside { graph, around, boundary, entered_at, no_suspension });
         let wish = match inner.walk_inside(state, StartAt::Entry).await.map_err(NodeError::passing)? {
-            Ok(End::Completed(end)) => {
+            Ok(WalkEnd::Completed(end)) => {
                 ambient::adopt(inner.entries.take());
                 return Ok(contribution(&end));
             }
-            Ok(End::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
+            Ok(WalkEnd::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => SuspendRequest::Refused(refusal),
         };
         self.attempts.slot.put(wish);
@@ -237,7 +237,7 @@ impl Running<'_> {
     }
 }
 
-impl Chain for Running<'_> {
+impl Chain for RunningPart<'_> {
     fn layer(&self, depth: usize, state: State) -> BoxFuture<'_, Result<Update, NodeError>> {
         match self.child.middleware.get(depth) {
             Some(middleware) => middleware.around(state, Next { chain: self, depth: depth + 1 }),

@@ -8,11 +8,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::attempts::{Attempts, Recorded, flatten_panic, kept};
-use super::body::{Body, Saver};
+use super::body::{NodeBody, Saver};
 use super::lineage::Boundary;
 use super::slot::SuspendRequest;
-use super::walk::{End, Execution, Inside, ResumePoint, StartAt, Walk};
-use crate::ambient::{self, Position, Scope, Scoped};
+use super::walk::{Execution, Inside, ResumePoint, StartAt, Walk, WalkEnd};
+use crate::ambient::{self, CallScope, Position, Scoped};
 use crate::graph::{CompiledNode, Work};
 use crate::node::{Chain, Next, Node};
 use crate::{CompiledGraph, NodeError, Projection, State, Update};
@@ -60,7 +60,7 @@ impl<'d> Dispatch<'d> {
                 self.body(&**node, self.attempt_index, state).await?
             }
             Work::Node(_) | Work::Subgraph { .. } | Work::FanOut(_) | Work::Branches(_) => {
-                let scope = Scope::around_node(&self.attempts, self.attempt_index);
+                let scope = CallScope::around_node(&self.attempts, self.attempt_index);
                 let chain = kept(Scoped::new(scope, self.layer(0, state)).recording());
                 flatten_panic(AssertUnwindSafe(chain).catch_unwind().await)?
             }
@@ -101,8 +101,8 @@ impl<'d> Dispatch<'d> {
         });
         let (saver, watch) = (self.saver(&state), self.walk.run.watch.clone());
         let journal = self.walk.run.journal.clone();
-        let body = Body { saver, unsupported: self.walk.no_suspension, watch, journal, position };
-        let scope = Scope { body: Some(body), ..Scope::around_node(&self.attempts, index) };
+        let body = NodeBody { saver, unsupported: self.walk.no_suspension, watch, journal, position };
+        let scope = CallScope { body: Some(body), ..CallScope::around_node(&self.attempts, index) };
         let work = kept(Scoped::new(scope, node.run(state.clone())).recording());
         let result = self.attempt_as(index, state, work).await;
         match self.walk.run.watch.refusal() {
@@ -149,11 +149,11 @@ impl<'d> Dispatch<'d> {
         let inside = Inside { graph, around, boundary, entered_at, no_suspension: None };
         let inner = self.walk.inside(inside);
         let wish = match inner.walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
-            Ok(End::Completed(end)) => {
+            Ok(WalkEnd::Completed(end)) => {
                 ambient::adopt(inner.entries.take());
                 return Ok(projection.leave(self.walk.graph.schema(), graph, &end));
             }
-            Ok(End::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
+            Ok(WalkEnd::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => SuspendRequest::Refused(refusal),
         };
         self.stop_by(wish).await

@@ -7,7 +7,7 @@ use dormouse_ports::{
 };
 
 use crate::EngineError;
-use crate::sending::Told;
+use crate::sending::ReportingCommits;
 
 /// Everything that the engine needs from outside.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub struct Engine {
 impl Engine {
     /// An engine on `ports`, with a store that reports its commits ([`Sending`](crate::Sending)).
     pub fn new(ports: Ports) -> Self {
-        let commits = Arc::new(Told(ports.store.commits.clone()));
+        let commits = Arc::new(ReportingCommits(ports.store.commits.clone()));
         let ports = Ports { store: TurnStore { commits, ..ports.store }, ..ports };
         Self { ports, limits: InvocationLimits::default(), preparation: None }
     }

@@ -12,7 +12,7 @@ use super::record::{Beginning, Run, Underway};
 use super::session::{self, SessionRun};
 use super::walk::{ResumePoint, StartAt, Walk};
 use crate::ambient::{self, Identity};
-use crate::observe::{InvocationStart, Registered, ResumedFrom};
+use crate::observe::{InvocationStart, RegisteredObserver, ResumedFrom};
 use crate::{CompiledGraph, EngineError, State};
 
 /// Way in which an invocation enters a run.
@@ -31,7 +31,7 @@ pub(super) enum Entry<'c> {
 pub(super) struct Arrival<'c> {
     /// Its identity; the place in a trace is still open.
     pub(super) identity: Identity,
-    pub(super) observers: Vec<Registered>,
+    pub(super) observers: Vec<RegisteredObserver>,
     pub(super) entry: Entry<'c>,
 }
 
@@ -52,14 +52,15 @@ pub(super) async fn enter(
         resumed: entry.resumed_from(),
     };
     let work = async {
-        let Opened { session, refused } = entry.open_session(engine, graph, identity.session_id.as_ref()).await?;
+        let OpenedSession { session, refused } =
+            entry.open_session(engine, graph, identity.session_id.as_ref()).await?;
         let run = entry.take_up(Run::begin(Beginning { engine, graph, start, session, observers }));
         let Started { begun, tenure } = match refused {
             None => entry.start(graph, &run),
             Some(error) => Started { begun: Err(error), tenure: entry.into_tenure() },
         };
         let ended = match begun {
-            Ok(Begun { state, at }) => Walk::outermost(&run, graph).walk(state, at).await,
+            Ok(WalkStart { state, at }) => Walk::outermost(&run, graph).walk(state, at).await,
             Err(error) => Err(error),
         };
         let at = Underway { engine, graph, run: &run };
@@ -71,14 +72,14 @@ pub(super) async fn enter(
 }
 
 /// Outcome of opening a session.
-struct Opened {
+struct OpenedSession {
     session: Option<Arc<SessionRun>>,
     /// Error for which the invocation cannot go on all the same.
     refused: Option<EngineError>,
 }
 
 /// Start of a walk, and the state of the outermost graph there.
-struct Begun {
+struct WalkStart {
     state: State,
     at: StartAt,
 }
@@ -102,7 +103,7 @@ impl<'c> Entry<'c> {
         engine: &Engine,
         graph: &Arc<CompiledGraph>,
         session_id: Option<&SessionId>,
-    ) -> Result<Opened, EngineError> {
+    ) -> Result<OpenedSession, EngineError> {
         let opened = match self {
             Self::Paused { claimed, stored, .. } => Ok(SessionRun::of_pause(engine, graph, &claimed.paused, stored)),
             Self::Accepted { claimed, .. } => SessionRun::open(engine, graph, session_id, Some(&claimed.lease())).await,
@@ -112,13 +113,13 @@ impl<'c> Entry<'c> {
         };
         match (opened, self) {
             (Err(error), _) if *error.category() == Category::SessionLeaseHeld => Err(error),
-            (Err(error), _) => Ok(Opened { session: None, refused: Some(error) }),
+            (Err(error), _) => Ok(OpenedSession { session: None, refused: Some(error) }),
             (Ok(session), Self::Checkpoint { start, .. }) => {
                 let refused = session.as_deref().and_then(|session| start.overtaken(session));
-                Ok(Opened { session, refused })
+                Ok(OpenedSession { session, refused })
             }
             (Ok(session), Self::Fresh { .. } | Self::Accepted { .. } | Self::Paused { .. }) => {
-                Ok(Opened { session, refused: None })
+                Ok(OpenedSession { session, refused: None })
             }
         }
     }
@@ -159,12 +160,12 @@ impl<'c> Entry<'c> {
             Self::Fresh { mut own, given, carry } => {
                 let begun = initial_state(graph, run, given);
                 let begun = begun.inspect(|state| own.carried = carried(carry, state));
-                Started { begun: begun.map(Begun::at_entry), tenure: Tenure::Own(own) }
+                Started { begun: begun.map(WalkStart::at_entry), tenure: Tenure::Own(own) }
             }
             Self::Accepted { claimed, carry } => {
                 let begun = initial_state(graph, run, claimed.paused.state.clone());
                 let begun = begun.inspect(|state| claimed.paused.carried.extend(carried(carry, state)));
-                Started { begun: begun.map(Begun::at_entry), tenure: Tenure::Claimed(claimed) }
+                Started { begun: begun.map(WalkStart::at_entry), tenure: Tenure::Claimed(claimed) }
             }
             Self::Paused { claimed, mut states, .. } => {
                 let paused = &claimed.paused;
@@ -177,12 +178,12 @@ impl<'c> Entry<'c> {
                     outer_attempts: paused.outer_attempts.clone(),
                     step: Some(paused.suspended_step),
                 };
-                let begun = Begun { state, at: StartAt::Pause(point) };
+                let begun = WalkStart { state, at: StartAt::Pause(point) };
                 Started { begun: Ok(begun), tenure: Tenure::Claimed(claimed) }
             }
             Self::Checkpoint { mut own, start, carry } => {
                 own.carried = carried(carry, &start.outermost);
-                let begun = Begun { state: start.outermost, at: start.from };
+                let begun = WalkStart { state: start.outermost, at: start.from };
                 Started { begun: Ok(begun), tenure: Tenure::Own(own) }
             }
         }
@@ -191,11 +192,11 @@ impl<'c> Entry<'c> {
 
 /// A walk that may begin, and on which terms it ends.
 struct Started<'c> {
-    begun: Result<Begun, EngineError>,
+    begun: Result<WalkStart, EngineError>,
     tenure: Tenure<'c>,
 }
 
-impl Begun {
+impl WalkStart {
     fn at_entry(state: State) -> Self {
         Self { state, at: StartAt::Entry }
     }

@@ -11,8 +11,8 @@ use super::engine::Engine;
 use super::journal::HeldClaim;
 use super::persist::{Before, persist};
 use super::record::{Run, Underway};
-use super::session::{SessionSave, save_failed, uncommitted};
-use super::walk::End;
+use super::session::{PendingSave, save_failed, uncommitted};
+use super::walk::WalkEnd;
 use crate::ambient::Identity;
 use crate::sending::Sending;
 use crate::{EngineError, State};
@@ -50,10 +50,10 @@ pub(super) struct Exit<'r> {
 
 impl Exit<'_> {
     /// Writes the outcome of the walk: the end, the pause, or the failure.
-    pub(super) async fn leave(mut self, ended: Result<End, EngineError>) -> Result<Outcome, EngineError> {
+    pub(super) async fn leave(mut self, ended: Result<WalkEnd, EngineError>) -> Result<Outcome, EngineError> {
         let left = match ended {
-            Ok(End::Completed(state)) => self.complete(state).await,
-            Ok(End::Paused(pause)) => {
+            Ok(WalkEnd::Completed(state)) => self.complete(state).await,
+            Ok(WalkEnd::Paused(pause)) => {
                 persist(self.at, &pause, self.before()).await.map(|s| Outcome::Suspended(Box::new(s)))
             }
             Err(error) => Err(error),
@@ -285,7 +285,7 @@ async fn write_at_end(
     match &run.session {
         Some(session) if session.auto_saves() || session.holds_lease() => {
             let saved = session.auto_saves().then_some(state);
-            let save = SessionSave { state: saved, release: true, journal: &journal };
+            let save = PendingSave { state: saved, release: true, journal: &journal };
             session.commit(save, |_| write()).await.map(|_| ())
         }
         Some(_) | None => {

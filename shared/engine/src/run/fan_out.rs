@@ -7,11 +7,11 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
-use super::attempts::Config;
+use super::attempts::AttemptConfig;
 use super::child::{Child, PartEnd, PartWork, no_suspension};
 use super::dispatch::Dispatch;
 use super::lineage::Boundary;
-use super::pause::{Contained, Part, Pause, Refusal};
+use super::pause::{Contained, DescriptorPart, NewPause, SuspendRefusal};
 use super::progress::{Contribution, Ticket};
 use super::slot::SuspendRequest;
 use super::walk::Around;
@@ -28,8 +28,8 @@ enum InstanceEnd {
     },
     /// It failed, and the fan-out fails with it.
     Failed(NodeError),
-    Paused(Arc<Pause>),
-    Refused(Arc<Refusal>),
+    Paused(Arc<NewPause>),
+    Refused(Arc<SuspendRefusal>),
 }
 
 /// A fan-out with its numbers known.
@@ -56,7 +56,7 @@ impl Dispatch<'_> {
                 error_policy: fan_out.error_policy.as_str(),
                 parent_node_name: self.name.clone(),
             };
-            self.attempts.resolved(Config { fan_out: Some(Arc::new(config)), ..Config::default() });
+            self.attempts.resolved(AttemptConfig { fan_out: Some(Arc::new(config)), ..AttemptConfig::default() });
         }
         let work = async {
             let resolved = resolved?;
@@ -102,7 +102,7 @@ impl Dispatch<'_> {
                 InstanceEnd::Paused(pause) => {
                     let done = contributions.into_iter().flatten().collect();
                     let partial = fan_in(fan_out, self.walk.graph.schema(), done);
-                    let part = Part { key: "fan_out_index", value: index.into() };
+                    let part = DescriptorPart { key: "fan_out_index", value: index.into() };
                     let recorded = recorded.concat();
                     let contained = Contained { pause, partial, recorded, part };
                     return self.stop_by(SuspendRequest::Contained(Box::new(contained))).await;
@@ -143,14 +143,14 @@ impl Dispatch<'_> {
     }
 
     /// Contributions of the instances before a crash; no entry has the place of each one that is to run.
-    fn begin_instances(&self, fan_out: &FanOut, count: usize) -> Result<Begun, Arc<Refusal>> {
+    fn begin_instances(&self, fan_out: &FanOut, count: usize) -> Result<StartedFanOut, Arc<SuspendRefusal>> {
         let Some(checkpoints) = self.checkpoints() else {
             return Ok((None, vec![None; count]));
         };
         let (key, step) = (self.fan_out_key(), self.walk.run.next_step());
         let (ticket, instances) = checkpoints.progress.begin(&key, count, step).map_err(|saved| {
             let reason = format!("the fan-out `{}` has {count} instances, its checkpoint {saved}", self.name);
-            Arc::new(Refusal::new(Category::CheckpointRecordInvalid, reason))
+            Arc::new(SuspendRefusal::new(Category::CheckpointRecordInvalid, reason))
         })?;
         Ok((Some(ticket), instances.into_iter().map(|saved| taken_up(fan_out, saved)).collect()))
     }
@@ -160,7 +160,7 @@ impl Dispatch<'_> {
         all: &Instances<'_>,
         index: u32,
         contribution: &Contribution,
-    ) -> Result<(), Arc<Refusal>> {
+    ) -> Result<(), Arc<SuspendRefusal>> {
         let (Some(checkpoints), Some(ticket)) = (&self.walk.run.checkpoints, all.ticket) else { return Ok(()) };
         checkpoints.progress.contributed(ticket, index, put_down(all.fan_out, contribution));
         self.save_contribution(&all.around.state).await
@@ -168,7 +168,7 @@ impl Dispatch<'_> {
 }
 
 /// The execution of a fan-out as its progress knows it, and what is contributed already.
-type Begun = (Option<Ticket>, Vec<Option<Contribution>>);
+type StartedFanOut = (Option<Ticket>, Vec<Option<Contribution>>);
 
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)

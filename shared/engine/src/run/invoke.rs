@@ -12,7 +12,7 @@ use super::exit::{Claimed, Own};
 use super::restore;
 use super::session::{self, SessionRun};
 use crate::ambient::Identity;
-use crate::observe::{Observer, Phases, Registered};
+use crate::observe::{Observer, Phases, RegisteredObserver};
 use crate::{CompiledGraph, EngineError, metadata};
 
 impl Engine {
@@ -205,8 +205,8 @@ impl Engine {
     }
 }
 
-fn registered(observers: Vec<(Arc<dyn Observer>, Phases)>) -> Vec<Registered> {
-    observers.into_iter().map(|(observer, phases)| Registered::new(observer, phases)).collect()
+fn registered(observers: Vec<(Arc<dyn Observer>, Phases)>) -> Vec<RegisteredObserver> {
+    observers.into_iter().map(|(observer, phases)| RegisteredObserver::new(observer, phases)).collect()
 }
 
 fn status_name(status: &InvocationStatus) -> &'static str {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use dormouse_ports::{FanOutInstance, NodePosition};
 
-use crate::observe::Entry;
+use crate::observe::GraphEntry;
 
 /// A finished node, and what was between it and the graphs around it.
-pub(super) struct Position {
+pub(super) struct FinishedPosition {
     pub(super) namespace: Arc<[Arc<str>]>,
     pub(super) node_name: Arc<str>,
     pub(super) step: u64,
@@ -17,7 +17,7 @@ pub(super) struct Position {
     pub(super) fan_out_index: Option<u32>,
 }
 
-impl Position {
+impl FinishedPosition {
     /// As it is saved.
     pub(super) fn recorded(&self) -> NodePosition {
         NodePosition {
@@ -30,7 +30,7 @@ impl Position {
     }
 }
 
-impl From<&NodePosition> for Position {
+impl From<&NodePosition> for FinishedPosition {
     fn from(recorded: &NodePosition) -> Self {
         Self {
             namespace: recorded.namespace.clone().into(),
@@ -56,10 +56,10 @@ pub(crate) enum Boundary {
 
 /// The boundaries around a graph and when they were crossed, outermost first; as many as its namespace has names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lineage(Arc<[(Boundary, Entry)]>);
+pub(crate) struct Lineage(Arc<[(Boundary, GraphEntry)]>);
 
 impl Lineage {
-    pub(super) fn inside(&self, boundary: Boundary, entry: Entry) -> Self {
+    pub(super) fn inside(&self, boundary: Boundary, entry: GraphEntry) -> Self {
         Self(self.0.iter().cloned().chain([(boundary, entry)]).collect())
     }
 
@@ -98,7 +98,7 @@ impl Lineage {
         self.boundaries().map(|boundary| boundary.branch().cloned()).collect()
     }
 
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(super) fn entries(&self) -> Vec<GraphEntry> {
         self.0.iter().map(|(_, entry)| entry.clone()).collect()
     }
 

@@ -9,7 +9,7 @@ use crate::{EngineError, State, Update};
 
 /// A pause to be persisted.
 #[derive(Clone)]
-pub(crate) struct Pause {
+pub(crate) struct NewPause {
     pub(super) descriptor: SignalDescriptor,
     /// True if execution goes on behind the node at `namespace`, false if it goes on with it.
     pub(super) node_completed: bool,
@@ -35,7 +35,7 @@ pub(super) struct PauseEntries {
     pub(super) asking: Vec<JournalEntry>,
 }
 
-impl Pause {
+impl NewPause {
     /// The same pause as seen by the node around a graph in which completed nodes have recorded `before`.
     pub(super) fn behind(self: Arc<Self>, before: Vec<JournalEntry>) -> Arc<Self> {
         if before.is_empty() {
@@ -50,7 +50,7 @@ impl Pause {
 /// Refusal to go on with the invocation, which no handler may catch: a suspension where none may be (suspension §9), or
 /// progress that cannot be saved or taken up (pipeline-utilities §10.10).
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct SuspendRefusal {
     category: Category,
     reason: Arc<str>,
     transient: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Refusal {
     state: Option<State>,
 }
 
-impl Refusal {
+impl SuspendRefusal {
     pub(super) fn new(category: Category, reason: impl Into<Arc<str>>) -> Self {
         Self { category, reason: reason.into(), transient: false, node: None, state: None }
     }
@@ -86,25 +86,25 @@ impl Refusal {
 
 /// Reason for which a walk does not go on.
 pub(super) enum Stop {
-    Pause(Arc<Pause>),
-    Refusal(Arc<Refusal>),
+    Pause(Arc<NewPause>),
+    Refusal(Arc<SuspendRefusal>),
 }
 
 /// A pause inside a concurrent part of a node.
 #[derive(Clone)]
 pub(crate) struct Contained {
-    pub(super) pause: Arc<Pause>,
+    pub(super) pause: Arc<NewPause>,
     /// Contributions of the finished parts so far.
     pub(super) partial: Update,
     /// Entries recorded in them.
     pub(super) recorded: Vec<JournalEntry>,
     /// Annotation of the descriptor: `fan_out_index` or `branch_name`, and its value.
-    pub(super) part: Part,
+    pub(super) part: DescriptorPart,
 }
 
 /// A part of a node in the metadata of a descriptor.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct DescriptorPart {
     pub(super) key: &'static str,
     pub(super) value: Value,
 }

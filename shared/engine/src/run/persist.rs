@@ -13,9 +13,9 @@ use jiff::Timestamp;
 use super::call::{LeaseTerms, Suspended};
 use super::early;
 use super::engine::Engine;
-use super::pause::Pause;
+use super::pause::NewPause;
 use super::record::Underway;
-use super::session::{SessionSave, uncommitted};
+use super::session::{PendingSave, uncommitted};
 use crate::EngineError;
 
 /// Duration for which a pause that is born claimed stays so, when the caller gave none.
@@ -33,7 +33,7 @@ pub(super) struct Before {
 }
 
 /// Writes the pause of an invocation that is under way.
-pub(super) async fn persist(at: Underway<'_>, pause: &Arc<Pause>, before: Before) -> Result<Suspended, EngineError> {
+pub(super) async fn persist(at: Underway<'_>, pause: &Arc<NewPause>, before: Before) -> Result<Suspended, EngineError> {
     let Underway { engine, graph, run } = at;
     let mut paused = describe(at, pause, &before)?;
     let journal = run.journal.at_pause(&pause.recorded)?;
@@ -74,7 +74,7 @@ pub(super) async fn persist(at: Underway<'_>, pause: &Arc<Pause>, before: Before
 }
 
 /// The record of the pause.
-fn describe(at: Underway<'_>, pause: &Pause, before: &Before) -> Result<PausedInvocation, EngineError> {
+fn describe(at: Underway<'_>, pause: &NewPause, before: &Before) -> Result<PausedInvocation, EngineError> {
     let Underway { engine, graph, run } = at;
     let now = engine.ports().clock.now();
     let unfit = |reason| {
@@ -123,7 +123,7 @@ fn describe(at: Underway<'_>, pause: &Pause, before: &Before) -> Result<PausedIn
 
 /// Refuses a wait with an answer that names a field that the innermost graph does not have: the answer's data would be
 /// lost.
-fn check_receivers(fan_in: Option<&FanIn>, descriptor: &SignalDescriptor, pause: &Pause) -> Result<(), String> {
+fn check_receivers(fan_in: Option<&FanIn>, descriptor: &SignalDescriptor, pause: &NewPause) -> Result<(), String> {
     let rule = AnswerRule::of(descriptor)?;
     let receivers: Vec<&str> = match fan_in {
         Some(fan_in) => vec![fan_in.into.as_str()],
@@ -170,7 +170,7 @@ struct Sleep<'a> {
 }
 
 /// Writes the pause; returns the version of the session that it was given.
-async fn write(at: Underway<'_>, pause: &Pause, sleep: &Sleep<'_>) -> Result<Option<u64>, CommitError> {
+async fn write(at: Underway<'_>, pause: &NewPause, sleep: &Sleep<'_>) -> Result<Option<u64>, CommitError> {
     let Underway { engine, run, .. } = at;
     let Sleep { paused, from, claim, early, journal } = *sleep;
     let suspend = |session_version: Option<u64>| InvocationWrite::Suspend {
@@ -182,7 +182,7 @@ async fn write(at: Underway<'_>, pause: &Pause, sleep: &Sleep<'_>) -> Result<Opt
     match &run.session {
         Some(session) => {
             let suspend = |version| Some(suspend(Some(version)));
-            let save = SessionSave { state: pause.states.first(), release: true, journal };
+            let save = PendingSave { state: pause.states.first(), release: true, journal };
             session.commit(save, suspend).await.map(Some)
         }
         None => {
@@ -205,7 +205,12 @@ fn failed(error: CommitError) -> EngineError {
     uncommitted(error, Category::SuspensionPersistenceFailed)
 }
 
-fn outcome(paused: PausedInvocation, pause: &Pause, carried: Map, arrived: Option<Box<InvocationRecord>>) -> Suspended {
+fn outcome(
+    paused: PausedInvocation,
+    pause: &NewPause,
+    carried: Map,
+    arrived: Option<Box<InvocationRecord>>,
+) -> Suspended {
     Suspended {
         invocation_id: paused.invocation_id,
         correlation_id: paused.correlation_id,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dormouse_ports::{FanOutInstance, FanOutProgress, InstanceProgress, InstanceState};
 use serde_json::Value;
 
-use super::lineage::{Boundary, Position};
+use super::lineage::{Boundary, FinishedPosition};
 use crate::Update;
 
 /// The entries of an invocation.
@@ -157,7 +157,7 @@ impl Progress {
     }
 
     /// All entries as they are saved.
-    pub(super) fn snapshot(&self, positions: &[Position]) -> Vec<FanOutProgress> {
+    pub(super) fn snapshot(&self, positions: &[FinishedPosition]) -> Vec<FanOutProgress> {
         let entries = self.lock();
         let live = entries.live.iter().map(|live| live.with_positions(positions));
         live.chain(entries.restored.iter().cloned()).collect()
@@ -192,7 +192,7 @@ impl Entries {
 }
 
 impl Live {
-    fn with_positions(&self, positions: &[Position]) -> FanOutProgress {
+    fn with_positions(&self, positions: &[FinishedPosition]) -> FanOutProgress {
         let mut progress = self.progress.clone();
         let depth = progress.namespace.len();
         let mine = positions.iter().filter(|position| {

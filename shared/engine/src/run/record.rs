@@ -11,27 +11,27 @@ use super::cancellation::Watch;
 use super::checkpoint::Checkpoints;
 use super::engine::Engine;
 use super::journal::{HeldClaim, RunJournal};
-use super::lineage::Position;
+use super::lineage::FinishedPosition;
 use super::session::SessionRun;
-use crate::ambient::{Identity, View};
-use crate::observe::{Attached, EventQueue, InvocationResult, InvocationStart, ObservedError, Registered};
+use crate::ambient::{Identity, InvocationView};
+use crate::observe::{Attached, EventQueue, InvocationResult, InvocationStart, ObservedError, RegisteredObserver};
 use crate::{CompiledGraph, EngineError};
 
 /// Record shared by all walks of an invocation.
 pub(crate) struct Run {
     pub(super) identity: Arc<Identity>,
     /// The invocation as its outermost line of execution sees it.
-    pub(super) view: View,
+    pub(super) view: InvocationView,
     pub(super) watch: Arc<Watch>,
     pub(super) journal: Arc<RunJournal>,
     pub(super) session: Option<Arc<SessionRun>>,
     pub(super) checkpoints: Option<Checkpoints>,
     pub(super) attached: Attached,
-    pub(super) scoped: Vec<Registered>,
+    pub(super) scoped: Vec<RegisteredObserver>,
     pub(super) events: Option<Arc<EventQueue>>,
     pub(super) clock: Arc<dyn Clock>,
     step: AtomicU64,
-    positions: Mutex<Vec<Position>>,
+    positions: Mutex<Vec<FinishedPosition>>,
     growing: GrowingLists,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Beginning<'b> {
     pub(super) start: InvocationStart,
     pub(super) session: Option<Arc<SessionRun>>,
     /// Those of the call only.
-    pub(super) observers: Vec<Registered>,
+    pub(super) observers: Vec<RegisteredObserver>,
 }
 
 /// An invocation under way: its engine, its graph and its run.
@@ -64,7 +64,7 @@ impl Run {
             Arc::new(EventQueue::open(graph, start, observers, clock.clone(), &*engine.ports().spawner))
         });
         let checkpoints = Checkpoints::of(engine, graph);
-        let view = View::new(identity.clone());
+        let view = InvocationView::new(identity.clone());
         let watch = Arc::new(Watch::new(engine, identity.invocation_id.clone()));
         let journal = Arc::new(RunJournal::new(identity.invocation_id.clone(), None));
         let growing = GrowingLists { fields: graph.schema().growing(), stored: Vec::new() };
@@ -122,7 +122,7 @@ impl Run {
 
     /// Takes up the history of a paused invocation.
     pub(super) fn continuing(self, step: u64, positions: &[NodePosition]) -> Self {
-        let positions = positions.iter().map(Position::from).collect();
+        let positions = positions.iter().map(FinishedPosition::from).collect();
         Self { step: AtomicU64::new(step), positions: Mutex::new(positions), ..self }
     }
 
@@ -136,15 +136,15 @@ impl Run {
         self.step.load(Ordering::Relaxed)
     }
 
-    pub(super) fn complete(&self, position: Position) {
+    pub(super) fn complete(&self, position: FinishedPosition) {
         self.positions.lock().unwrap_or_else(PoisonError::into_inner).push(position);
     }
 
     pub(super) fn completed_positions(&self) -> Vec<NodePosition> {
-        self.with_positions(|positions| positions.iter().map(Position::recorded).collect())
+        self.with_positions(|positions| positions.iter().map(FinishedPosition::recorded).collect())
     }
 
-    pub(super) fn with_positions<T>(&self, look: impl FnOnce(&[Position]) -> T) -> T {
+    pub(super) fn with_positions<T>(&self, look: impl FnOnce(&[FinishedPosition]) -> T) -> T {
         look(&self.positions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

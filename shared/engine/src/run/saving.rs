@@ -7,7 +7,7 @@ use dormouse_ports::{Category, CheckpointRecord, SavePoint, SaveSource, StoreErr
 use super::checkpoint::Checkpoints;
 use super::dispatch::Dispatch;
 use super::engine::is_transient;
-use super::pause::Refusal;
+use super::pause::SuspendRefusal;
 use super::progress::FanOutKey;
 use crate::graph::Work;
 use crate::observe::{CheckpointSaved, FrameworkEvent};
@@ -31,7 +31,7 @@ impl Dispatch<'_> {
         moved: &Result<Option<usize>, EngineError>,
         pre_state: Option<&State>,
         state: &State,
-    ) -> Result<(), Arc<Refusal>> {
+    ) -> Result<(), Arc<SuspendRefusal>> {
         let Some(checkpoints) = self.checkpoints() else { return Ok(()) };
         let source = self.source();
         match (moved, pre_state) {
@@ -63,7 +63,7 @@ impl Dispatch<'_> {
     }
 
     /// Saves that an instance of the fan-out node contributed. `state` is the one with which the node began.
-    pub(super) async fn save_contribution(&self, state: &State) -> Result<(), Arc<Refusal>> {
+    pub(super) async fn save_contribution(&self, state: &State) -> Result<(), Arc<SuspendRefusal>> {
         let Some(checkpoints) = self.checkpoints() else { return Ok(()) };
         let saved =
             self.save(checkpoints, Progressed { state, merged: false, source: SaveSource::FanOutInternal }).await;
@@ -115,8 +115,8 @@ impl Dispatch<'_> {
     }
 }
 
-fn refused(error: &StoreError, name: &Arc<str>, state: &State) -> Arc<Refusal> {
+fn refused(error: &StoreError, name: &Arc<str>, state: &State) -> Arc<SuspendRefusal> {
     let reason = format!("the checkpoint was not saved: {error}");
-    let refusal = Refusal::new(Category::CheckpointSaveFailed, reason).transient_if(is_transient(error));
+    let refusal = SuspendRefusal::new(Category::CheckpointSaveFailed, reason).transient_if(is_transient(error));
     Arc::new(refusal.at(name, state))
 }

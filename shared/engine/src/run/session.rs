@@ -23,11 +23,11 @@ pub(crate) struct SessionRun {
     graph: Arc<CompiledGraph>,
     session_id: SessionId,
     lease: Option<Lease>,
-    known: Mutex<Known>,
+    known: Mutex<KnownRecord>,
 }
 
 /// Save of a session as part of a commit.
-pub(super) struct SessionSave<'s> {
+pub(super) struct PendingSave<'s> {
     /// The state that is saved, if one is.
     pub(super) state: Option<&'s State>,
     /// True if a lease is given back.
@@ -38,7 +38,7 @@ pub(super) struct SessionSave<'s> {
 
 /// Knowledge of the invocation about the stored record.
 #[derive(Clone, Default)]
-struct Known {
+struct KnownRecord {
     version: u64,
     /// The session state at that version, in the present schema version.
     state: Option<Map>,
@@ -86,16 +86,16 @@ impl SessionRun {
         let (policy, session_id) = (graph.sessions()?, paused.session_id.clone()?);
         let state = policy.project(paused.outermost_state().clone());
         let (version, stored) = (paused.session_version?, stored.to_vec());
-        let known = Known { version, base: Some(state.clone()), state: Some(state), stored };
+        let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
         let (engine, graph) = (engine.clone(), graph.clone());
         Some(Arc::new(Self { engine, graph, session_id, lease: None, known: Mutex::new(known) }))
     }
 
-    fn migrated(&self, record: Option<SessionRecord>, stored: Vec<StoredList>) -> Result<Known, EngineError> {
-        let (Some(record), Some(policy)) = (record, self.graph.sessions()) else { return Ok(Known::default()) };
+    fn migrated(&self, record: Option<SessionRecord>, stored: Vec<StoredList>) -> Result<KnownRecord, EngineError> {
+        let (Some(record), Some(policy)) = (record, self.graph.sessions()) else { return Ok(KnownRecord::default()) };
         let state = policy.migrate(record.state, &record.schema_version, self.graph.schema().version())?;
         let state = policy.project(state);
-        Ok(Known { version: record.version, base: Some(state.clone()), state: Some(state), stored })
+        Ok(KnownRecord { version: record.version, base: Some(state.clone()), state: Some(state), stored })
     }
 
     pub(super) fn initial_state(&self, given: Map) -> Result<State, EngineError> {
@@ -153,10 +153,10 @@ impl SessionRun {
     /// goes on from `state` finds a newer record and is carried over in turn.
     pub(super) async fn commit(
         &self,
-        save: SessionSave<'_>,
+        save: PendingSave<'_>,
         invocation: impl Fn(u64) -> Option<InvocationWrite>,
     ) -> Result<u64, CommitError> {
-        let SessionSave { state, release, journal } = save;
+        let PendingSave { state, release, journal } = save;
         let mine = state.map(|state| self.project(state));
         for _ in 0..REBASE_ATTEMPTS {
             let saved = mine.as_ref().map(|mine| self.rebased(mine));
@@ -173,7 +173,7 @@ impl SessionRun {
                 Ok(()) => {
                     if let Some(state) = saved {
                         let mut known = self.lock();
-                        *known = Known {
+                        *known = KnownRecord {
                             version: known.version + 1,
                             state: Some(state),
                             base: mine,
@@ -234,11 +234,11 @@ impl SessionRun {
         let mut known = self.lock();
         let mut stored = std::mem::take(&mut known.stored);
         stored.extend(newest.stored);
-        *known = Known { base: known.base.take(), stored, version: newest.version, state: newest.state };
+        *known = KnownRecord { base: known.base.take(), stored, version: newest.version, state: newest.state };
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, KnownRecord> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -363,7 +363,7 @@ impl SaveSession for SessionRun {
         }
         let Some(mut entries) = SavedEntries::take() else { return Err(outside_of_nodes()) };
         let (journal, hold) = entries.write();
-        let save = SessionSave { state: Some(&state), release: false, journal: &journal };
+        let save = PendingSave { state: Some(&state), release: false, journal: &journal };
         let saved = self.commit(save, |_| hold.clone()).await;
         match &saved {
             Ok(_) => entries.written(),

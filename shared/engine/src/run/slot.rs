@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use dormouse_ports::{Category, JournalEntry, SignalDescriptor};
 
-use super::pause::{Contained, Pause, Refusal};
+use super::pause::{Contained, NewPause, SuspendRefusal};
 use crate::{NodeError, ambient};
 
 /// Place for the suspend request of a node. Every dispatch has one.
@@ -22,9 +22,9 @@ pub(crate) enum SuspendRequest {
         recorded: Vec<JournalEntry>,
     },
     /// Nothing may go on.
-    Refused(Arc<Refusal>),
+    Refused(Arc<SuspendRefusal>),
     /// The graph inside of a subgraph node is pausing.
-    Nested(Arc<Pause>),
+    Nested(Arc<NewPause>),
     /// A part of a fan-out or of parallel branches is pausing.
     Contained(Box<Contained>),
 }
@@ -62,7 +62,7 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
     };
     attempts.slot.put(match refused {
         Some(reason) => {
-            SuspendRequest::Refused(Arc::new(Refusal::new(Category::SuspensionInUnsupportedContext, reason)))
+            SuspendRequest::Refused(Arc::new(SuspendRefusal::new(Category::SuspensionInUnsupportedContext, reason)))
         }
         None => SuspendRequest::Suspend { descriptor, node_completed, recorded },
     });

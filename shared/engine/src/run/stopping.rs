@@ -6,7 +6,7 @@ use dormouse_ports::SignalDescriptor;
 use serde_json::Value;
 
 use super::dispatch::Dispatch;
-use super::pause::{Part, Pause, PauseEntries, Refusal, Stop};
+use super::pause::{DescriptorPart, NewPause, PauseEntries, Stop, SuspendRefusal};
 use super::slot::SuspendRequest;
 use crate::{EngineError, State};
 
@@ -22,7 +22,8 @@ impl Dispatch<'_> {
             SuspendRequest::Refused(refusal) => Ok(Stop::Refusal(self.refuse(&refusal, state))),
             SuspendRequest::Suspend { descriptor, node_completed, recorded } => {
                 let recorded = PauseEntries { completed: Vec::new(), asking: recorded };
-                let asked = Asked { descriptor, node_completed, asked_by: self.walk.path_to(self.name), recorded };
+                let asked =
+                    SuspendedHere { descriptor, node_completed, asked_by: self.walk.path_to(self.name), recorded };
                 Ok(Stop::Pause(self.sleep(state, asked)))
             }
             SuspendRequest::Contained(contained) => {
@@ -41,19 +42,19 @@ impl Dispatch<'_> {
                 }
                 let descriptor = annotate(pause.descriptor.clone(), contained.part);
                 let (node_completed, asked_by) = (pause.node_completed, pause.asked_by.clone());
-                let asked = Asked { descriptor, node_completed, asked_by, recorded };
+                let asked = SuspendedHere { descriptor, node_completed, asked_by, recorded };
                 Ok(Stop::Pause(self.sleep(&state, asked)))
             }
         }
     }
 
-    fn sleep(&self, state: &State, asked: Asked) -> Arc<Pause> {
+    fn sleep(&self, state: &State, asked: SuspendedHere) -> Arc<NewPause> {
         self.attempts.suspended(&asked.descriptor);
         let attempt_index = self.attempts.last();
         if asked.node_completed {
             self.walk.complete(self.name, self.step, attempt_index);
         }
-        Arc::new(Pause {
+        Arc::new(NewPause {
             descriptor: asked.descriptor,
             node_completed: asked.node_completed,
             attempt_index,
@@ -66,7 +67,7 @@ impl Dispatch<'_> {
         })
     }
 
-    fn refuse(&self, refusal: &Refusal, state: &State) -> Arc<Refusal> {
+    fn refuse(&self, refusal: &SuspendRefusal, state: &State) -> Arc<SuspendRefusal> {
         let refusal = Arc::new(refusal.clone().at(self.name, state));
         self.attempts.end(Err(&refusal.clone().into_error()));
         refusal
@@ -74,7 +75,7 @@ impl Dispatch<'_> {
 }
 
 /// The suspend request, as seen from the suspended node.
-struct Asked {
+struct SuspendedHere {
     descriptor: SignalDescriptor,
     node_completed: bool,
     asked_by: Vec<Arc<str>>,
@@ -83,8 +84,8 @@ struct Asked {
 
 /// Names the part that asked. Where parts are nested, the innermost keeps the plain key, and the chain lists all of
 /// them, outermost first.
-fn annotate(mut descriptor: SignalDescriptor, part: Part) -> SignalDescriptor {
-    let Part { key, value } = part;
+fn annotate(mut descriptor: SignalDescriptor, part: DescriptorPart) -> SignalDescriptor {
+    let DescriptorPart { key, value } = part;
     let metadata = descriptor.metadata.get_or_insert_default();
     let chain_key = format!("{key}_chain");
     match metadata.get(key).cloned() {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use dormouse_ports::Category;
 
-use super::attempts::Told;
+use super::attempts::AttemptObservers;
 use super::dispatch::Dispatch;
 use super::journal::{EntryBuffer, too_much};
-use super::lineage::{Boundary, Lineage, Position};
-use super::pause::{Pause, Refusal, Stop};
+use super::lineage::{Boundary, FinishedPosition, Lineage};
+use super::pause::{NewPause, Stop, SuspendRefusal};
 use super::record::Run;
 use super::slot::{Ended, UntilSuspended};
-use crate::ambient::{Scope, Scoped};
+use crate::ambient::{CallScope, Scoped};
 use crate::graph::{CompiledNode, Edge};
 use crate::node::Target;
-use crate::observe::{Entry, Event, FrameworkEvent, NodeEvent, Phase, Registrations};
+use crate::observe::{FrameworkEvent, GraphEntry, NodeEvent, Phase, QueuedEvent, Registrations};
 use crate::state::MergeFailure;
 use crate::{CompiledGraph, EngineError, NodeError, State, Update};
 
@@ -58,9 +58,9 @@ pub(crate) struct ResumePoint {
 }
 
 /// End of a walk without an error.
-pub(crate) enum End {
+pub(crate) enum WalkEnd {
     Completed(State),
-    Paused(Arc<Pause>),
+    Paused(Arc<NewPause>),
 }
 
 /// An execution of a node, from its start to the choice of the next one.
@@ -113,7 +113,7 @@ impl<'r> Walk<'r> {
             run: self.run,
             graph: inside.graph,
             namespace: inside.around.namespace.clone(),
-            lineage: self.lineage.inside(inside.boundary, Entry { graph, step, attempt_index }),
+            lineage: self.lineage.inside(inside.boundary, GraphEntry { graph, step, attempt_index }),
             parents: inside.around.parents.clone(),
             no_suspension: inside.no_suspension.or(self.no_suspension),
             entries: Arc::default(),
@@ -132,8 +132,8 @@ impl<'r> Walk<'r> {
     }
 
     /// Runs the outermost graph; a refusal to go on is an error. Nothing of an invocation around this one reaches in.
-    pub(super) async fn walk(&self, state: State, from: StartAt) -> Result<End, EngineError> {
-        let scope = Scope::outside_nodes(self.run.view.clone());
+    pub(super) async fn walk(&self, state: State, from: StartAt) -> Result<WalkEnd, EngineError> {
+        let scope = CallScope::outside_nodes(self.run.view.clone());
         match Scoped::new(scope, Box::pin(self.walk_inside(state, from))).await? {
             Ok(end) => Ok(end),
             Err(refusal) => Err(refusal.into_error()),
@@ -145,7 +145,7 @@ impl<'r> Walk<'r> {
         &self,
         state: State,
         from: StartAt,
-    ) -> Result<Result<End, Arc<Refusal>>, EngineError> {
+    ) -> Result<Result<WalkEnd, Arc<SuspendRefusal>>, EngineError> {
         let (mut state, mut next) = (self.graph.schema().owned(state), None);
         match from {
             StartAt::Entry => next = Some(fresh(self.graph.entry())),
@@ -164,7 +164,7 @@ impl<'r> Walk<'r> {
             }
             match self.execute(execution, &mut state).await? {
                 Ok(following) => next = following.map(fresh),
-                Err(Stop::Pause(pause)) => return Ok(Ok(End::Paused(pause))),
+                Err(Stop::Pause(pause)) => return Ok(Ok(WalkEnd::Paused(pause))),
                 Err(Stop::Refusal(refusal)) => return Ok(Err(refusal)),
             }
         }
@@ -172,7 +172,7 @@ impl<'r> Walk<'r> {
             .schema()
             .validate(&state)
             .map_err(|reason| EngineError::new(Category::StateValidationError, reason).with_state(&state))?;
-        Ok(Ok(End::Completed(state)))
+        Ok(Ok(WalkEnd::Completed(state)))
     }
 
     fn resolve(&self, point: &ResumePoint) -> Result<(usize, &'r Arc<str>, &'r CompiledNode), EngineError> {
@@ -237,7 +237,7 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn complete(&self, name: &Arc<str>, step: u64, attempt_index: u32) {
-        self.run.complete(Position {
+        self.run.complete(FinishedPosition {
             namespace: self.namespace.clone(),
             node_name: name.clone(),
             step,
@@ -301,15 +301,15 @@ impl<'r> Walk<'r> {
     }
 
     /// Observers of the executions of the node `name`; `None` if there are none.
-    pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Box<Told>> {
+    pub(super) fn told(&self, name: &Arc<str>, step: u64) -> Option<Box<AttemptObservers>> {
         let events = self.run.events.as_ref().filter(|_| !self.observers.is_empty())?;
-        Some(Box::new(Told::new(events.clone(), self.observers.clone(), self.event(name, step))))
+        Some(Box::new(AttemptObservers::new(events.clone(), self.observers.clone(), self.event(name, step))))
     }
 
     /// Emits an event that is not a node's, where an observer is attached.
     pub(super) fn announce(&self, event: FrameworkEvent) {
         if let Some(events) = self.run.events.as_ref().filter(|_| !self.observers.is_empty()) {
-            events.dispatch(&self.observers, self.run.view.identity(), Event::Framework(event));
+            events.dispatch(&self.observers, self.run.view.identity(), QueuedEvent::Framework(event));
         }
     }
 

@@ -9,10 +9,10 @@ use super::typed::GraphState;
 /// A state read as a Rust type. Clones of a state share it; a state that changes takes it over from the others, which
 /// read anew if they are asked again.
 #[derive(Default)]
-pub(super) struct Memo(Mutex<Reading>);
+pub(super) struct Memo(Mutex<MemoReading>);
 
 #[derive(Default)]
-struct Reading {
+struct MemoReading {
     value: Option<Arc<dyn Any + Send + Sync>>,
     /// Fields that have changed since `value` was read.
     outdated: Vec<Arc<str>>,

@@ -57,7 +57,7 @@ impl fmt::Debug for Reducer {
 }
 
 /// A merge that is known to succeed: shapes were checked, nothing was changed yet.
-pub(crate) enum Change {
+pub(crate) enum CheckedMerge {
     Nothing,
     Replace(Value),
     Extend { items: Vec<Value>, keep_last: Option<usize> },
@@ -129,16 +129,16 @@ impl Reducer {
     }
 
     /// Checks that `update` can be merged into `prior` and returns the change, without making it.
-    pub(crate) fn prepare(&self, prior: &Value, update: Value) -> Result<Change, String> {
+    pub(crate) fn prepare(&self, prior: &Value, update: Value) -> Result<CheckedMerge, String> {
         match self {
-            Self::LastWriteWins => Ok(Change::Replace(update)),
+            Self::LastWriteWins => Ok(CheckedMerge::Replace(update)),
             Self::Append => {
                 list_of(prior, "the prior value")?;
                 extend(into_list(update, "the update")?, None)
             }
             Self::Merge => {
                 mapping_of(prior, "the prior value")?;
-                Ok(Change::Entries(vec![into_mapping(update, "the update")?]))
+                Ok(CheckedMerge::Entries(vec![into_mapping(update, "the update")?]))
             }
             Self::ConcatFlatten => {
                 list_of(prior, "the prior value")?;
@@ -151,7 +151,7 @@ impl Reducer {
                 mapping_of(prior, "the prior value")?;
                 let maps = into_list(update, "the update")?;
                 let maps = maps.into_iter().map(|m| into_mapping(m, "an element of the update"));
-                Ok(Change::Entries(maps.collect::<Result<_, _>>()?))
+                Ok(CheckedMerge::Entries(maps.collect::<Result<_, _>>()?))
             }
             Self::BoundedAppend { max_len } => {
                 list_of(prior, "the prior value")?;
@@ -162,12 +162,12 @@ impl Reducer {
                 let key = key.as_ref().ok_or("merge_by_key needs a key")?;
                 by_key(list_of(prior, "the prior value")?, update, key)
             }
-            Self::Custom { reduce, .. } => reduce(prior, update).map(Change::Replace),
+            Self::Custom { reduce, .. } => reduce(prior, update).map(CheckedMerge::Replace),
         }
     }
 }
 
-impl Change {
+impl CheckedMerge {
     /// Carries the change out, in place where the value is held nowhere else.
     pub(crate) fn apply(self, slot: &mut Arc<Value>) {
         match self {
@@ -200,15 +200,15 @@ impl Change {
     }
 }
 
-fn extend(items: Vec<Value>, keep_last: Option<usize>) -> Result<Change, String> {
-    Ok(if items.is_empty() { Change::Nothing } else { Change::Extend { items, keep_last } })
+fn extend(items: Vec<Value>, keep_last: Option<usize>) -> Result<CheckedMerge, String> {
+    Ok(if items.is_empty() { CheckedMerge::Nothing } else { CheckedMerge::Extend { items, keep_last } })
 }
 
-fn dedupe(prior: &[Value], update: Value, key: Option<&KeyFn>) -> Result<Change, String> {
+fn dedupe(prior: &[Value], update: Value, key: Option<&KeyFn>) -> Result<CheckedMerge, String> {
     let key_of = |item: &Value| hashable(&key.map_or_else(|| Ok(item.clone()), |key| key(item))?);
     let items = into_list(update, "the update")?;
     if items.is_empty() {
-        return Ok(Change::Nothing);
+        return Ok(CheckedMerge::Nothing);
     }
     let mut seen = prior.iter().map(key_of).collect::<Result<HashSet<_>, _>>()?;
     let mut fresh = Vec::new();
@@ -220,10 +220,10 @@ fn dedupe(prior: &[Value], update: Value, key: Option<&KeyFn>) -> Result<Change,
     extend(fresh, None)
 }
 
-fn by_key(prior: &[Value], update: Value, key: &KeyFn) -> Result<Change, String> {
+fn by_key(prior: &[Value], update: Value, key: &KeyFn) -> Result<CheckedMerge, String> {
     let items = into_list(update, "the update")?;
     if items.is_empty() {
-        return Ok(Change::Nothing);
+        return Ok(CheckedMerge::Nothing);
     }
     let mut index = HashMap::new();
     for (at, item) in prior.iter().enumerate() {
@@ -242,7 +242,7 @@ fn by_key(prior: &[Value], update: Value, key: &KeyFn) -> Result<Change, String>
             }
         }
     }
-    Ok(Change::Records { replaced, added })
+    Ok(CheckedMerge::Records { replaced, added })
 }
 
 /// A key in comparable form: its JSON text. Lists and mappings are no keys.

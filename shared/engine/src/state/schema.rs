@@ -4,9 +4,9 @@ use std::sync::Arc;
 use dormouse_ports::Map;
 use serde_json::Value;
 
-use super::reducer::{Change, shape};
+use super::reducer::{CheckedMerge, shape};
 use super::typed::GraphState;
-use super::update::{How, Part};
+use super::update::{FieldContribution, How};
 use super::value::Fields;
 use super::{Reducer, State, Update};
 
@@ -274,7 +274,7 @@ impl StateSchema {
     }
 
     /// Changes nothing before all of `fields` are known to fit.
-    fn merge_fields(&self, state: &mut State, mut fields: Vec<Part>) -> Result<(), MergeFailure> {
+    fn merge_fields(&self, state: &mut State, mut fields: Vec<FieldContribution>) -> Result<(), MergeFailure> {
         let last = fields.pop();
         let mut changes = Vec::with_capacity(fields.len());
         for part in fields {
@@ -287,11 +287,11 @@ impl StateSchema {
         Ok(())
     }
 
-    fn prepare(&self, state: &State, part: Part) -> Result<(Arc<str>, Change), MergeFailure> {
-        let Part { field: name, value, how } = part;
+    fn prepare(&self, state: &State, part: FieldContribution) -> Result<(Arc<str>, CheckedMerge), MergeFailure> {
+        let FieldContribution { field: name, value, how } = part;
         let Some((declared, field)) = self.get(&name) else {
             return match self.openness {
-                Openness::Open => Ok((name, Change::Replace(value))),
+                Openness::Open => Ok((name, CheckedMerge::Replace(value))),
                 Openness::Closed => Err(MergeFailure::Undeclared(undeclared(&name))),
             };
         };

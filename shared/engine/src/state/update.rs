@@ -43,7 +43,7 @@ use crate::NodeError;
 /// The contributions of a fan-out or of parallel branches are a sequence of updates that are merged one after the other
 /// ([`then`](Self::then)); reading and adding fields concerns the first of them.
 pub struct Update<S = Untyped> {
-    fields: Vec<Part>,
+    fields: Vec<FieldContribution>,
     then: Vec<Update>,
     /// Reason for which a value has no JSON form.
     unwritable: Option<Box<str>>,
@@ -56,7 +56,7 @@ pub enum Untyped {}
 
 /// The contribution to one field.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct FieldContribution {
     pub(super) field: Arc<str>,
     pub(super) value: Value,
     pub(super) how: How,
@@ -179,7 +179,7 @@ impl<S> Update<S> {
     fn insert(&mut self, field: Arc<str>, value: Value, how: How) {
         match self.fields.iter_mut().find(|part| part.field == field) {
             Some(earlier) => (earlier.value, earlier.how) = (value, how),
-            None => self.fields.push(Part { field, value, how }),
+            None => self.fields.push(FieldContribution { field, value, how }),
         }
     }
 }
@@ -200,7 +200,7 @@ impl Update {
         Ok(self.with(field, serde_json::to_value(value)?))
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Part>, Vec<Self>) {
+    pub(super) fn into_parts(self) -> (Vec<FieldContribution>, Vec<Self>) {
         (self.fields, self.then)
     }
 }

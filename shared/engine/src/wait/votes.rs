@@ -42,14 +42,14 @@ pub enum VoteOutcome {
 }
 
 /// The parts that are asked, and the number that suffices.
-pub(super) struct Parts {
+pub(super) struct VoteParts {
     into: &'static str,
     pub(super) named: Vec<(String, Option<SignalId>)>,
     pub(super) at_least: Option<usize>,
     pub(super) veto: Option<(&'static str, Result<Value, String>)>,
 }
 
-impl Parts {
+impl VoteParts {
     pub(super) fn into(field: &'static str) -> Self {
         Self { into: field, named: Vec::new(), at_least: None, veto: None }
     }

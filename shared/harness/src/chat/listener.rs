@@ -16,10 +16,10 @@ pub type Listener = Arc<dyn Fn(ChatTurnOutcome) -> BoxFuture<'static, ()> + Send
 
 /// The listeners of this process, by session.
 #[derive(Default)]
-pub(crate) struct Listeners(Arc<Mutex<Registered>>);
+pub(crate) struct Listeners(Arc<Mutex<RegisteredListener>>);
 
 #[derive(Default)]
-struct Registered {
+struct RegisteredListener {
     by_session: HashMap<SessionId, Vec<(u64, Listener)>>,
     next: u64,
 }
@@ -27,7 +27,7 @@ struct Registered {
 /// Keeps a listener subscribed until it is dropped.
 #[must_use = "dropping the handle unsubscribes the listener"]
 pub struct ListenerHandle {
-    listeners: Arc<Mutex<Registered>>,
+    listeners: Arc<Mutex<RegisteredListener>>,
     session_id: SessionId,
     id: u64,
 }

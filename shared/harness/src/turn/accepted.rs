@@ -15,7 +15,7 @@ use dormouse_ports::{
 
 use super::resume::finish;
 use super::start::session_of;
-use crate::admission::Wait;
+use crate::admission::AdmissionWait;
 use crate::budget::Budget;
 use crate::chat::carry_of;
 use crate::error::TurnError;
@@ -117,7 +117,7 @@ async fn begin_alone(
         WhenSessionBusy::Wait => began / 2,
         WhenSessionBusy::Requeue => Duration::ZERO,
     };
-    let wait = Wait { longest, refusable: false };
+    let wait = AdmissionWait { longest, refusable: false };
     let _first = match worker.lines.session(record.paused.session_id.as_ref(), wait).await {
         Ok(first) => first,
         Err(error) => {

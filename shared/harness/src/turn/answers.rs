@@ -10,7 +10,7 @@ use dormouse_ports::{
     RESOLUTION, Resolution,
 };
 
-use super::delivery::{Delivery, SignalTarget};
+use super::delivery::{FoundDelivery, SignalTarget};
 use crate::error::{TurnError, store_failed, unknown};
 use crate::outcome::{CompletedTurn, Overruled, SuspendedTurn, Tally, TurnOutcome};
 use crate::transmission::Trigger;
@@ -36,7 +36,7 @@ pub(super) enum FanInStep {
 pub(super) async fn gather(
     worker: &Worker,
     record: InvocationRecord,
-    delivery: &Delivery<'_>,
+    delivery: &FoundDelivery<'_>,
 ) -> Result<FanInStep, TurnError> {
     let paused = record.paused;
     let Some(fan_in) = paused.fan_in.clone() else {

@@ -9,7 +9,7 @@ use dormouse_ports::{BufferOutcome, BufferedSignal, Category, InvocationRecord, 
 
 use super::answers::answer_to;
 use super::deliver::deliver;
-use super::delivery::{Delivery, SignalTarget};
+use super::delivery::{FoundDelivery, SignalTarget};
 use super::unfit::note_unfit;
 use crate::bucket::Bucket;
 use crate::budget::Budget;
@@ -19,7 +19,7 @@ use crate::transmission::{EventOrigin, Trigger};
 use crate::worker::Worker;
 
 /// State of a signal.
-enum Known {
+enum SignalStanding {
     /// An invocation waits for it, or has waited: that is the outcome.
     Told(TurnOutcome),
     /// No invocation does, so far.
@@ -39,8 +39,8 @@ pub(super) async fn correlate(
     }
     loop {
         match deliver_known(worker, &signal_id, &payload, budget).await? {
-            Known::Told(outcome) => return Ok(outcome),
-            Known::Unclaimed => {}
+            SignalStanding::Told(outcome) => return Ok(outcome),
+            SignalStanding::Unclaimed => {}
         }
         if let Some(kept) = keep(worker, &signal_id, &signal_id, &payload, budget).await? {
             return Ok(kept);
@@ -66,8 +66,8 @@ pub(super) async fn correlate_event(
             check_event(record.as_deref(), &signal_id, &event, &payload)?;
         }
         match deliver_known(worker, &stored, &payload, budget).await? {
-            Known::Told(outcome) => return Ok(outcome),
-            Known::Unclaimed => {}
+            SignalStanding::Told(outcome) => return Ok(outcome),
+            SignalStanding::Unclaimed => {}
         }
         if waits_in_the_old_way(worker, &signal_id, &shape).await? {
             return deliver_unshaped(worker, signal_id, &event, &payload, budget).await;
@@ -104,21 +104,23 @@ async fn deliver_known(
     stored: &SignalId,
     payload: &Map,
     budget: Budget<'_>,
-) -> Result<Known, TurnError> {
+) -> Result<SignalStanding, TurnError> {
     match known_state(worker, stored).await? {
         Some(SignalState::Waiting { invocation_id, generation }) => {
             let (generation, trigger) = (Some(generation), Trigger::Signal);
             let (part, payload) = (SignalTarget::Signal(stored.origin().1), payload.clone());
-            let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
-            deliver(worker, delivery).await.map(Known::Told)
+            let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
+            deliver(worker, delivery).await.map(SignalStanding::Told)
         }
         Some(SignalState::Delivered { invocation_id, generation }) => {
             let record = worker.records.load(&invocation_id).await?;
             let stale = TurnOutcome::Stale { invocation_id };
             let addressee = SignalTarget::Signal(stored.origin().1);
-            Ok(Known::Told(record.map_or(stale, |record| answer_to(*record, Some(generation), &addressee, payload))))
+            Ok(SignalStanding::Told(
+                record.map_or(stale, |record| answer_to(*record, Some(generation), &addressee, payload)),
+            ))
         }
-        Some(SignalState::Buffered(_)) | None => Ok(Known::Unclaimed),
+        Some(SignalState::Buffered(_)) | None => Ok(SignalStanding::Unclaimed),
     }
 }
 
@@ -176,8 +178,8 @@ async fn deliver_unshaped(
         check_event(record.as_deref(), &signal_id, event, payload)?;
     }
     match deliver_known(worker, &signal_id, payload, budget).await? {
-        Known::Told(outcome) => Ok(outcome),
-        Known::Unclaimed => {
+        SignalStanding::Told(outcome) => Ok(outcome),
+        SignalStanding::Unclaimed => {
             let message = format!("no paused invocation waits for an event that carries signal `{signal_id}`");
             let error = TurnError::new(Category::HarnessSignalCorrelationFailed, message);
             Err(TurnError { bucket: Bucket::RetryableTransient, ..error })

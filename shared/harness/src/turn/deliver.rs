@@ -4,7 +4,7 @@ use dormouse_ports::{Category, ClaimOutcome, ClaimRequest};
 
 use super::accepted::{WhenSessionBusy, begin};
 use super::answers::{ClaimProposal, FanInStep, answer_to, gather};
-use super::delivery::Delivery;
+use super::delivery::FoundDelivery;
 use super::resume::{PayloadAck, continue_claimed};
 use crate::error::{TurnError, store_failed};
 use crate::outcome::TurnOutcome;
@@ -12,7 +12,7 @@ use crate::transmission::Trigger;
 use crate::worker::Worker;
 
 /// Claims the invocation and continues it; while another delivery has it, looks again until that one is done.
-pub(super) async fn deliver(worker: &Worker, delivery: Delivery<'_>) -> Result<TurnOutcome, TurnError> {
+pub(super) async fn deliver(worker: &Worker, delivery: FoundDelivery<'_>) -> Result<TurnOutcome, TurnError> {
     let id = delivery.invocation_id.clone();
     let mut backoff = worker.backoff();
     let mut bid = ClaimProposal { payload: delivery.payload.clone(), answered: None };

@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::transmission::Trigger;
 
 /// A delivery that found its invocation.
-pub(super) struct Delivery<'w> {
+pub(super) struct FoundDelivery<'w> {
     pub(super) invocation_id: InvocationId,
     pub(super) generation: Option<u64>,
     pub(super) part: SignalTarget,

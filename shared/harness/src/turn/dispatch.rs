@@ -4,7 +4,7 @@ use dormouse_ports::{Category, Map, RESOLUTION};
 
 use super::correlate::{correlate, correlate_event, unfit_event};
 use super::deliver::deliver;
-use super::delivery::{Delivery, SignalTarget};
+use super::delivery::{FoundDelivery, SignalTarget};
 use super::due::fall_due;
 use super::start::start;
 use crate::budget::Budget;
@@ -22,7 +22,7 @@ pub(crate) async fn dispatch(worker: &Worker, transmission: Transmission) -> Res
             let payload = checked(worker, payload)?;
             let (budget, trigger) = (worker.budget(time_left), Trigger::Signal);
             let part = part.map_or(SignalTarget::Pause, SignalTarget::Part);
-            deliver(worker, Delivery { invocation_id, generation, part, payload, budget, trigger }).await
+            deliver(worker, FoundDelivery { invocation_id, generation, part, payload, budget, trigger }).await
         }
         TransmissionKind::Signal(signal) => signalled(worker, signal, worker.budget(time_left)).await,
         TransmissionKind::Wakeup(Wakeup { invocation_id, generation, due_at }) => {

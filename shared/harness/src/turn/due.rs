@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::deliver::deliver;
-use super::delivery::{Delivery, SignalTarget};
+use super::delivery::{FoundDelivery, SignalTarget};
 use super::takeover::take_over;
 use crate::bucket::Bucket;
 use crate::budget::Budget;
@@ -57,7 +57,7 @@ pub(super) async fn fall_due(
             DueAction::Resume(payload) => {
                 let (generation, trigger) = (Some(record.paused.generation), Trigger::Due);
                 let part = SignalTarget::Pause;
-                let delivery = Delivery { invocation_id, generation, part, payload, budget, trigger };
+                let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
                 return deliver(worker, delivery).await;
             }
             DueAction::Fail => return time_out(worker, *record, due.at).await,

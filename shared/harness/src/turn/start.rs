@@ -7,7 +7,7 @@ use dormouse_engine::{Carry, CompiledGraph, Invocation, Sending};
 use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
 
 use super::resume::finish;
-use crate::admission::Wait;
+use crate::admission::AdmissionWait;
 use crate::budget::Budget;
 use crate::error::{TurnError, bounded};
 use crate::mode::Mode;
@@ -101,8 +101,8 @@ async fn invoke_alone(
 }
 
 /// Time for which a fresh turn waits for others of this process.
-fn wait(budget: Budget<'_>) -> Wait {
-    Wait { longest: budget.left() / 2, refusable: true }
+fn wait(budget: Budget<'_>) -> AdmissionWait {
+    AdmissionWait { longest: budget.left() / 2, refusable: true }
 }
 
 pub(super) fn session_of(worker: &Worker, turn: &FreshTurn) -> Option<SessionId> {

@@ -5,10 +5,10 @@ use dormouse_harness::chat::{ChatHarness, ChatMessage, ChatTurnOutcome, SendOpti
 use dormouse_ports::InvocationId;
 use serde_json::{Value, json};
 
-use crate::encode::Caller;
-use crate::refusal::Refusal;
+use crate::encode::AnsweredCaller;
+use crate::refusal::RequestRefusal;
 use crate::repeat::Repeatable;
-use crate::reply::Reply;
+use crate::reply::TurnReply;
 use crate::routes::OF_MESSAGES;
 use crate::said::{ChatCompleted, ChatErrored, ChatSuspended, Completed, Errored, Suspended};
 use crate::status::{retry_after, status_of};
@@ -20,7 +20,7 @@ impl App {
         graph: &str,
         session_id: &str,
         request: &Request,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<TurnReply, RequestRefusal> {
         let principal = self.principal(request, &OF_MESSAGES).await?;
         let chat = ChatHarness::new(self.harness().clone(), graph)?;
         let stored_as = principal.session(session_id)?;
@@ -38,7 +38,7 @@ impl App {
     }
 
     /// Answers for a message. Its outcome is kept under the id `kept`, where it was sent with an idempotency key.
-    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> Reply {
+    fn chat_answer(&self, session_id: &str, outcome: ChatTurnOutcome, kept: Option<&InvocationId>) -> TurnReply {
         match outcome {
             ChatTurnOutcome::Completed { replies, final_state } => {
                 let told = ChatCompleted {
@@ -48,10 +48,10 @@ impl App {
                     final_state: &final_state,
                     status_url: kept.map(|id| self.status_url(id)),
                 };
-                Reply::new(200, json!(told))
+                TurnReply::new(200, json!(told))
             }
             ChatTurnOutcome::Suspended { signal_descriptor, pending_messages, invocation_id, generation, tally } => {
-                let links = self.links(&invocation_id, generation, tally.as_ref(), &Caller::Operator);
+                let links = self.links(&invocation_id, generation, tally.as_ref(), &AnsweredCaller::Operator);
                 let location = links.status.clone();
                 let told = ChatSuspended {
                     status: Suspended::Suspended,
@@ -61,15 +61,15 @@ impl App {
                     pending_messages: values(pending_messages),
                     links,
                 };
-                Reply::new(202, json!(told)).header("location", location)
+                TurnReply::new(202, json!(told)).header("location", location)
             }
             ChatTurnOutcome::Errored { error_bucket, error_category, reply, in_doubt, retry_after: wait } => {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
                 let error = TurnError::new(error_category, message);
                 let error = TurnError { bucket: error_bucket, in_doubt, retry_after: wait, ..error };
-                let (status, reply, problem) = (Errored::Errored, reply.into_value(), Refusal::body(&error));
+                let (status, reply, problem) = (Errored::Errored, reply.into_value(), RequestRefusal::body(&error));
                 let told = ChatErrored { status, session_id, reply, error: problem };
-                let answer = Reply::new(status_of(&error), json!(told));
+                let answer = TurnReply::new(status_of(&error), json!(told));
                 match retry_after(&error) {
                     Some(seconds) => answer.header("retry-after", seconds.to_string()),
                     None => answer,

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::encode::{CANCEL, Caller, STATUS};
-use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::encode::{AnsweredCaller, CANCEL, STATUS};
+use crate::refusal::RequestRefusal;
+use crate::reply::TurnReply;
 use crate::said::{Canceled, TurnCanceled};
 use crate::{App, Request, Token, body};
 
@@ -17,14 +17,14 @@ use crate::{App, Request, Token, body};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CancelTurnRequest")]
-pub(super) struct Cancel {
+pub(super) struct CancelBody {
     /// Reason for the cancellation.
     #[serde(default)]
     reason: Option<String>,
 }
 
 impl App {
-    pub(super) async fn get_invocation(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
+    pub(super) async fn get_invocation(&self, id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let (id, caller) = self.caller(id, request)?;
         match self.harness().look_up(&id).await {
             Ok(mut outcome) => {
@@ -37,19 +37,19 @@ impl App {
         }
     }
 
-    pub(super) async fn post_callback(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
+    pub(super) async fn post_callback(&self, id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let (id, caller) = self.caller(id, request)?;
-        let Some(generation) = caller.generation() else { return Err(Refusal::no_invocation()) };
+        let Some(generation) = caller.generation() else { return Err(RequestRefusal::no_invocation()) };
         let payload = body::object(request, self.limits().signal_payload)?;
         let callback = Callback { part: caller.part(), ..Callback::new(id, caller.generation(), payload) };
         let turn = self.harness().turn(Transmission { time_left: request.time_left, ..callback.into() }).await;
         match &turn.outcome {
             TurnOutcome::Errored(error) if error.category == Category::HarnessSignalCorrelationFailed => {
-                Err(Refusal::no_invocation())
+                Err(RequestRefusal::no_invocation())
             }
             // It sleeps again, and this delivery did not bring it there.
             TurnOutcome::Suspended(pause) if pause.repeated && pause.generation > generation => {
-                Err(Refusal::pause_over())
+                Err(RequestRefusal::pause_over())
             }
             TurnOutcome::Completed(_)
             | TurnOutcome::Suspended(_)
@@ -61,17 +61,17 @@ impl App {
 
     /// Ends an invocation. The caller of a token ends the pause that it is for; the caller of the signal key ends any
     /// invocation that the id names, also one that never slept or is not known.
-    pub(super) async fn post_cancel(&self, id: &str, request: &Request) -> Result<Reply, Refusal> {
+    pub(super) async fn post_cancel(&self, id: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let (id, generation) = if self.is_operator(request) {
             body::check_id("invocation_id", id)?;
             (InvocationId::from(id), None)
         } else {
             let id = InvocationId::from(id);
-            let token = presented(request).ok_or_else(Refusal::no_invocation)?;
+            let token = presented(request).ok_or_else(RequestRefusal::no_invocation)?;
             let generation = self.opened(&id, Some(CANCEL), &token)?;
             (id, Some(generation))
         };
-        let cancel: Cancel = body::typed(body::object(request, self.limits().signal_payload)?)?;
+        let cancel: CancelBody = body::typed(body::object(request, self.limits().signal_payload)?)?;
         let canceled = self.harness().cancel(&id, generation, cancel.reason).await?;
         let told = TurnCanceled {
             status: Canceled::Canceled,
@@ -80,30 +80,30 @@ impl App {
             reason: canceled.cancellation.reason.as_deref(),
             repeated: canceled.repeated,
         };
-        Ok(Reply::new(200, json!(told)))
+        Ok(TurnReply::new(200, json!(told)))
     }
 
     /// The caller. Nothing is loaded before the token is known to be right.
-    fn caller(&self, id: &str, request: &Request) -> Result<(InvocationId, Caller), Refusal> {
-        let token = presented(request).ok_or_else(Refusal::no_invocation)?;
+    fn caller(&self, id: &str, request: &Request) -> Result<(InvocationId, AnsweredCaller), RequestRefusal> {
+        let token = presented(request).ok_or_else(RequestRefusal::no_invocation)?;
         let id = InvocationId::from(id);
         let part = request.query_value("part");
         if part.as_deref().is_some_and(|part| !body::is_id(part)) {
-            return Err(Refusal::no_invocation());
+            return Err(RequestRefusal::no_invocation());
         }
         match self.opened(&id, part.as_deref(), &token)? {
-            STATUS if part.is_none() => Ok((id, Caller::Reader)),
-            generation => Ok((id, Caller::Token { token, generation, part })),
+            STATUS if part.is_none() => Ok((id, AnsweredCaller::Reader)),
+            generation => Ok((id, AnsweredCaller::Token { token, generation, part })),
         }
     }
 
     /// The generation that `token` opens. The reason why another one does not is reported only to the holder of one
     /// that has ended.
-    fn opened(&self, id: &InvocationId, part: Option<&str>, token: &str) -> Result<u64, Refusal> {
+    fn opened(&self, id: &InvocationId, part: Option<&str>, token: &str) -> Result<u64, RequestRefusal> {
         match self.callbacks().verify(id, part, token, self.engine().ports().clock.now()) {
             Some(Token::Good(generation)) => Ok(generation),
-            Some(Token::Ended) => Err(Refusal::address_over()),
-            None => Err(Refusal::no_invocation()),
+            Some(Token::Ended) => Err(RequestRefusal::address_over()),
+            None => Err(RequestRefusal::no_invocation()),
         }
     }
 }
@@ -127,6 +127,6 @@ fn narrow(outcome: &mut TurnOutcome, fields: &[&str]) {
 }
 
 /// An invocation that is gone looks like one that never was.
-fn hidden(error: TurnError) -> Refusal {
-    if error.category == Category::NotFound { Refusal::no_invocation() } else { error.into() }
+fn hidden(error: TurnError) -> RequestRefusal {
+    if error.category == Category::NotFound { RequestRefusal::no_invocation() } else { error.into() }
 }

@@ -5,10 +5,10 @@ use dormouse_ports::Map;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::encode::Caller;
-use crate::refusal::Refusal;
+use crate::encode::AnsweredCaller;
+use crate::refusal::RequestRefusal;
 use crate::repeat::{Repeatable, check_own_id};
-use crate::reply::Reply;
+use crate::reply::TurnReply;
 use crate::routes::OF_TURNS;
 use crate::{App, Request, body};
 
@@ -39,14 +39,14 @@ enum TurnIntent {
 }
 
 impl App {
-    pub(super) async fn post_turn(&self, graph: &str, request: &Request) -> Result<Reply, Refusal> {
+    pub(super) async fn post_turn(&self, graph: &str, request: &Request) -> Result<TurnReply, RequestRefusal> {
         let principal = self.principal(request, &OF_TURNS).await?;
         let compiled = self.graphs().get(graph)?;
         let said = body::object(request, self.limits().body)?;
         let mut turn: TurnRequest = body::typed(said.clone())?;
         let repeatable = Repeatable::of(request, &principal, &said, turn.invocation_id.as_deref())?;
         if turn.session_id.is_some() && compiled.sessions().is_none() {
-            return Err(Refusal::invalid(format!("graph `{graph}` keeps no sessions; leave session_id out")));
+            return Err(RequestRefusal::invalid(format!("graph `{graph}` keeps no sessions; leave session_id out")));
         }
         let harness = self.harness_of(compiled);
         if compiled.sessions().is_some() && !principal.is_nobody() {
@@ -58,7 +58,7 @@ impl App {
         if let TurnOutcome::Errored(error) = &mut turn.outcome {
             error.category = repeatable.refused(error.category.clone());
         }
-        Ok(self.encode(&turn, &Caller::Operator, repeatable.invocation_id.is_some()))
+        Ok(self.encode(&turn, &AnsweredCaller::Operator, repeatable.invocation_id.is_some()))
     }
 
     /// Names the session that `turn` begins without a name, so that it can be its principal's from the beginning.
@@ -74,7 +74,7 @@ impl App {
     }
 }
 
-fn fresh_turn(graph: &str, turn: TurnRequest, repeatable: &Repeatable) -> Result<FreshTurn, Refusal> {
+fn fresh_turn(graph: &str, turn: TurnRequest, repeatable: &Repeatable) -> Result<FreshTurn, RequestRefusal> {
     let checked = |name: &str, id: Option<String>| id.map(|id| check_own_id(name, &id).map(|()| id)).transpose();
     Ok(FreshTurn {
         intent: turn.intent.map(|intent| match intent {

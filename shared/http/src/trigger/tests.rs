@@ -7,7 +7,7 @@ fn read(event: &str) -> Value {
 #[test]
 fn a_transformed_event_is_a_signal() {
     let read = signal(read(include_str!("../../tests/events/eventbridge-transformed.json"))).expect("a signal");
-    assert_eq!(read.signal_id, Token::Text("export-7f3a".to_owned()));
+    assert_eq!(read.signal_id, EventToken::Text("export-7f3a".to_owned()));
     assert_eq!(read.payload["rows"], 1204);
     assert_eq!(read.event_id.as_deref(), Some("17793124-05d4-b198-2fde-7ededc63b103"));
     let SignalOrigin::Event(event) = read.origin.origin().expect("an origin") else { panic!("somebody sent it") };
@@ -21,7 +21,7 @@ fn an_event_of_our_own_has_no_other_origin() {
     let mut event = read(include_str!("../../tests/events/eventbridge-dormouse-signal.json"));
     event["detail"]["shape"] = "0e22b88c7976afe4246ba863fb85b3e795f38fbf".into();
     let read = signal(event).expect("a signal");
-    assert!(read.is_own && read.origin == Envelope::default());
+    assert!(read.is_own && read.origin == RuleEnvelope::default());
     let wrong = json!({ "dormouse_signal": { "signal_id": "s", "payload": {}, "shape": "round" } });
     assert!(signal(wrong).expect("a signal").origin.origin().is_err());
 }
@@ -29,19 +29,19 @@ fn an_event_of_our_own_has_no_other_origin() {
 #[test]
 fn an_event_of_our_own_is_a_signal() {
     let read = signal(read(include_str!("../../tests/events/eventbridge-dormouse-signal.json"))).expect("a signal");
-    assert_eq!(read.signal_id, Token::Text("expense-1".to_owned()));
+    assert_eq!(read.signal_id, EventToken::Text("expense-1".to_owned()));
     assert_eq!(read.payload["decision"], "approved");
     assert!(read.event_id.is_some());
     let again = include_str!("../../tests/events/eventbridge-dormouse-signal-replayed.json");
     let again = signal(serde_json::from_str(again).expect("JSON")).expect("a replay is the same signal");
-    assert_eq!((again.signal_id, again.event_id), (Token::Number(4711.into()), read.event_id));
+    assert_eq!((again.signal_id, again.event_id), (EventToken::Number(4711.into()), read.event_id));
     assert_eq!(again.payload["decided_by"], "Grün & Söhne");
 }
 
 #[test]
 fn a_number_is_a_token() {
     let read = signal(json!({ "dormouse_signal": { "signal_id": 4711, "payload": {}, "event_id": null } }));
-    assert_eq!(read.expect("a signal").signal_id, Token::Number(4711.into()));
+    assert_eq!(read.expect("a signal").signal_id, EventToken::Number(4711.into()));
 }
 
 #[test]
@@ -49,23 +49,23 @@ fn the_scheduler_wakes_and_sweeps() {
     let due = wakeup(read(include_str!("../../tests/events/scheduler-wakeup.json"))).expect("a wake-up");
     let invocation_id = "0b5f1f9e-3c0d-4c3e-9d6f-0f6f8f6a1c11".to_owned();
     let due_at = Some(Timestamp::constant(1_798_794_000, 0));
-    assert_eq!(due, Wakeup::Due { invocation_id: invocation_id.clone(), generation: 2, due_at });
+    assert_eq!(due, WakeupOrder::Due { invocation_id: invocation_id.clone(), generation: 2, due_at });
     let before = json!({ "dormouse_wakeup": { "invocation_id": invocation_id, "generation": 2 } });
     let due = wakeup(before).expect("an entry from before a pause had several deadlines");
-    assert_eq!(due, Wakeup::Due { invocation_id: invocation_id.clone(), generation: 2, due_at: None });
+    assert_eq!(due, WakeupOrder::Due { invocation_id: invocation_id.clone(), generation: 2, due_at: None });
     let told_more = wakeup(read(include_str!("../../tests/events/scheduler-wakeup-with-context.json")));
-    assert_eq!(told_more.expect("the same"), Wakeup::Due { invocation_id, generation: 2, due_at });
+    assert_eq!(told_more.expect("the same"), WakeupOrder::Due { invocation_id, generation: 2, due_at });
     let sweep = wakeup(read(include_str!("../../tests/events/scheduler-sweep.json"))).expect("a sweep");
-    assert_eq!(sweep, Wakeup::Sweep(Scope::Everything));
+    assert_eq!(sweep, WakeupOrder::Sweep(SignalScope::Everything));
 }
 
 #[test]
 fn an_event_of_our_own_calls_for_work() {
     let call = wakeup(read(include_str!("../../tests/events/eventbridge-dormouse-work.json"))).expect("a call");
-    assert_eq!(call, Wakeup::Work(WorkCall::new("task_01K9".into())));
+    assert_eq!(call, WakeupOrder::Work(WorkCall::new("task_01K9".into())));
     let detail = json!({ "invocation_id": "i", "generation": 2, "due_at": "2027-01-01T00:00:00Z", "swept": true });
     let swept = json!({ "source": "dormouse", "detail-type": "Dormouse Work", "detail": detail });
-    let Wakeup::Work(call) = wakeup(swept).expect("a call") else { panic!("no call") };
+    let WakeupOrder::Work(call) = wakeup(swept).expect("a call") else { panic!("no call") };
     assert_eq!((call.invocation_id.as_str(), call.generation, call.swept), ("i", Some(2), true));
     assert_eq!(call.due_at, Some(Timestamp::constant(1_798_761_600, 0)));
 }

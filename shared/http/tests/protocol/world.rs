@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dormouse_api::keys::{Grant, KeyToken};
-use dormouse_api::{Answer, AppendNotifier, Call, Keys, Operations, RecordingEngine, RecordingStore, StreamLimits};
+use dormouse_api::{AppendNotifier, Call, CallAnswer, Keys, Operations, RecordingEngine, RecordingStore, StreamLimits};
 use dormouse_engine::{END, Graph, Update, state};
 use dormouse_harness::{DescriptorWakes, GraphRegistry};
 use dormouse_http::{
@@ -14,7 +14,7 @@ use dormouse_ports::{
     Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
 };
 use dormouse_protocol::cursor::Cursors;
-use dormouse_protocol::event::Place;
+use dormouse_protocol::event::EventPlace;
 use dormouse_protocol::id::{Identifier, SessionId, TaskId};
 use dormouse_protocol::operation::Operation;
 use dormouse_protocol::request::{RangeQuery, VERSION_HEADER};
@@ -122,16 +122,16 @@ pub(crate) struct Desk {
 #[async_trait]
 #[expect(clippy::wildcard_enum_match_arm, reason = "it offers a few of many")]
 impl Operations for Desk {
-    async fn serve(&self, call: Call) -> Result<Answer, ProtocolError> {
+    async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         self.calls.lock().unwrap().push(call.clone());
         let (session, task) = (call.params.get("session_id"), call.params.get("task_id"));
         match call.operation {
             Operation::ListQuotas => panic!("the quotas are gone"),
             Operation::ListConnectors => futures::future::pending().await,
-            Operation::GetSession if session == SESSION => Ok(Answer::Json(200, json!({"id": SESSION}))),
+            Operation::GetSession if session == SESSION => Ok(CallAnswer::Json(200, json!({"id": SESSION}))),
             Operation::GetTask if task.starts_with("task_") => {
                 let status = if task == OVER { "COMPLETED" } else { "WORKING" };
-                Ok(Answer::Json(200, json!({"id": task, "session_id": SESSION, "status": status})))
+                Ok(CallAnswer::Json(200, json!({"id": task, "session_id": SESSION, "status": status})))
             }
             Operation::ListTaskEvents | Operation::StreamEvents => {
                 let RangeQuery { limit, after } = RangeQuery::read(&call.query)?;
@@ -142,13 +142,13 @@ impl Operations for Desk {
                 let next =
                     page.get(limit - 1).filter(|_| page.len() > limit).map(|event| event.envelope.id.to_string());
                 page.truncate(limit);
-                Ok(Answer::Json(200, json!(List::page(page, next))))
+                Ok(CallAnswer::Json(200, json!(List::page(page, next))))
             }
             Operation::DownloadArtifactContent => {
-                Ok(Answer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
+                Ok(CallAnswer::Bytes { content_type: "image/png".to_owned(), bytes: vec![1, 2] })
             }
-            Operation::DeleteMemory => Ok(Answer::Empty),
-            Operation::CreateSession => Ok(Answer::Json(201, json!({"id": SESSION}))),
+            Operation::DeleteMemory => Ok(CallAnswer::Empty),
+            Operation::CreateSession => Ok(CallAnswer::Json(201, json!({"id": SESSION}))),
             other => Err(ProtocolError::not_found(other.spec().tag)),
         }
     }
@@ -264,7 +264,7 @@ impl World {
         let position = entries.len() as u64 + 1;
         let draft =
             Draft::new(kind, task.pointer(), json!({})).within(None, Some(&SessionId::from(SESSION)), Some(&task));
-        let event = draft.at(Place { stream: SESSION, position, sequence: position, at: self.clock.now() });
+        let event = draft.at(EventPlace { stream: SESSION, position, sequence: position, at: self.clock.now() });
         let Value::Object(entry) = json!(event) else { panic!("an event is an object") };
         entries.push(entry);
         drop(streams);

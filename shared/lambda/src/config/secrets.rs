@@ -1,7 +1,7 @@
 use dormouse_aws::{ParameterError, Parameters, SecretText};
 use dormouse_http::{BearerKey, CallbackSecret};
 
-use super::Reader;
+use super::VariableReader;
 use crate::Function;
 
 /// The path of the parameters.
@@ -12,7 +12,7 @@ const SECRET: usize = 32;
 const KEY: usize = 16;
 
 /// A secret: what it is called, and who cannot do without it.
-struct Named {
+struct NamedSecret {
     variable: &'static str,
     parameter: &'static str,
     /// Fewest bytes.
@@ -21,19 +21,23 @@ struct Named {
 }
 
 /// Needed by functions that give out addresses or read them, or cursors of lists.
-const CALLBACK_SECRET: Named = Named {
+const CALLBACK_SECRET: NamedSecret = NamedSecret {
     variable: "DORMOUSE_CALLBACK_SECRET",
     parameter: "callback-secret",
     least: SECRET,
     needed_by: &[Function::Inbound, Function::Signal, Function::Stream],
 };
 /// The function to which the gateway hands signals.
-const SIGNAL_KEY: Named =
-    Named { variable: "DORMOUSE_SIGNAL_KEY", parameter: "signal-key", least: KEY, needed_by: &[Function::Signal] };
+const SIGNAL_KEY: NamedSecret = NamedSecret {
+    variable: "DORMOUSE_SIGNAL_KEY",
+    parameter: "signal-key",
+    least: KEY,
+    needed_by: &[Function::Signal],
+};
 
 /// Place of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum SecretSource {
     /// In the environment.
     Given(SecretText),
     /// In the parameter of this name.
@@ -42,7 +46,7 @@ enum Source {
     Nowhere,
 }
 
-impl Source {
+impl SecretSource {
     fn parameter(&self) -> Option<&str> {
         match self {
             Self::Kept(name) => Some(name),
@@ -62,8 +66,8 @@ impl Source {
 /// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSources {
-    callback_secret: Source,
-    signal_key: Source,
+    callback_secret: SecretSource,
+    signal_key: SecretSource,
     /// Variables that count although there is a path.
     overruling: Vec<&'static str>,
 }
@@ -135,9 +139,9 @@ impl SecretSources {
         let mut found = Vec::new();
         for (source, named) in sources {
             found.push(match source {
-                Source::Given(text) => Some(text.clone()),
-                Source::Nowhere => None,
-                Source::Kept(name) => {
+                SecretSource::Given(text) => Some(text.clone()),
+                SecretSource::Nowhere => None,
+                SecretSource::Kept(name) => {
                     let text = kept.next().filter(|text| text.reveal().len() >= named.least);
                     Some(text.ok_or_else(|| SecretsError::Short { name: name.clone(), least: named.least })?)
                 }
@@ -154,12 +158,12 @@ impl SecretSources {
     }
 }
 
-impl<F: Fn(&str) -> Option<String>> Reader<F> {
+impl<F: Fn(&str) -> Option<String>> VariableReader<F> {
     /// Sources of the secrets that `function` needs.
     pub(super) fn secrets(&mut self, function: Function) -> SecretSources {
         let path = self.parameter_path(PATH);
         let mut overruling = Vec::new();
-        let mut source = |named: &Named| {
+        let mut source = |named: &NamedSecret| {
             let needed = named.needed_by.contains(&function);
             match (self.0.optional(named.variable), &path) {
                 (Some(text), path) => {
@@ -167,16 +171,16 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
                         self.0.fault(format!("{} needs at least {} bytes", named.variable, named.least));
                     }
                     overruling.extend(path.as_ref().filter(|_| needed).map(|_| named.variable));
-                    Source::Given(SecretText::new(text))
+                    SecretSource::Given(SecretText::new(text))
                 }
-                (None, Some(path)) if needed => Source::Kept(format!("{path}/{}", named.parameter)),
+                (None, Some(path)) if needed => SecretSource::Kept(format!("{path}/{}", named.parameter)),
                 (None, None) if needed => {
-                    let Named { variable, parameter, .. } = named;
+                    let NamedSecret { variable, parameter, .. } = named;
                     self.0
                         .fault(format!("{variable} is missing, or {PATH} with the path of the parameter {parameter}"));
-                    Source::Nowhere
+                    SecretSource::Nowhere
                 }
-                (None, _) => Source::Nowhere,
+                (None, _) => SecretSource::Nowhere,
             }
         };
         let (callback_secret, signal_key) = (source(&CALLBACK_SECRET), source(&SIGNAL_KEY));
@@ -205,7 +209,7 @@ mod tests {
     /// Sources that `function` makes of these variables, and the faults that it finds in them.
     fn sources(function: Function, variables: &[(&str, &str)]) -> (SecretSources, Vec<String>) {
         let given = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
-        let mut reader = Reader(Variables::new(given));
+        let mut reader = VariableReader(Variables::new(given));
         (reader.secrets(function), reader.0.faults().to_vec())
     }
 
@@ -214,7 +218,7 @@ mod tests {
         let names = ALL.map(|function| {
             let (sources, faults) = sources(function, &[(PATH, "/dormouse/dev")]);
             assert_eq!((faults, &sources.overruling), (Vec::new(), &Vec::new()));
-            let names = [&sources.callback_secret, &sources.signal_key].map(Source::parameter);
+            let names = [&sources.callback_secret, &sources.signal_key].map(SecretSource::parameter);
             names.map(|name| name.map(str::to_owned))
         });
         let (secret, key) =
@@ -237,11 +241,11 @@ mod tests {
     fn a_variable_counts_and_is_named_where_it_stands_beside_a_path() {
         let (key, path) = (("DORMOUSE_SIGNAL_KEY", "open-sesame-open-sesame"), (PATH, "/dormouse"));
         let (found, faults) = sources(Function::Signal, &[key, path]);
-        assert_eq!((found.signal_key, faults), (Source::Given(SecretText::new(key.1)), Vec::new()));
-        assert_eq!(found.callback_secret, Source::Kept("/dormouse/callback-secret".to_owned()));
+        assert_eq!((found.signal_key, faults), (SecretSource::Given(SecretText::new(key.1)), Vec::new()));
+        assert_eq!(found.callback_secret, SecretSource::Kept("/dormouse/callback-secret".to_owned()));
         assert_eq!(found.overruling, ["DORMOUSE_SIGNAL_KEY"]);
         let (alone, _) = sources(Function::Inbound, &[key]);
-        assert_eq!((alone.signal_key, alone.overruling), (Source::Given(SecretText::new(key.1)), Vec::new()));
+        assert_eq!((alone.signal_key, alone.overruling), (SecretSource::Given(SecretText::new(key.1)), Vec::new()));
     }
 
     #[test]

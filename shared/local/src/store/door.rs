@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use dormouse_http::BearerKey;
 
-use super::obey::{Answer, Engine, operation_of, refusal};
+use super::obey::{EmbeddedDatabase, RawAnswer, operation_of, refusal};
 
 /// As large as requests of DynamoDB may be, in bytes.
 const LARGEST: usize = 16 * 1024 * 1024;
@@ -19,12 +19,12 @@ const SECRET: &str = "x-amz-security-token";
 /// Lets in who knows the secret, as the session token of otherwise arbitrary credentials, and is no page of a browser.
 #[derive(Clone, Debug)]
 pub struct Door {
-    engine: Engine,
+    engine: EmbeddedDatabase,
     secret: BearerKey,
 }
 
 impl Door {
-    pub(super) fn new(engine: Engine, secret: &str) -> Self {
+    pub(super) fn new(engine: EmbeddedDatabase, secret: &str) -> Self {
         Self { engine, secret: BearerKey::new(secret) }
     }
 
@@ -53,6 +53,6 @@ async fn enter(State(door): State<Door>, request: Request) -> Response {
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
 }
 
-fn denied(message: &str) -> Answer {
+fn denied(message: &str) -> RawAnswer {
     refusal(400, "com.amazonaws.dynamodb.v20120810#UnrecognizedClientException", message)
 }

@@ -7,19 +7,19 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 
-use super::obey::{Engine, operation_of};
+use super::obey::{EmbeddedDatabase, operation_of};
 
 /// Client by which the SDK sends its requests, in place of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Line(pub(super) Engine);
+pub(super) struct InProcessClient(pub(super) EmbeddedDatabase);
 
-impl HttpClient for Line {
+impl HttpClient for InProcessClient {
     fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
 
-impl HttpConnector for Line {
+impl HttpConnector for InProcessClient {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let operation = request.headers().get("x-amz-target").map(operation_of).unwrap_or_default().to_owned();
         let body = request.body().bytes().unwrap_or_default().to_vec();

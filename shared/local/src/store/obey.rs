@@ -11,31 +11,31 @@ use super::tokens::Tokens;
 use super::{EmbeddedError, failed};
 
 /// Answer to a request: a status and a body.
-pub(super) type Answer = (u16, Vec<u8>);
+pub(super) type RawAnswer = (u16, Vec<u8>);
 
 /// The database, until it is stopped. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Engine(Arc<Inner>);
+pub(super) struct EmbeddedDatabase(Arc<OpenDatabase>);
 
-struct Inner {
+struct OpenDatabase {
     database: RwLock<Option<Database>>,
     tokens: Tokens,
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for EmbeddedDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Engine")
+        f.write_str("EmbeddedDatabase")
     }
 }
 
-impl Engine {
+impl EmbeddedDatabase {
     pub(super) fn new(database: Database) -> Self {
-        Self(Arc::new(Inner { database: RwLock::new(Some(database)), tokens: Tokens::default() }))
+        Self(Arc::new(OpenDatabase { database: RwLock::new(Some(database)), tokens: Tokens::default() }))
     }
 
     /// Executes `operation`, on a thread that may wait for the disk; `None` when the store has stopped. Once begun it
     /// is done, even if its caller no longer waits.
-    pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<Answer> {
+    pub(super) async fn serve(&self, operation: String, body: Vec<u8>) -> Option<RawAnswer> {
         let engine = self.clone();
         tokio::task::spawn_blocking(move || engine.obey(&operation, &body)).await.ok().flatten()
     }
@@ -58,7 +58,7 @@ impl Engine {
         self.0.database.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn obey(&self, operation: &str, body: &[u8]) -> Option<Answer> {
+    fn obey(&self, operation: &str, body: &[u8]) -> Option<RawAnswer> {
         let database = self.0.database.read().unwrap_or_else(PoisonError::into_inner);
         Some(obey(database.as_ref()?, &self.0.tokens, operation, body))
     }
@@ -69,7 +69,7 @@ pub(super) fn operation_of(target: &str) -> &str {
     target.split_once('.').map_or("", |(_, operation)| operation)
 }
 
-fn obey(db: &Database, tokens: &Tokens, operation: &str, body: &[u8]) -> Answer {
+fn obey(db: &Database, tokens: &Tokens, operation: &str, body: &[u8]) -> RawAnswer {
     match operation {
         "GetItem" => answer(body, |request| db.get_item(request)),
         "PutItem" => answer(body, |request| db.put_item(request)),
@@ -96,7 +96,7 @@ fn obey(db: &Database, tokens: &Tokens, operation: &str, body: &[u8]) -> Answer 
     }
 }
 
-fn transact(db: &Database, tokens: &Tokens, body: &[u8]) -> Answer {
+fn transact(db: &Database, tokens: &Tokens, body: &[u8]) -> RawAnswer {
     let mut request: TransactWriteItemsRequest = match read(body) {
         Ok(request) => request,
         Err(refusal) => return refusal,
@@ -107,17 +107,20 @@ fn transact(db: &Database, tokens: &Tokens, body: &[u8]) -> Answer {
     }
 }
 
-fn answer<Q: DeserializeOwned, A: Serialize>(body: &[u8], serve: impl FnOnce(Q) -> Result<A, DynoxideError>) -> Answer {
+fn answer<Q: DeserializeOwned, A: Serialize>(
+    body: &[u8],
+    serve: impl FnOnce(Q) -> Result<A, DynoxideError>,
+) -> RawAnswer {
     read(body).map_or_else(|refusal| refusal, |request| answer_of(serve(request)))
 }
 
-fn read<Q: DeserializeOwned>(body: &[u8]) -> Result<Q, Answer> {
+fn read<Q: DeserializeOwned>(body: &[u8]) -> Result<Q, RawAnswer> {
     let broken =
         |error: serde_json::Error| refusal(400, "com.amazon.coral.service#SerializationException", &error.to_string());
     serde_json::from_slice(body).map_err(broken)
 }
 
-fn answer_of<A: Serialize>(served: Result<A, DynoxideError>) -> Answer {
+fn answer_of<A: Serialize>(served: Result<A, DynoxideError>) -> RawAnswer {
     match served.map(|answer| serde_json::to_vec(&answer)) {
         Ok(Ok(body)) => (200, body),
         Ok(Err(error)) => refusal(500, "com.amazonaws.dynamodb.v20120810#InternalServerError", &error.to_string()),
@@ -126,6 +129,6 @@ fn answer_of<A: Serialize>(served: Result<A, DynoxideError>) -> Answer {
 }
 
 /// An error in the words of DynamoDB.
-pub(super) fn refusal(status: u16, kind: &str, message: &str) -> Answer {
+pub(super) fn refusal(status: u16, kind: &str, message: &str) -> RawAnswer {
     (status, json!({ "__type": kind, "message": message }).to_string().into_bytes())
 }

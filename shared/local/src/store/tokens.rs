@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::obey::{Answer, refusal};
+use super::obey::{RawAnswer, refusal};
 
 /// Time for which an answer is given again. DynamoDB gives it for ten minutes; a caller in this process has long
 /// stopped to repeat a request after one.
@@ -28,12 +28,12 @@ struct Done {
 #[derive(Debug)]
 struct Transaction {
     request: Vec<u8>,
-    answer: Answer,
+    answer: RawAnswer,
 }
 
 impl Tokens {
     /// Answer of `execute` to the request `body`, or its earlier answer when it came before with the same `token`.
-    pub(super) fn once(&self, token: String, body: &[u8], execute: impl FnOnce() -> Answer) -> Answer {
+    pub(super) fn once(&self, token: String, body: &[u8], execute: impl FnOnce() -> RawAnswer) -> RawAnswer {
         // Held while it executes: a repetition meanwhile waits for the answer.
         let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         done.forget();

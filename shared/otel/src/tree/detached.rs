@@ -7,8 +7,8 @@ use dormouse_engine::Subgraph;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{Span as _, SpanContext};
 
-use super::{Open, Tree};
-use crate::place::{Entered, Place};
+use super::{OpenSpan, Tree};
+use crate::place::{EnteredNode, SpanPlace};
 use crate::{attributes, trace};
 
 /// The parts that get a trace of their own, which log records from inside name (observability §4.4, §7). The span from
@@ -23,7 +23,7 @@ pub struct Detached {
 
 impl Detached {
     /// The graph that begins a trace when it is so entered.
-    pub(super) fn begins<'e>(&self, entered: &'e Entered) -> Option<&'e Subgraph> {
+    pub(super) fn begins<'e>(&self, entered: &'e EnteredNode) -> Option<&'e Subgraph> {
         let graph = entered.entry.graph.as_deref()?;
         let begins = match (entered.fan_out_index, &entered.branch) {
             (Some(_), _) => self.fan_outs.contains(&*entered.node),
@@ -34,7 +34,7 @@ impl Detached {
     }
 
     /// The root of the trace in which `place` is, where that is not the one of the call, whose root is `root`.
-    pub(crate) fn root_of(&self, root: &SpanContext, place: &Place) -> Option<SpanContext> {
+    pub(crate) fn root_of(&self, root: &SpanContext, place: &SpanPlace) -> Option<SpanContext> {
         let way = place.way();
         let innermost = way.iter().rposition(|entered| self.begins(entered).is_some())?;
         Some(trace::of_part(root, &way[..=innermost]))
@@ -46,8 +46,8 @@ impl Tree {
     /// that of the fan-out, or one that stands for the subgraph where it was dispatched.
     pub(super) fn detach(
         &mut self,
-        place: Place,
-        entered: &Entered,
+        place: SpanPlace,
+        entered: &EnteredNode,
         graph: &Subgraph,
         own: Vec<KeyValue>,
         at: SystemTime,
@@ -70,6 +70,6 @@ impl Tree {
             node.span.add_link(link.clone(), Vec::new());
         }
         let span = self.span(name, &trace::fresh(Some(&link)), Some(&link), own, at);
-        self.open.push(Open { place, span, around, last: None, shared: false, branches: None });
+        self.open.push(OpenSpan { place, span, around, last: None, shared: false, branches: None });
     }
 }

@@ -18,9 +18,9 @@ pub struct ValueSchema {
     required: Vec<String>,
     is_closed: bool,
     items: Option<Box<ValueSchema>>,
-    length: Bounds<u64>,
-    count: Bounds<u64>,
-    range: Bounds<f64>,
+    length: LeastAndMost<u64>,
+    count: LeastAndMost<u64>,
+    range: LeastAndMost<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ enum Type {
 
 /// A least and a most, each where it was given.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Bounds<T> {
+struct LeastAndMost<T> {
     least: Option<T>,
     most: Option<T>,
 }
@@ -206,7 +206,7 @@ fn is_whole(number: &Number) -> bool {
     number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-impl<T: PartialOrd + Copy + std::fmt::Display> Bounds<T> {
+impl<T: PartialOrd + Copy + std::fmt::Display> LeastAndMost<T> {
     fn check(&self, path: &str, actual: T, unit: &str) -> Result<(), String> {
         let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
         match (self.least, self.most) {

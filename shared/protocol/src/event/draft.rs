@@ -23,7 +23,7 @@ pub struct Draft {
 
 /// Place of an event in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct EventPlace<'a> {
     /// The stream, mostly the id of a session.
     pub stream: &'a str,
     /// Its number in the stream, from 1.
@@ -182,7 +182,7 @@ impl Draft {
     }
 
     /// The event at `place`.
-    pub fn at(self, place: Place<'_>) -> Event {
+    pub fn at(self, place: EventPlace<'_>) -> Event {
         let before = (place.position > 1).then(|| EventId::at(place.stream, place.position - 1));
         Event {
             envelope: Envelope::new(EventId::at(place.stream, place.position), place.at),

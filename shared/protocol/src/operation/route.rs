@@ -16,7 +16,7 @@ impl Params {
 
 /// An operation and the path by which it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundOperation {
     /// The operation.
     pub operation: Operation,
     /// Values of the variable places of its path.
@@ -32,13 +32,13 @@ impl Operation {
     /// # Errors
     /// `resource_not_found` (404) if no operation has this path; 405, with the header `allow`, if none has it with
     /// this method.
-    pub fn find(method: &str, path: &str) -> Result<Found, ProtocolError> {
+    pub fn find(method: &str, path: &str) -> Result<FoundOperation, ProtocolError> {
         let segments: Vec<String> = segments(path).map(decode).collect();
         let found = Self::at(&segments)?;
         let allowed = methods_of(&found);
         let wanted = found.into_iter().find(|(operation, _)| operation.spec().method.as_str() == method);
         let (operation, params) = wanted.ok_or_else(|| ProtocolError::method_not_allowed(&allowed))?;
-        Ok(Found { operation, params, target: format!("/{}", segments.join("/")) })
+        Ok(FoundOperation { operation, params, target: format!("/{}", segments.join("/")) })
     }
 
     /// The methods that `path` takes: those of its operations, `HEAD` where a `GET` is no stream, and `OPTIONS`.
@@ -103,7 +103,7 @@ fn params(template: &'static str, path: &[String]) -> Option<Params> {
 mod tests {
     use super::*;
 
-    fn found(method: &str, path: &str) -> Found {
+    fn found(method: &str, path: &str) -> FoundOperation {
         Operation::find(method, path).expect(path)
     }
 
@@ -112,7 +112,7 @@ mod tests {
         for &operation in Operation::ALL {
             let spec = operation.spec();
             let path = spec.path.replace('{', "x-").replace('}', "");
-            let Found { operation: same, params, target } = found(spec.method.as_str(), &path);
+            let FoundOperation { operation: same, params, target } = found(spec.method.as_str(), &path);
             assert_eq!((same, &target), (operation, &path));
             assert!(params.0.iter().all(|(name, value)| *value == format!("x-{name}")), "{params:?}");
         }

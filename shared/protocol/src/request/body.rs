@@ -3,7 +3,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::Request;
+use super::OperationBody;
 use crate::operation::{Input, Operation};
 use crate::{ErrorCode, Map, ProtocolError};
 
@@ -52,7 +52,7 @@ impl Body {
     ///
     /// # Errors
     /// `invalid_request` with the path of the first field that is wrong or missing as its `param`.
-    pub fn decode<T: Request + DeserializeOwned>(self) -> Result<T, ProtocolError> {
+    pub fn decode<T: OperationBody + DeserializeOwned>(self) -> Result<T, ProtocolError> {
         let request: T = serde_path_to_error::deserialize(Value::Object(self.0)).map_err(refuse)?;
         request.check()?;
         Ok(request)

@@ -14,7 +14,7 @@ use crate::resource::{
 pub const MAX_INITIAL_MESSAGES: usize = 20;
 
 /// The body of an operation.
-pub trait Request {
+pub trait OperationBody {
     /// Checks what the types of the fields cannot express.
     ///
     /// # Errors
@@ -24,24 +24,24 @@ pub trait Request {
     }
 }
 
-impl Request for AppendMessageRequest {}
-impl Request for AppendTaskMessageRequest {}
-impl Request for CancelTaskRequest {}
-impl Request for CreateBranchRequest {}
-impl Request for CreateMemoryRequest {}
-impl Request for CreatePersonaRequest {}
-impl Request for CreateVaultRequest {}
-impl Request for CreateWorkspaceRequest {}
-impl Request for ForkSessionRequest {}
-impl Request for SubmitTaskRequest {}
-impl Request for TruncateSessionRequest {}
-impl Request for UpdatePersonaRequest {}
-impl Request for UpdateSessionRequest {}
-impl Request for UpdateWorkspaceRequest {}
-impl Request for VerifyReceiptRequest {}
-impl Request for WriteWorkspaceFileRequest {}
+impl OperationBody for AppendMessageRequest {}
+impl OperationBody for AppendTaskMessageRequest {}
+impl OperationBody for CancelTaskRequest {}
+impl OperationBody for CreateBranchRequest {}
+impl OperationBody for CreateMemoryRequest {}
+impl OperationBody for CreatePersonaRequest {}
+impl OperationBody for CreateVaultRequest {}
+impl OperationBody for CreateWorkspaceRequest {}
+impl OperationBody for ForkSessionRequest {}
+impl OperationBody for SubmitTaskRequest {}
+impl OperationBody for TruncateSessionRequest {}
+impl OperationBody for UpdatePersonaRequest {}
+impl OperationBody for UpdateSessionRequest {}
+impl OperationBody for UpdateWorkspaceRequest {}
+impl OperationBody for VerifyReceiptRequest {}
+impl OperationBody for WriteWorkspaceFileRequest {}
 
-impl Request for RegisterArtifactRequest {
+impl OperationBody for RegisterArtifactRequest {
     fn check(&self) -> Result<(), ProtocolError> {
         let wrong = || ProtocolError::invalid("uri", "expected a URI or a relative reference");
         if self.uri.as_deref().is_none_or(is_uri_reference) { Ok(()) } else { Err(wrong()) }
@@ -67,7 +67,7 @@ fn is_uri_reference(text: &str) -> bool {
     has_scheme && bytes.iter().enumerate().all(is_allowed)
 }
 
-impl Request for CreateSessionRequest {
+impl OperationBody for CreateSessionRequest {
     fn check(&self) -> Result<(), ProtocolError> {
         if self.initial_messages.len() <= MAX_INITIAL_MESSAGES {
             return Ok(());
@@ -77,7 +77,7 @@ impl Request for CreateSessionRequest {
     }
 }
 
-impl Request for PermissionResponseRequest {
+impl OperationBody for PermissionResponseRequest {
     fn check(&self) -> Result<(), ProtocolError> {
         let says_something = self.is_approval().is_some() || !self.answer.is_null();
         let missing = || ProtocolError::invalid("approved", "say yes or no in approved or outcome, or give an answer");
@@ -85,7 +85,7 @@ impl Request for PermissionResponseRequest {
     }
 }
 
-impl Request for ReplayTaskRequest {
+impl OperationBody for ReplayTaskRequest {
     fn check(&self) -> Result<(), ProtocolError> {
         let has_start = self.checkpoint_id.is_some() || self.checkpoint_event_id.is_some();
         match self.mode {

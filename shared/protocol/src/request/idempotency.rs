@@ -42,7 +42,7 @@ pub struct IdempotencyScope<'a> {
     pub workspace_id: &'a str,
     /// Operation.
     pub method: Method,
-    /// The path without its query and with its escapes resolved ([`crate::operation::Found::target`]).
+    /// The path without its query and with its escapes resolved ([`crate::operation::FoundOperation::target`]).
     pub target: &'a str,
     /// By which key.
     pub key: &'a IdempotencyKey,
