@@ -359,13 +359,12 @@ impl History {
         };
         PausedInvocation {
             session_id: number.is_multiple_of(3).then(|| "session-0".into()),
-            graph: "g".to_owned(),
             generation,
             descriptor: SignalDescriptor::new(signal),
             wake,
             fan_in: (generation > 0 && number % 4 == 1).then(|| two_of(number + generation)),
             state: self.state(),
-            ..PausedInvocation::never(format!("i{number}").into(), self.now)
+            ..PausedInvocation::before_first_pause(format!("i{number}").into(), "g", self.now)
         }
     }
 

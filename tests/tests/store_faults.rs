@@ -80,10 +80,9 @@ fn at(seconds: i64) -> Timestamp {
 
 fn pause(id: &str) -> PausedInvocation {
     PausedInvocation {
-        graph: "g".to_owned(),
         generation: 1,
         descriptor: SignalDescriptor::new("s1"),
-        ..PausedInvocation::never(id.into(), at(0))
+        ..PausedInvocation::before_first_pause(id.into(), "g", at(0))
     }
 }
 

@@ -153,7 +153,7 @@ impl Api {
         change.emit_for_task(&mut task, draft);
         end(&mut change, &mut task, TaskEnd::Canceled { reason: request.reason.as_deref() })?;
         let woken = paused.wake.due.is_some() || paused.wake.event.is_some();
-        let ended = (woken && paused.generation > 0).then(|| Subscription {
+        let ended = (woken && paused.has_paused()).then(|| Subscription {
             invocation_id: id,
             generation: paused.generation,
             descriptor: paused.descriptor.clone(),

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_ports::{Clock, Due, InvocationId, PendingRow, Sleepers, StoreError};
+use dormouse_ports::{BEFORE_FIRST_PAUSE, Clock, Due, InvocationId, PendingRow, Sleepers, StoreError};
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -104,7 +104,7 @@ impl LocalScheduler {
             let page = store.list_pending(Some(until), cursor.as_deref()).await?;
             for PendingRow { invocation_id, generation, due_at, .. } in page.items {
                 // What has not begun falls due at once, and is the sweep's.
-                if let Some(at) = due_at.filter(|_| generation > 0) {
+                if let Some(at) = due_at.filter(|_| generation != BEFORE_FIRST_PAUSE) {
                     self.agenda().insert((invocation_id, generation), at);
                 }
             }

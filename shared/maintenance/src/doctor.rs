@@ -167,7 +167,7 @@ impl<'h> Doctor<'h> {
     fn look_at_claimed(&self, paused: &PausedInvocation, around: &Surroundings, remarks: &mut Vec<Observation>) {
         self.look_at_graph(paused, remarks);
         self.look_at_indexes(paused, around, remarks);
-        if paused.generation == 0 {
+        if !paused.has_paused() {
             self.look_at_lease(paused, around, remarks);
         }
     }
@@ -189,7 +189,7 @@ impl<'h> Doctor<'h> {
 
     fn look_at_graph(&self, paused: &PausedInvocation, remarks: &mut Vec<Observation>) {
         let graph = &paused.graph;
-        if paused.generation == 0 && self.harness.graphs().get(graph).is_ok() {
+        if !paused.has_paused() && self.harness.graphs().get(graph).is_ok() {
             // It has not begun: any shape will do.
             return;
         }
@@ -231,7 +231,7 @@ impl<'h> Doctor<'h> {
                 let sentence = "the index of what sleeps does not have it: no sweep would find it";
                 remarks.push(remark(Finding::RowMissing, sentence.to_owned()));
             }
-            Some(row) if paused.generation > 0 && !row.registered && since(paused.suspended_at, self.now()) >= LATE => {
+            Some(row) if paused.has_paused() && !row.registered && since(paused.suspended_at, self.now()) >= LATE => {
                 let sentence = "no sweep has seen to it that its wake-up is registered";
                 remarks.push(remark(Finding::Unregistered, sentence.to_owned()));
             }

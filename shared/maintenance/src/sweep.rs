@@ -174,7 +174,7 @@ impl<'h> Sweep<'h> {
         for (row, standing) in self.alive(rows).await? {
             let late_by = self.late_by(row);
             // Accepted work falls due at once, and its row stays until it is suspended first.
-            let has_begun = row.generation > 0;
+            let has_begun = row.has_paused();
             if has_begun {
                 self.summary.late_by = self.summary.late_by.max(late_by);
             }
@@ -314,13 +314,13 @@ impl<'h> Sweep<'h> {
             round.needs(&row.rule, &row.invocation_id);
         }
         match standing {
-            InvocationPhase::Accepted if row.generation == 0 => Ok(self.not_begun(row)),
+            InvocationPhase::Accepted if !row.has_paused() => Ok(self.not_begun(row)),
             InvocationPhase::Accepted => Ok(Some(FoundWork {
                 call: WorkCall::abandoned(row.invocation_id.clone()),
                 told: SummaryCounter::Nothing,
             })),
             InvocationPhase::Claimed { until } if limits::out_of_time(until, self.now()) => {
-                if row.generation == 0 {
+                if !row.has_paused() {
                     return Ok(self.not_begun(row));
                 }
                 Ok(Some(FoundWork {

@@ -136,6 +136,20 @@ pub struct NodePosition {
     pub fan_out_index: Option<u32>,
 }
 
+/// The generation of an invocation that has not paused. Its pauses count from 1.
+pub const BEFORE_FIRST_PAUSE: u64 = 0;
+
+/// Stage that an invocation has come to, as its record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvocationStage {
+    /// It was canceled under its id before any request brought it: nothing else is known of it.
+    CanceledAhead,
+    /// Its request is known, and it has not paused: it was accepted and waits for a worker, or ended without a pause.
+    BeforeFirstPause,
+    /// It has paused at least once.
+    Paused,
+}
+
 /// The persisted pause: all that any worker needs to go on (suspension §2).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PausedInvocation {
@@ -146,11 +160,12 @@ pub struct PausedInvocation {
     /// The session it belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// Name under which the graph is registered; any worker finds it by that name.
+    /// Name under which the graph is registered; any worker finds it by that name. Empty where only the id is known
+    /// ([`InvocationStage::CanceledAhead`]).
     pub graph: String,
     /// Digest of the graph's shape when it went to sleep.
     pub graph_digest: String,
-    /// Number of the pause in the invocation, from 1; 0 before it has begun.
+    /// Number of the pause in the invocation, from 1; [`BEFORE_FIRST_PAUSE`] until then.
     pub generation: u64,
     /// Signal that it waits for.
     pub descriptor: SignalDescriptor,
@@ -314,16 +329,16 @@ impl PausedInvocation {
         self.wake.event.as_ref()?.shape(&self.descriptor.signal_id).ok()
     }
 
-    /// The pause in the record of an invocation that was canceled before it ever slept: generation 0, an empty graph
-    /// and no more than its id.
-    pub fn never(invocation_id: InvocationId, now: Timestamp) -> Self {
+    /// The record of an invocation of the graph `graph` that has not paused: it was accepted, or ended without a pause.
+    /// The caller says the rest of what it knows.
+    pub fn before_first_pause(invocation_id: InvocationId, graph: impl Into<String>, now: Timestamp) -> Self {
         Self {
             invocation_id,
             correlation_id: String::new(),
             session_id: None,
-            graph: String::new(),
+            graph: graph.into(),
             graph_digest: String::new(),
-            generation: 0,
+            generation: BEFORE_FIRST_PAUSE,
             descriptor: SignalDescriptor::new(""),
             wake: WakePlan::default(),
             fan_in: None,
@@ -349,6 +364,30 @@ impl PausedInvocation {
         }
     }
 
+    /// The record of an invocation that was canceled before anything but its id was known.
+    pub fn canceled_ahead(invocation_id: InvocationId, now: Timestamp) -> Self {
+        Self::before_first_pause(invocation_id, "", now)
+    }
+
+    /// As much of the invocation as is left when its record cannot be read: its id, and the number of its pause.
+    pub fn unreadable(invocation_id: InvocationId, generation: u64, now: Timestamp) -> Self {
+        Self { generation, ..Self::canceled_ahead(invocation_id, now) }
+    }
+
+    /// Stage that the invocation has come to.
+    pub fn stage(&self) -> InvocationStage {
+        match self.generation {
+            BEFORE_FIRST_PAUSE if self.graph.is_empty() => InvocationStage::CanceledAhead,
+            BEFORE_FIRST_PAUSE => InvocationStage::BeforeFirstPause,
+            _ => InvocationStage::Paused,
+        }
+    }
+
+    /// `true` once it has paused.
+    pub fn has_paused(&self) -> bool {
+        self.stage() == InvocationStage::Paused
+    }
+
     /// The state of the outermost graph.
     pub fn outermost_state(&self) -> &Map {
         self.parent_states.first().unwrap_or(&self.state)
@@ -358,7 +397,7 @@ impl PausedInvocation {
     pub fn awaited(&self) -> impl Iterator<Item = &SignalId> {
         let several = self.fan_in.iter().flat_map(|fan_in| fan_in.expected.iter().map(|one| &one.signal_id));
         let single = self.fan_in.is_none().then_some(&self.descriptor.signal_id);
-        several.chain(single).filter(|_| self.generation > 0)
+        several.chain(single).filter(|_| self.has_paused())
     }
 
     /// The same signals as they are stored: each by its plain name, and once more by the name under which events of the

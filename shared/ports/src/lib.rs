@@ -88,9 +88,9 @@ pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
 pub use invocation::{
-    Answered, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord, InvocationStatus,
-    InvocationSummary, Invocations, LoadedInvocation, NodePosition, PausedInvocation, RESOLUTION, Resolution,
-    SignalDescriptor,
+    Answered, BEFORE_FIRST_PAUSE, Cancellation, Claim, FailureRecord, InvocationPhase, InvocationRecord,
+    InvocationStage, InvocationStatus, InvocationSummary, Invocations, LoadedInvocation, NodePosition,
+    PausedInvocation, RESOLUTION, Resolution, SignalDescriptor,
 };
 pub use journal::{
     Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,

@@ -3,7 +3,10 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::{InvocationId, Page, PausedInvocation, RuleNeed, Sessions, SignalId, SignalState, Signals, StoreError};
+use crate::{
+    BEFORE_FIRST_PAUSE, InvocationId, Page, PausedInvocation, RuleNeed, Sessions, SignalId, SignalState, Signals,
+    StoreError,
+};
 
 /// The index of suspended invocations, and of the rest that a sweep looks at: dead claims, invocations that were put
 /// aside, and parked signals.
@@ -74,6 +77,11 @@ pub struct PendingRow {
 }
 
 impl PendingRow {
+    /// `true` if the invocation has paused; `false` for accepted work that has not begun.
+    pub fn has_paused(&self) -> bool {
+        self.generation != BEFORE_FIRST_PAUSE
+    }
+
     /// The row of `paused`, as it is written together with it.
     pub fn of(paused: &PausedInvocation) -> Self {
         Self {

@@ -53,7 +53,6 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
     let id = format!("6b1f0f0e-2f1c-4c55-9b9b-{id:0>12}");
     PausedInvocation {
         correlation_id: "0c5d9f2a-7a34-4b7e-8f55-2f7d5f3e9a10".to_owned(),
-        graph: "support".to_owned(),
         graph_digest: "9f86d081884c7d659a2feaa0c55ad015".to_owned(),
         generation: 1,
         descriptor: SignalDescriptor::new(format!("approval-{signal:0>24}")).with("prompt", "Send by courier?"),
@@ -72,6 +71,6 @@ pub(super) fn pause(id: &str, signal: &str) -> PausedInvocation {
         schema_version: "1".to_owned(),
         session_version: Some(2),
         trace_context: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
-        ..PausedInvocation::never(id.into(), Timestamp::constant(1_800_000_000, 0))
+        ..PausedInvocation::before_first_pause(id.into(), "support", Timestamp::constant(1_800_000_000, 0))
     }
 }

@@ -91,7 +91,7 @@ impl Oracle<'_> {
     fn turn(&mut self, graph: &str, invocation: &str, session: Option<&str>, answer: &HttpAnswer) -> bool {
         match (self.record(invocation), answer.status) {
             (Some(record), 200) => match (&record.status, session) {
-                (InvocationStatus::Completed { .. }, Some(session)) if record.paused.generation == 0 => {
+                (InvocationStatus::Completed { .. }, Some(session)) if !record.paused.has_paused() => {
                     self.clients.kept.push((session.to_owned(), invocation.to_owned()));
                     true
                 }

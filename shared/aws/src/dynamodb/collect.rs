@@ -124,10 +124,10 @@ impl DynamoDbStateStore {
         for found in found {
             match found {
                 GarbageCandidate::Root { session, head } if !owners.contains_key(head) => {
-                    roots.extend([session.clone()])
+                    roots.extend([session.clone()]);
                 }
                 GarbageCandidate::Piece { owner, .. } if !owners.contains_key(owner) => {
-                    pieces.extend(keys::session_id(&owner.pk))
+                    pieces.extend(keys::session_id(&owner.pk));
                 }
                 GarbageCandidate::Riddle => self.put_plainly(note(&Key::riddle(), now)).await?,
                 GarbageCandidate::Root { .. }

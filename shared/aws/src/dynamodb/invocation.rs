@@ -2,8 +2,9 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase, InvocationRecord,
-    InvocationStatus, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, StoreError, SuspendFrom, WakePlan,
+    BEFORE_FIRST_PAUSE, Cancellation, Claim, ClaimOutcome, ClaimRequest, FailureRecord, InvocationId, InvocationPhase,
+    InvocationRecord, InvocationStatus, LoadedInvocation, Map, Owner, PartAnswer, PausedInvocation, StoreError,
+    SuspendFrom, WakePlan,
 };
 use jiff::Timestamp;
 
@@ -396,7 +397,7 @@ fn unmoved(write: Write, paused: &PausedInvocation) -> Write {
 /// Gives a claim back; that of an invocation that has not begun becomes unclaimed.
 pub(super) fn release_write(id: &InvocationId, generation: u64, owner: &Owner, commit_id: AttributeValue) -> Write {
     let key = Key::invocation(id);
-    let update = if generation == 0 {
+    let update = if generation == BEFORE_FIRST_PAUSE {
         let change = "SET claim_owner = :nobody, claim_until = :over, commit_id = :commit REMOVE claim_lane \
                       ADD attempts :back";
         Write::update(&key, change)

@@ -159,9 +159,11 @@ impl<'a> Plan<'a> {
                 self.leave(paused, None, delivered_until);
             }
             InvocationWrite::CancelBeforeStart { invocation_id, cancellation } => {
-                let (never, end) =
-                    (PausedInvocation::never(invocation_id.clone(), commit.now), End::Forestalled(cancellation));
-                let change = invocation::end_write(encoder, &never, None, end, id, finished_until)?;
+                let (ahead, end) = (
+                    PausedInvocation::canceled_ahead(invocation_id.clone(), commit.now),
+                    End::Forestalled(cancellation),
+                );
+                let change = invocation::end_write(encoder, &ahead, None, end, id, finished_until)?;
                 self.change_invocation(invocation_id, change);
             }
             InvocationWrite::Conclude { paused, state } => {

@@ -124,16 +124,15 @@ impl Own {
 
     /// Record of an invocation that ends without ever having been suspended.
     fn concluded(&self, at: Underway<'_>) -> PausedInvocation {
-        let (identity, graph) = (&at.run.identity, at.graph);
+        let (identity, graph, now) = (&at.run.identity, at.graph, at.engine.ports().clock.now());
         PausedInvocation {
             correlation_id: identity.correlation_id.clone(),
             session_id: identity.session_id.clone(),
-            graph: graph.name().to_owned(),
             graph_digest: graph.digest().to_owned(),
             schema_version: graph.schema().version().to_owned(),
             carried: self.carried.clone(),
             request_digest: self.request_digest.clone(),
-            ..PausedInvocation::never(identity.invocation_id.clone(), at.engine.ports().clock.now())
+            ..PausedInvocation::before_first_pause(identity.invocation_id.clone(), graph.name(), now)
         }
     }
 }

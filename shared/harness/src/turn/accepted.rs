@@ -10,7 +10,7 @@ use std::time::Duration;
 use dormouse_engine::{AfterError, Begin, Carry, CompiledGraph, EngineError, Invocation, Outcome};
 use dormouse_ports::{
     Category, Due, DueAction, FailureRecord, InvocationRecord, InvocationStatus, InvocationWrite, Map,
-    PausedInvocation, RESOLUTION, SignalDescriptor, WakePlan,
+    PausedInvocation, RESOLUTION, WakePlan,
 };
 
 use super::resume::finish;
@@ -51,15 +51,13 @@ pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInv
     Ok(PausedInvocation {
         correlation_id: correlation_id.unwrap_or_else(|| ids.fresh()),
         session_id,
-        graph: graph.name().to_owned(),
         graph_digest: graph.digest().to_owned(),
-        descriptor: SignalDescriptor::new(""),
         wake: WakePlan { due: Some(due), ..WakePlan::default() },
         state,
         schema_version: graph.schema().version().to_owned(),
         metadata,
         request_digest,
-        ..PausedInvocation::never(invocation_id.unwrap_or_else(|| ids.fresh().into()), now)
+        ..PausedInvocation::before_first_pause(invocation_id.unwrap_or_else(|| ids.fresh().into()), graph.name(), now)
     })
 }
 

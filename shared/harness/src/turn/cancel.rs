@@ -118,10 +118,7 @@ async fn cancel_unreadable(
 pub(crate) async fn remains(worker: &Worker, id: &InvocationId) -> Result<Option<PausedInvocation>, TurnError> {
     let glances = worker.store().invocations.glance(std::slice::from_ref(id)).await.map_err(store_failed)?;
     let glance = glances.into_iter().flatten().next().filter(|glance| glance.standing != InvocationPhase::Ended);
-    Ok(glance.map(|glance| PausedInvocation {
-        generation: glance.generation,
-        ..PausedInvocation::never(id.clone(), worker.now())
-    }))
+    Ok(glance.map(|glance| PausedInvocation::unreadable(id.clone(), glance.generation, worker.now())))
 }
 
 async fn take_back(worker: &Worker, record: &InvocationRecord) {

@@ -5,8 +5,8 @@
 //! the rest: a deadline may be announced twice, with the same id, and is passed once.
 
 use dormouse_ports::{
-    Announcement, BusError, Category, CommitError, Due, DueAction, Event, InvocationId, InvocationRecord,
-    InvocationStatus, InvocationWrite, Map, PausedInvocation, Resolution, Subscription,
+    Announcement, BEFORE_FIRST_PAUSE, BusError, Category, CommitError, Due, DueAction, Event, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationWrite, Map, PausedInvocation, Resolution, Subscription,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -43,8 +43,8 @@ pub(super) async fn fall_due(
     if is_over || generation != record.paused.generation {
         return Ok(stale);
     }
-    if record.paused.generation == 0 {
-        return Ok(take_over(worker, &record.paused.invocation_id, Some(0)).await?.unwrap_or(stale));
+    if !record.paused.has_paused() {
+        return Ok(take_over(worker, &record.paused.invocation_id, Some(BEFORE_FIRST_PAUSE)).await?.unwrap_or(stale));
     }
     // A timer may be ahead of our clock: what it was set for has passed.
     let mut passed = meant.map_or(Timestamp::MAX, |meant| meant.max(worker.now()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_engine::{Carry, CompiledGraph, Invocation, Sending};
-use dormouse_ports::{Category, InvocationId, InvocationStatus, SessionId};
+use dormouse_ports::{Category, InvocationId, InvocationStage, InvocationStatus, SessionId};
 
 use super::resume::finish;
 use crate::admission::AdmissionWait;
@@ -123,7 +123,7 @@ async fn earlier_answer(
     request_digest: Option<&str>,
 ) -> Result<Option<TurnOutcome>, TurnError> {
     let Some(record) = worker.records.load(id).await? else { return Ok(None) };
-    let forestalled = record.paused.generation == 0 && record.paused.graph.is_empty();
+    let forestalled = record.paused.stage() == InvocationStage::CanceledAhead;
     if request_digest.is_some() && record.paused.request_digest.as_deref() != request_digest && !forestalled {
         let message = "this id belongs to another request; choose another one";
         return Err(TurnError::new(Category::InvocationIdInUse, message));
@@ -132,7 +132,7 @@ async fn earlier_answer(
         let message = format!("invocation {id} belongs to another graph; choose another invocation_id");
         return Err(TurnError::new(Category::RequestInvalid, message));
     }
-    if record.paused.generation == 0
+    if !record.paused.has_paused()
         && matches!(record.status, InvocationStatus::Accepted { .. } | InvocationStatus::Resuming(_))
     {
         let message = format!("invocation {id} was accepted before and has not slept yet; ask for it");

@@ -1,8 +1,8 @@
 //! Invocations that are accepted now and done later.
 
 use dormouse_ports::{
-    Cancellation, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord, InvocationStatus,
-    InvocationWrite, Map, Owner, PausedInvocation, SignalState, WakePlan,
+    BEFORE_FIRST_PAUSE, Cancellation, ClaimOutcome, ClaimRequest, CommitError, Due, DueAction, FailureRecord,
+    InvocationStatus, InvocationWrite, Map, Owner, PausedInvocation, SignalState, WakePlan,
 };
 use serde_json::json;
 
@@ -14,10 +14,9 @@ use super::scene::{
 fn beginning(id: &str) -> PausedInvocation {
     let due = Due::first(at(0), DueAction::Resume(Map::new()));
     PausedInvocation {
-        graph: "support".to_owned(),
         state: map(json!({ "question": 1.0 })),
         wake: WakePlan { due: Some(due), ..WakePlan::default() },
-        ..PausedInvocation::never(id.into(), at(0))
+        ..PausedInvocation::before_first_pause(id.into(), "support", at(0))
     }
 }
 
@@ -93,7 +92,8 @@ pub(super) async fn what_began_ends_like_any_other(store: Store) {
 pub(super) async fn what_is_given_back_before_it_began_waits_again(store: Store) {
     done(&store, "accept", accept("i1")).await;
     granted(store.claim(&takeover("i1", "worker")).await.expect("an answer"));
-    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 0, owner: "worker".into() };
+    let release =
+        InvocationWrite::Release { invocation_id: "i1".into(), generation: BEFORE_FIRST_PAUSE, owner: "worker".into() };
     done(&store, "release", release).await;
     assert_eq!(rows(&store).await, [("i1".to_owned(), 0)]);
     granted(store.claim(&takeover("i1", "next")).await.expect("an answer"));

@@ -1,8 +1,8 @@
 //! Invocations that kill their workers: the count of claims without progress, and the putting aside.
 
 use dormouse_ports::{
-    Cancellation, Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord, InvocationPhase, InvocationStatus,
-    InvocationSummary, InvocationWrite, Map, PausedInvocation, SignalState,
+    BEFORE_FIRST_PAUSE, Cancellation, Category, ClaimOutcome, ClaimRequest, CommitError, FailureRecord,
+    InvocationPhase, InvocationStatus, InvocationSummary, InvocationWrite, Map, PausedInvocation, SignalState,
 };
 use serde_json::json;
 
@@ -140,13 +140,13 @@ pub(super) async fn only_what_was_put_aside_is_tried_again(store: Store) {
 
 pub(super) async fn what_had_not_begun_is_put_aside_as_well(store: Store) {
     let paused = PausedInvocation {
-        graph: "support".to_owned(),
         state: map(json!({ "question": 1 })),
-        ..PausedInvocation::never("i1".into(), at(0))
+        ..PausedInvocation::before_first_pause("i1".into(), "support", at(0))
     };
     done(&store, "accept", InvocationWrite::Accept { paused: Box::new(paused.clone()) }).await;
     assert_eq!(attempts(&store, &takeover("a", 1)).await, 1);
-    let release = InvocationWrite::Release { invocation_id: "i1".into(), generation: 0, owner: "a".into() };
+    let release =
+        InvocationWrite::Release { invocation_id: "i1".into(), generation: BEFORE_FIRST_PAUSE, owner: "a".into() };
     done(&store, "release", release).await;
     assert_eq!(attempts(&store, &takeover("b", 2)).await, 1, "it was given back");
     done(&store, "aside", put_aside(&paused, "b")).await;

@@ -1,6 +1,6 @@
 use dormouse_ports::{
-    Cancellation, ClaimOutcome, CommitError, InvocationId, InvocationStatus, InvocationWrite, Map, Owner,
-    PausedInvocation, SessionExpectation, SignalState,
+    BEFORE_FIRST_PAUSE, Cancellation, ClaimOutcome, CommitError, InvocationId, InvocationStatus, InvocationWrite, Map,
+    Owner, PausedInvocation, SessionExpectation, SignalState,
 };
 
 use super::scene::{
@@ -21,7 +21,7 @@ fn forestall(id: &str) -> InvocationWrite {
 }
 
 fn conclude(id: &str) -> InvocationWrite {
-    let paused = PausedInvocation { graph: "g".to_owned(), ..PausedInvocation::never(id.into(), at(0)) };
+    let paused = PausedInvocation::before_first_pause(id.into(), "g", at(0));
     InvocationWrite::Conclude { paused: Box::new(paused), state: map(serde_json::json!({ "n": 1 })) }
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn what_is_over_is_not_canceled(store: Store) {
 pub(super) async fn a_forestalled_invocation_can_neither_sleep_nor_end(store: Store) {
     done(&store, "forestall", forestall("i1")).await;
     is_canceled(&store, "i1").await;
-    assert_eq!(invocation(&store, "i1").await.expect("a record").paused.generation, 0);
+    assert_eq!(invocation(&store, "i1").await.expect("a record").paused.generation, BEFORE_FIRST_PAUSE);
     refused(&store, "sleep", fresh(&pause("i1", 1, "s1"))).await;
     assert_eq!(signal(&store, "s1").await, None);
     let write = save("session-1", map(serde_json::json!({ "n": 1 })), SessionExpectation::Any);

@@ -1,6 +1,7 @@
 use dormouse_ports::{
-    Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, SignalState, SuspendFrom, WakePlan,
+    BEFORE_FIRST_PAUSE, Cancellation, Claim, Commit, CommitError, FailureRecord, InvocationId, InvocationRecord,
+    InvocationStatus, InvocationWrite, Map, Owner, PartAnswer, PausedInvocation, PendingRow, SignalState, SuspendFrom,
+    WakePlan,
 };
 use jiff::Timestamp;
 
@@ -143,8 +144,8 @@ impl Tables {
             Some(InvocationWrite::Fail { paused, failure, .. }) => self.fail(paused, failure),
             Some(InvocationWrite::Cancel { paused, cancellation }) => self.cancel(paused, cancellation),
             Some(InvocationWrite::CancelBeforeStart { invocation_id, cancellation }) => {
-                let never = PausedInvocation::never(invocation_id.clone(), commit.now);
-                self.put(never, InvocationStatus::Canceled(cancellation.clone()));
+                let ahead = PausedInvocation::canceled_ahead(invocation_id.clone(), commit.now);
+                self.put(ahead, InvocationStatus::Canceled(cancellation.clone()));
             }
             Some(InvocationWrite::Accept { paused }) => {
                 self.add_row(paused);
@@ -170,7 +171,7 @@ impl Tables {
                     claim.attempts = left;
                 }
             }
-            Some(InvocationWrite::Release { invocation_id, generation: 0, .. }) => {
+            Some(InvocationWrite::Release { invocation_id, generation: BEFORE_FIRST_PAUSE, .. }) => {
                 self.survived(invocation_id);
                 self.stand(invocation_id, InvocationStatus::Accepted { payload: Map::new() });
             }

@@ -35,7 +35,7 @@ pub(super) fn dead_claims(tables: &Tables, now: Timestamp, count: usize) -> Vec<
         .iter()
         .filter_map(|(id, record)| match &record.status {
             // An accepted invocation that has not begun is due.
-            InvocationStatus::Accepted { .. } if record.paused.generation == 0 => None,
+            InvocationStatus::Accepted { .. } if !record.paused.has_paused() => None,
             InvocationStatus::Accepted { .. } => Some((None, id)),
             InvocationStatus::Resuming(claim) if limits::out_of_time(claim.until, now) => Some((Some(claim.until), id)),
             InvocationStatus::Resuming(_)
