@@ -208,12 +208,15 @@ impl Api {
         if let Some(invocation_id) = work
             && let Err(error) = self.0.harness.call_for_work(&invocation_id).await
         {
-            tracing::warn!(%error, %invocation_id, "nobody was called for new work; the sweep will find it");
+            tracing::warn!(
+                %error, %invocation_id,
+                "no worker could be called for the new work; the next sweep calls one"
+            );
         }
         if let Some(subscription) = ended
             && let Err(error) = self.0.timers.cancel(&subscription).await
         {
-            tracing::warn!(%error, "a wake-up stays after a cancellation; it will find nothing to do");
+            tracing::warn!(%error, "a wake-up could not be removed after a cancellation; it will find nothing to do");
         }
         Ok(Some(CallAnswer::Json(status, body)))
     }

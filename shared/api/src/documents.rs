@@ -110,7 +110,7 @@ impl<R: Resource> Stored<R> {
         match Self::read(document) {
             Ok(one) => Some(one).filter(|one| one.is_seen_by(actor)),
             Err(error) => {
-                tracing::error!(%error, "a list passes over a document that cannot be read");
+                tracing::error!(%error, "a list leaves out a document that cannot be read; this line has its key");
                 None
             }
         }

@@ -174,5 +174,11 @@ fn bearer(header: &str) -> Option<&str> {
 
 fn read(document: &Document) -> Option<StoredKey> {
     let read = serde_json::from_value(Value::Object(document.body.clone()));
-    read.inspect_err(|_| tracing::error!(key = document.key.id, "a stored key cannot be read")).ok()
+    read.inspect_err(|_| {
+        tracing::error!(
+            key = document.key.id,
+            "the record of an API key cannot be read; create a new key and revoke this one"
+        );
+    })
+    .ok()
 }

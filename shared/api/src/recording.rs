@@ -326,7 +326,10 @@ impl Commits for RecordingStore {
             (&outcome, &request.payload, task_called(&request.invocation_id))
             && let Err(error) = self.emit_woken(&task, record.paused.generation, request).await
         {
-            tracing::info!(%error, %task, "that the task goes on is told with what comes of it");
+            tracing::info!(
+                %error, %task,
+                "the event that the task goes on could not be written; it is written together with the outcome"
+            );
         }
         Ok(outcome)
     }

@@ -19,7 +19,7 @@ pub(crate) fn internal(reason: &dyn Display) -> ProtocolError {
 pub(crate) fn store(error: StoreError) -> ProtocolError {
     match error {
         StoreError::Unavailable(reason) => {
-            tracing::warn!(%reason, "the store is away");
+            tracing::warn!(%reason, "the store does not answer");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store does not answer").retry_after(SOON)
         }
         StoreError::TooLarge { limit, .. } => ProtocolError::too_large(limit),

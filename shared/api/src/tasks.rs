@@ -141,7 +141,7 @@ impl Api {
         let harness = &self.parts().harness;
         let paused = match harness.engine().ports().store.invocations.load_invocation(&id).await {
             Err(StoreError::Corrupt(reason)) => {
-                tracing::warn!(%id, reason, "a task is canceled whose invocation cannot be read");
+                tracing::warn!(%id, reason, "a task was canceled although its invocation cannot be read");
                 harness.remains(&id).await.map_err(|error| internal(&error.message))?
             }
             record => record.map_err(store)?.map(|record| record.paused),

@@ -53,7 +53,7 @@ pub(crate) fn readable(id: &EventId, entry: Map) -> Option<Event> {
     match serde_json::from_value(Value::Object(entry)) {
         Ok(event) => Some(event),
         Err(error) => {
-            tracing::error!(%id, %error, "an event cannot be read and is passed over");
+            tracing::error!(%id, %error, "an event stream leaves out an event that cannot be read");
             None
         }
     }

@@ -236,7 +236,7 @@ impl StandingRules {
         if let Some(entry) = entries.into_iter().find(|entry| entry.shape == *id && entry.stands_since.is_none())
             && let Err(error) = self.entries.update_rule(&RuleUpdate::Unneeded(entry)).await
         {
-            tracing::warn!(%error, "the entry of a rule stays that was never made");
+            tracing::warn!(%error, "the table keeps the entry of a rule that could not be made; the sweep removes it");
         }
     }
 

@@ -231,8 +231,8 @@ impl App {
         let expired = self.engine().ports().clock.sleep(time_left);
         match select(Box::pin(telemetry.flush()), expired).await {
             Either::Left((Ok(()), _)) => {}
-            Either::Left((Err(error), _)) => tracing::warn!(%error, "spans and log records are lost"),
-            Either::Right(((), _)) => tracing::warn!("the collector of spans took too long"),
+            Either::Left((Err(error), _)) => tracing::warn!(%error, "the exporter lost spans and log records"),
+            Either::Right(((), _)) => tracing::warn!("the OpenTelemetry collector did not answer in time"),
         }
     }
 

@@ -122,7 +122,7 @@ impl App {
             Authorization::Keys => {
                 let now = self.engine().ports().clock.now();
                 let holder = keys.holder(request.header("authorization"), now).await.map_err(|error| {
-                    tracing::warn!(%error, "a key cannot be looked up");
+                    tracing::warn!(%error, "an API key could not be looked up in the store");
                     let message = "the store did not answer when the key was looked up".to_owned();
                     TurnError { message, ..store_failed(error) }
                 })?;

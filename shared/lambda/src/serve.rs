@@ -98,7 +98,10 @@ async fn handle(server: &Server, function: Function, event: LambdaEvent<Value>) 
     };
     let drained = app.drain(Some(time_left(app, deadline))).await;
     if drained.timeout_reached {
-        tracing::warn!(undelivered = drained.undelivered_count, "observers were not told everything in time");
+        tracing::warn!(
+            undelivered = drained.undelivered_count,
+            "observers did not take every event before the turn ended; the rest is lost"
+        );
     }
     answer
 }
@@ -131,6 +134,9 @@ fn diagnostic(error: TriggerError) -> Diagnostic {
         TriggerError::Unreadable(_) => "unreadable_event".to_owned(),
         TriggerError::Turn(error) => error.category.as_str().to_owned(),
     };
-    tracing::error!(error_type, "the event is given back to the service");
+    tracing::error!(
+        error_type,
+        "the function could not handle the event and gives it back to the service, which delivers it again"
+    );
     Diagnostic { error_type, error_message: error.to_string() }
 }

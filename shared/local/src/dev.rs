@@ -203,7 +203,10 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     }
     let drained = app.drain(Some(TIME_TO_TELL)).await;
     if drained.undelivered_count > 0 {
-        tracing::warn!(undelivered = drained.undelivered_count, "observers were not told everything");
+        tracing::warn!(
+            undelivered = drained.undelivered_count,
+            "observers did not take every event before the process ended; the rest is lost"
+        );
     }
     if let Some(store) = Arc::into_inner(store) {
         store.stop().await?;

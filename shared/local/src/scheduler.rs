@@ -77,7 +77,7 @@ impl LocalScheduler {
                 let again = match self.read(&*store).await {
                     Ok(()) => READ_EVERY,
                     Err(error) => {
-                        tracing::warn!(%error, "what falls due cannot be read; deadlines may be late");
+                        tracing::warn!(%error, "the scheduler could not read what falls due; deadlines may be late");
                         READ_AGAIN
                     }
                 };
@@ -135,7 +135,12 @@ async fn fire((invocation_id, generation): &PauseKey, at: Timestamp, dispatcher:
     let wakeup = json!({ "invocation_id": invocation_id, "generation": generation, "due_at": at });
     match dispatcher.carry(&Job::Wakeup(json!({ "dormouse_wakeup": wakeup }))).await {
         DeliveryResult::Delivered | DeliveryResult::Interrupted => {}
-        DeliveryResult::Refused => tracing::error!(%invocation_id, "a wake-up is given up; the next sweep comes by"),
+        DeliveryResult::Refused => {
+            tracing::error!(
+                %invocation_id,
+                "the scheduler gave a wake-up up after its attempts; the next sweep takes it"
+            );
+        }
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) async fn keep_rules(
         }
         match keeping.rules.remove(rule).await {
             Ok(()) => {
-                tracing::info!(%rule, "a rule went that nobody needs");
+                tracing::info!(%rule, "the sweep removed a rule that nothing waits for");
                 summary.collected += 1;
             }
             Err(error) => summary.bus_failed(&error),
@@ -133,10 +133,13 @@ impl<'r> RuleRound<'r> {
             let stood = self.entries.get(id).is_some_and(|entry| entry.stands_since.is_some());
             match self.rules.make(shape.clone(), self.listed).await {
                 Ok(_) if stood => {
-                    tracing::warn!(shape = %id, "the rule for events that a graph declares was gone or disabled");
+                    tracing::warn!(
+                        shape = %id,
+                        "the sweep restored the rule for events that a graph declares: it was gone or disabled"
+                    );
                     summary.orphan_timers += 1;
                 }
-                Ok(_) => tracing::info!(shape = %id, "the rule for events that a graph declares stands"),
+                Ok(_) => tracing::info!(shape = %id, "the sweep made the rule for events that a graph declares"),
                 Err(error) => summary.bus_failed(&error),
             }
         }
@@ -149,7 +152,10 @@ impl<'r> RuleRound<'r> {
             let was_lost = !self.listed.iter().any(|rule| rule.is_enabled && rule.name.shape == *shape);
             match self.make_again(shape, id).await? {
                 Ok(Some(Registration::Made)) if was_lost => {
-                    tracing::warn!(%shape, invocation_id = %id, "the rule for an awaited event was gone or disabled");
+                    tracing::warn!(
+                        %shape, invocation_id = %id,
+                        "the sweep restored the rule for an awaited event: it was gone or disabled"
+                    );
                     summary.orphan_timers += 1;
                 }
                 Ok(_) => {}

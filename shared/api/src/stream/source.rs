@@ -196,6 +196,6 @@ fn broken() -> ProtocolError {
 }
 
 pub(super) fn unavailable(error: &StoreError) -> ProtocolError {
-    tracing::warn!(%error, "a stream cannot read the store");
+    tracing::warn!(%error, "an event stream ends early: it could not read the store");
     ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
 }

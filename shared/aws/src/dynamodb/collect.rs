@@ -83,7 +83,7 @@ impl DynamoDbStateStore {
             match self.found(item, now - YOUNG).await {
                 Ok(one) => found.extend(one),
                 Err(error @ StoreError::Corrupt(_)) => {
-                    tracing::warn!(%error, "an item stays that cannot be read");
+                    tracing::warn!(%error, "the collector leaves an item in the table that it cannot read");
                     found.extend(item.contains_key(LIST_REFS).then_some(GarbageCandidate::Riddle));
                 }
                 Err(error) => return Err(error),

@@ -218,7 +218,10 @@ impl DynamoDbStateStore {
                 Ok(document) => documents.push(document),
                 Err(StoreError::Corrupt(reason)) => {
                     let name = DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?);
-                    tracing::error!(%name, reason, "a list passes over a document that cannot be read");
+                    tracing::error!(
+                        %name, reason,
+                        "a list leaves out a document that cannot be read; this line has its key"
+                    );
                 }
                 Err(error) => return Err(error),
             }
@@ -253,7 +256,12 @@ impl DynamoDbStateStore {
             let bodies = match self.body::<Vec<Map>>(&batch, ENTRIES).await {
                 Ok(bodies) => bodies,
                 Err(StoreError::Corrupt(reason)) => {
-                    tracing::error!(stream, first, reason, "entries of a stream cannot be read");
+                    tracing::error!(
+                        stream,
+                        first,
+                        reason,
+                        "the journal has entries that cannot be read; readers get the rest"
+                    );
                     unreadable(&batch, first)?
                 }
                 Err(error) => return Err(error),

@@ -74,7 +74,10 @@ impl DynamoDbStateStore {
             Written::Done(_) => {
                 // The signal is kept whether or not its row is: the row only counts it.
                 if let Err(error) = self.note_parked(id, signal).await {
-                    tracing::warn!(%error, signal_id = %id, "a parked signal will not be counted");
+                    tracing::warn!(
+                        %error, signal_id = %id,
+                        "a parked signal was not counted by the sweep, because its item cannot be read"
+                    );
                 }
                 Ok(BufferOutcome::Buffered { expires_at: signal.expires_at })
             }

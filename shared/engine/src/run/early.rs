@@ -41,7 +41,12 @@ pub(super) async fn take_up(
         let fits = admit_answer(paused, signal.payload.clone()).and_then(|_| graph.takes(paused, &with_it.payload()));
         match fits {
             Ok(()) => fan_in = with_it,
-            Err(error) => tracing::warn!(%signal_id, reason = error.message(), "an early signal was dropped"),
+            Err(error) => {
+                tracing::warn!(
+                    %signal_id, reason = error.message(),
+                    "an early signal was dropped: its payload does not fit the wait"
+                );
+            }
         }
     }
     let payload = fan_in.decision().is_some().then(|| fan_in.payload());

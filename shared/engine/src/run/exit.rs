@@ -227,7 +227,10 @@ impl Claimed {
         let written = engine.write(&commit).await;
         if let Err(error) = &written {
             let invocation_id = &self.paused.invocation_id;
-            tracing::warn!(%error, %invocation_id, "a claim was not ended; it ends by itself");
+            tracing::warn!(
+                %error, %invocation_id,
+                "the worker could not give its claim back; it expires and the sweep takes it over"
+            );
         }
         written
     }

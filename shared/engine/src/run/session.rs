@@ -141,7 +141,10 @@ impl SessionRun {
         match self.engine.ports().store.commits.commit(&commit).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(%error, session_id = %self.session_id, "the session's lease was not given back");
+                tracing::warn!(
+                    %error, session_id = %self.session_id,
+                    "the worker could not give the session's lease back; it expires"
+                );
                 false
             }
         }

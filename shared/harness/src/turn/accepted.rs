@@ -180,7 +180,11 @@ async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnErr
     match worker.records.commit(InvocationWrite::Fail { paused, owner, failure: failure.clone() }).await {
         Ok(()) => TurnError::ended(failure, &record.paused.invocation_id),
         Err(refused) => {
-            tracing::warn!(%refused, "an invocation that took too long was not ended; its claim ends by itself");
+            tracing::warn!(
+                %refused,
+                "the worker could not end an invocation that ran out of time; \
+                 its claim expires and the sweep takes it over"
+            );
             error
         }
     }

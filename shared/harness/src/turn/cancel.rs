@@ -87,7 +87,7 @@ async fn cancel_unreadable(
     cancellation: Cancellation,
     reason: &str,
 ) -> Result<CanceledTurn, TurnError> {
-    tracing::warn!(%id, reason, "an invocation is canceled that cannot be read");
+    tracing::warn!(%id, reason, "an invocation was canceled although its record cannot be read");
     let refuse = |message: &str| Err(TurnError::new(Category::SuspensionRecordInvalid, message).of(id));
     let Some(paused) = remains(worker, id).await.map_err(|error| error.of(id))? else {
         return refuse("the invocation has ended, and its record cannot be read; there is nothing to cancel");
@@ -126,7 +126,7 @@ async fn take_back(worker: &Worker, record: &InvocationRecord) {
         && let Err(error) = worker.wakes.cancel(&registered).await
     {
         tracing::warn!(%error, invocation_id = %registered.invocation_id,
-            "a wake-up stays after a cancellation; it will find nothing to do");
+            "a wake-up could not be removed after a cancellation; it will find nothing to do");
     }
 }
 

@@ -93,7 +93,10 @@ async fn announce(
         }
         // The deadlines behind it count all the same.
         Err(BusError::Rejected(reason)) => {
-            tracing::error!(%reason, invocation_id = %paused.invocation_id, "a deadline cannot be announced");
+            tracing::error!(
+                %reason, invocation_id = %paused.invocation_id,
+                "the event bus refused the announcement of a deadline; the deadlines after it still count"
+            );
             Ok(())
         }
     }

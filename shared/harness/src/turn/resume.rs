@@ -71,7 +71,10 @@ pub(super) async fn continue_claimed(
         && let Some(woken) = woken
         && let Err(error) = worker.wakes.cancel(&woken).await
     {
-        tracing::warn!(%error, invocation_id = %woken.invocation_id, "a wake-up stays; it will find nothing to do");
+        tracing::warn!(
+            %error, invocation_id = %woken.invocation_id,
+            "a wake-up could not be removed; it will find nothing to do"
+        );
     }
     let turn = match outcome {
         Ok(outcome) => finish(worker, &graph, outcome, budget).await,
@@ -96,7 +99,10 @@ pub(super) async fn finish(
             Settled::GoOn(record) => {
                 outcome = match resume_once(worker, graph, record.clone(), budget, PayloadAck::Sent).await {
                     Err(error) if error.category == Category::SuspensionResumePayloadInvalid => {
-                        tracing::warn!(reason = %error.message, "an early signal does not fit and was dropped");
+                        tracing::warn!(
+                            reason = %error.message,
+                            "an early signal was dropped: its payload does not fit the wait"
+                        );
                         note_unfit(worker, &record.paused.invocation_id, record.paused.generation, &error).await;
                         let asleep = SuspendedTurn { repeated: false, ..SuspendedTurn::stored(record.paused) };
                         return arrange(worker, asleep).await;
@@ -155,8 +161,11 @@ async fn arrange(worker: &Worker, turn: SuspendedTurn) -> Result<TurnOutcome, Tu
     let late = match worker.wakes.register(&subscription).await {
         Ok(_) => None,
         Err(SubscriptionError::Unavailable(reason)) => {
-            tracing::warn!(%reason, invocation_id = %turn.invocation_id, "a wake-up is registered late");
-            Some(format!("the wake-up is not registered yet, which a sweep does: {reason}"))
+            tracing::warn!(
+                %reason, invocation_id = %turn.invocation_id,
+                "the wake-up of a pause could not be registered; the sweep registers it"
+            );
+            Some(format!("the wake-up is not registered yet; the sweep registers it: {reason}"))
         }
         Err(error @ (SubscriptionError::Denied(_) | SubscriptionError::Rejected(_))) => {
             let error = subscription_failed(error).of(&turn.invocation_id);

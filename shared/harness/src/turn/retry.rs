@@ -31,7 +31,10 @@ pub(crate) async fn retry(worker: &Worker, id: &InvocationId) -> Result<(), Turn
         Err(_) => return Err(not_aside()),
     }
     if let Err(error) = call_for_work(&*worker.bus, id).await {
-        tracing::warn!(%error, invocation_id = %id, "nobody was called for it; the next sweep finds it");
+        tracing::warn!(
+            %error, invocation_id = %id,
+            "no worker could be called for the accepted input; the next sweep calls one"
+        );
     }
     Ok(())
 }

@@ -20,6 +20,9 @@ pub(super) async fn note_unfit(worker: &Worker, id: &InvocationId, generation: u
     let note = format!("{}: {}", worker.now(), error.message);
     let (name, until) = (unfit_note(id, generation), worker.now() + NOTED);
     if let Err(failed) = worker.store().notes.keep_note(&name, Some(&note), Some(until)).await {
-        tracing::warn!(%failed, invocation_id = %id, "the doctor will not know that an event did not fit");
+        tracing::warn!(
+            %failed, invocation_id = %id,
+            "the note that an event did not fit its wait was not written; the doctor will not show it"
+        );
     }
 }

@@ -31,7 +31,7 @@ impl Protocol {
 
     async fn authenticate(&self, request: &Request, now: Timestamp) -> Result<Actor, ProtocolError> {
         let holder = self.keys.holder(request.header("authorization"), now).await.map_err(|error| {
-            tracing::warn!(%error, "a key cannot be looked up");
+            tracing::warn!(%error, "an API key could not be looked up in the store");
             ProtocolError::new(ErrorCode::ServiceUnavailable, "the store did not answer").retry_after(1)
         })?;
         holder.ok_or_else(ProtocolError::unauthenticated)
