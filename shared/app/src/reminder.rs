@@ -35,7 +35,8 @@ pub(crate) fn graph(bus: Arc<dyn EventBus>, clock: Arc<dyn Clock>) -> Result<Com
         .entry("sleep")
         .wait("sleep", wait)
         .node("remind", move |reminder: Reminder| {
-            let (bus, clock) = (bus.clone(), clock.clone());
+            let bus = bus.clone();
+            let clock = clock.clone();
             async move { remind(&*bus, &*clock, reminder).await }
         })
         .edge("sleep", "remind")

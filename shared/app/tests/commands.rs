@@ -42,7 +42,9 @@ async fn folder_with(change: impl AsyncFnOnce(&DynamoDbStateStore)) -> (tempfile
     ensure_table(&embedded.client(), "dormouse").await.unwrap();
     let store = Arc::new(DynamoDbStateStore::new(&embedded.client(), "dormouse", StoreConfig::default()));
     let clock = Arc::new(SystemClock::default());
-    let (ids, spawner, planner) = (Arc::new(RandomIds), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+    let ids = Arc::new(RandomIds);
+    let spawner = Arc::new(TokioSpawner);
+    let planner = Arc::new(DescriptorWakes);
     let bus = Arc::new(MemoryBus::default());
     let graphs = dormouse_app::agents().compile(&Outside::new(bus.clone(), clock.clone())).unwrap().graphs;
     let engine = Engine::new(Ports { store: store.clone().into(), clock, ids, spawner, planner });
@@ -76,7 +78,8 @@ async fn sleep_in(store: &DynamoDbStateStore, graph: &str, id: &str) {
     let write =
         InvocationWrite::Suspend { paused: Box::new(paused), from: SuspendFrom::Fresh, claim: None, early: Vec::new() };
     let growing = GrowingLists::default();
-    let (invocation, journal) = (Some(write), Journal::default());
+    let invocation = Some(write);
+    let journal = Journal::default();
     let commit = Commit { id: id.to_owned(), now: suspended_at, session: None, invocation, journal, growing };
     store.commit(&commit).await.unwrap();
 }

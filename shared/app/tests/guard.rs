@@ -280,7 +280,8 @@ fn the_development_key_stays_on_this_machine() {
     let said = complaint(&["tail", "--url", "http://evil.invalid:8787"], &data);
     assert!(said.contains("is not sent to"), "{said}");
     // A server that listens here, and refers to another one.
-    let (first, second) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let first = TcpListener::bind("127.0.0.1:0").unwrap();
+    let second = TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = format!("http://localhost:{}", second.local_addr().unwrap().port());
     let address = format!("http://{}", first.local_addr().unwrap());
     let refer = std::thread::spawn(move || {

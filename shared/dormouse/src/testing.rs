@@ -140,13 +140,16 @@ impl TestBed {
     pub fn new(agents: &Agents) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
-        let (store, clock) = (Arc::new(MemoryStore::default()), Arc::new(ManualClock::default()));
-        let (bus, subscriptions) = (Arc::new(MemoryBus::default()), Arc::new(MemorySubscriptions::default()));
+        let store = Arc::new(MemoryStore::default());
+        let clock = Arc::new(ManualClock::default());
+        let bus = Arc::new(MemoryBus::default());
+        let subscriptions = Arc::new(MemorySubscriptions::default());
         let agents = agents.compile(&Outside::new(bus.clone(), clock.clone()));
         let agents = agents.unwrap_or_else(|error| panic!("the agents cannot be served: {error}"));
         let recording = RecordingStore::new(store.clone(), store.clone(), clock.clone());
-        let (ids, spawner, planner) =
-            (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+        let ids = Arc::new(CountingIds::default());
+        let spawner = Arc::new(TokioSpawner);
+        let planner = Arc::new(DescriptorWakes);
         let app = App::new(Parts {
             engine: RecordingEngine::new(recording, ids, spawner, planner),
             agents,
@@ -310,7 +313,8 @@ impl TestBed {
     /// The row that falls due next, and when.
     fn next_due(&self) -> Option<(PendingRow, Timestamp)> {
         let all = async {
-            let (mut rows, mut cursor) = (Vec::new(), None);
+            let mut rows = Vec::new();
+            let mut cursor = None;
             loop {
                 let page = self.store.list_pending(None, cursor.as_deref()).await;
                 let page = page.unwrap_or_else(|error| panic!("the index cannot be read: {error}"));

@@ -21,8 +21,10 @@ fn main() {
     let engine = engine();
     let steps = u32::try_from(STEPS).unwrap();
     let ours = |name: &'static str, work: &dyn Fn(), parts: u32| (name, fastest(work) / parts);
-    let (line, looped, fanned, asleep) =
-        (linear(schema(), STEPS), looping(schema(), STEPS), fan_out(STEPS), sleeping());
+    let line = linear(schema(), STEPS);
+    let looped = looping(schema(), STEPS);
+    let fanned = fan_out(STEPS);
+    let asleep = sleeping();
     let ours = [
         ours("linear graph", &|| drop(run(&engine, &line)), steps),
         ours("conditional loop", &|| drop(run(&engine, &looped)), steps),

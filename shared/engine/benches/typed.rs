@@ -134,7 +134,8 @@ fn turn(engine: &Engine, graph: &Arc<CompiledGraph>, document: Option<&str>) -> 
 }
 
 fn main() {
-    let (engine, document) = (engine(), "x".repeat(MEGABYTE));
+    let engine = engine();
+    let document = "x".repeat(MEGABYTE);
     let heavy = Some(document.as_str());
     let rows = [
         ("untyped, linear", linear(schema(), STEPS), None, 300),

@@ -107,7 +107,8 @@ pub fn surrounding_trace() -> Option<Arc<str>> {
 /// Runs `work` inside the span that the W3C `traceparent` names: invocations that begin there become its children
 /// (observability §4.6).
 pub async fn in_trace<T>(traceparent: Arc<str>, work: impl Future<Output = T>) -> T {
-    let (mut own, mut work) = (Some(traceparent), pin!(work));
+    let mut own = Some(traceparent);
+    let mut work = pin!(work);
     poll_fn(move |cx| {
         let _entered = AmbientGuard::new(&TRACE, &mut own);
         work.as_mut().poll(cx)
@@ -143,7 +144,8 @@ impl CallScope {
 
     /// The scope of the middleware around a node, in attempt `attempt_index`.
     pub(crate) fn around_node(attempts: &Arc<Attempts>, attempt_index: u32) -> Self {
-        let (view, attempts) = (attempts.view.clone(), Some(attempts.clone()));
+        let view = attempts.view.clone();
+        let attempts = Some(attempts.clone());
         Self { view, attempts, attempt_index, body: None, recorded: Vec::new() }
     }
 }

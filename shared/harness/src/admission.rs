@@ -170,7 +170,8 @@ impl<K: Ord + Clone> Admission<K> {
     /// Promises a time at which those who are before it should be done, and those who were refused before it too.
     fn refuse(&self, lines: &mut AdmissionLines<K>, key: &K) -> Overloaded {
         let limits = &self.0.limits;
-        let (now, work) = (self.0.clock.monotonic(), lines.work);
+        let now = self.0.clock.monotonic();
+        let work = lines.work;
         let own = limits.running_per_key.min(limits.running);
         let before_all = drained(lines.running.saturating_add(lines.waiting), limits.running, work);
         let line = lines.of.entry(key.clone()).or_default();

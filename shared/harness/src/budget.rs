@@ -49,7 +49,8 @@ impl<'w> Budget<'w> {
         self,
         work: impl Future<Output = Result<T, EngineError>> + Send,
     ) -> Result<T, TurnError> {
-        let (clock, left) = (&self.ports.clock, self.left());
+        let clock = &self.ports.clock;
+        let left = self.left();
         match cut_off(Box::pin(work), clock.sleep(left), || clock.sleep(GRACE)).await {
             Ok(result) => result.map_err(TurnError::from),
             Err(cut) => Err(cut_short(cut)),

@@ -40,7 +40,8 @@ impl WorkCall {
 
     /// The sweep's call for a pause that fell due.
     pub fn due(row: &PendingRow) -> Self {
-        let (generation, due_at) = (Some(row.generation), row.due_at);
+        let generation = Some(row.generation);
+        let due_at = row.due_at;
         Self { generation, due_at, ..Self::abandoned(row.invocation_id.clone()) }
     }
 

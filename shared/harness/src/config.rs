@@ -24,7 +24,8 @@ impl Default for RulePolicy {
     /// At most [`limits::PATTERN_RULES`], relied on for five minutes, kept for an hour, and in effect at once.
     fn default() -> Self {
         let most = limits::PATTERN_RULES;
-        let (trusted, kept) = (Duration::from_secs(5 * 60), Duration::from_secs(60 * 60));
+        let trusted = Duration::from_secs(5 * 60);
+        let kept = Duration::from_secs(60 * 60);
         Self { most, trusted, settling: Duration::ZERO, kept }
     }
 }

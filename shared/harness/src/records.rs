@@ -69,7 +69,8 @@ impl InvocationRecords {
     }
 
     async fn put_aside(&self, record: InvocationRecord, claim: Claim) -> Result<ClaimOutcome, StoreError> {
-        let (id, died) = (&record.paused.invocation_id, claim.attempts - 1);
+        let id = &record.paused.invocation_id;
+        let died = claim.attempts - 1;
         let message = format!(
             "{died} workers in a row died of it or never came to an end: it is put aside and is not tried again by itself; \
              when the cause is repaired, `dormouse retry {id}` lets it go on"

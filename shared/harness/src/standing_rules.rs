@@ -128,7 +128,9 @@ impl PausePreparation for StandingRules {
 
 impl StandingRules {
     pub(crate) fn new(ports: &Ports, event_rules: Arc<dyn EventRules>, policy: RulePolicy) -> Self {
-        let (entries, clock, ids) = (ports.store.rules.clone(), ports.clock.clone(), ports.ids.clone());
+        let entries = ports.store.rules.clone();
+        let clock = ports.clock.clone();
+        let ids = ports.ids.clone();
         Self { entries, clock, ids, event_rules, policy, relied: RuleCache::default() }
     }
 
@@ -203,7 +205,8 @@ impl StandingRules {
     /// # Errors
     /// If there are as many rules as may be, or the bus or the store does not do it.
     pub async fn make(&self, shape: EventShape, rules: &[ListedRule]) -> Result<Registration, SubscriptionError> {
-        let (id, most) = (shape.id(), self.policy.most);
+        let id = shape.id();
+        let most = self.policy.most;
         // Before the entry is made: what is refused leaves nothing behind.
         if rules.len() >= most && !rules.iter().any(|rule| rule.name.shape == id) {
             self.forget_unmade(&id).await;
@@ -281,7 +284,8 @@ mod tests {
 
     #[test]
     fn whichever_clock_says_more_counts() {
-        let (span, touched) = (Duration::from_secs(10), moment(0, 0));
+        let span = Duration::from_secs(10);
+        let touched = moment(0, 0);
         assert!(touched.is_within(span, moment(9, 9)));
         for (what, now) in [
             ("both say so", moment(10, 10)),

@@ -48,7 +48,8 @@ impl WakePlanner for DescriptorWakes {
         let empty = Map::new();
         let metadata = descriptor.metadata.as_ref().unwrap_or(&empty);
         within_limits(descriptor.signal_id.as_str(), metadata)?;
-        let (wake, timeout) = (wake(metadata, now)?, timeout(metadata, now)?);
+        let wake = wake(metadata, now)?;
+        let timeout = timeout(metadata, now)?;
         let ladder = ladder::read(metadata, now)?;
         if usize::from(wake.is_some()) + usize::from(timeout.is_some()) + usize::from(!ladder.is_empty()) > 1 {
             return Err("give a wake-up, a `timeout` or `deadlines`, not both".to_owned());

@@ -149,7 +149,8 @@ impl App {
             Harness::new(engine.engine().clone(), graphs.clone(), subscriptions.clone(), bus.clone(), config)
         };
         let base_url = base_url.unwrap_or_default().trim_end_matches('/').to_owned();
-        let (sessioned, stateless) = (harness(Mode::Sessioned), harness(Mode::Stateless));
+        let sessioned = harness(Mode::Sessioned);
+        let stateless = harness(Mode::Stateless);
         let doorkeeper = Doorkeeper { authorization, keys };
         Self(Arc::new(AppShared {
             sessioned,
@@ -217,7 +218,8 @@ impl App {
     /// the limit and `time_left`. An observer that is notified late is cut off: only a process that is frozen between
     /// requests calls it after each of them.
     pub async fn drain(&self, time_left: Option<Duration>) -> DrainSummary {
-        let (limit, clock) = (self.0.limits.drain, &self.engine().ports().clock);
+        let limit = self.0.limits.drain;
+        let clock = &self.engine().ports().clock;
         let limit = time_left.map_or(limit, |left| left.min(limit));
         let began = clock.monotonic();
         let summary = self.harness().drain(limit).await;

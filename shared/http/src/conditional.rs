@@ -114,7 +114,8 @@ impl ByteRange {
             },
             (first, "") => (first.parse().ok()?, end),
             (first, last) => {
-                let (first, last) = (first.parse().ok()?, last.parse::<usize>().ok()?);
+                let first = first.parse().ok()?;
+                let last = last.parse::<usize>().ok()?;
                 if last < first {
                     return None;
                 }

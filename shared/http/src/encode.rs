@@ -83,11 +83,14 @@ impl App {
             TurnOutcome::Suspended(pause) => self.acknowledge(pause, caller),
             TurnOutcome::Errored(error) => RequestRefusal::from((**error).clone()).into(),
             TurnOutcome::Buffered { signal_id, expires_at } => {
-                let (status, signal_id, expires_at) = (Buffered::Buffered, signal_id.as_str(), expires_at.to_string());
+                let status = Buffered::Buffered;
+                let signal_id = signal_id.as_str();
+                let expires_at = expires_at.to_string();
                 TurnReply::new(202, json!(SignalBuffered { status, signal_id, expires_at }))
             }
             TurnOutcome::Stale { invocation_id } => {
-                let (status, invocation_id) = (Stale::Stale, invocation_id.as_str());
+                let status = Stale::Stale;
+                let invocation_id = invocation_id.as_str();
                 TurnReply::new(200, json!(TurnStale { status, invocation_id, repeated: true }))
             }
         }
@@ -139,14 +142,17 @@ impl App {
     }
 
     fn address(&self, what: &str, id: &InvocationId, token: &str, part: Option<&str>) -> String {
-        let (base, id, token) = (self.base_url(), percent::encode(id.as_str()), percent::encode(token));
+        let base = self.base_url();
+        let id = percent::encode(id.as_str());
+        let token = percent::encode(token);
         let part = part.map(|part| format!("&part={}", percent::encode(part))).unwrap_or_default();
         format!("{base}/{what}/{id}?token={token}{part}")
     }
 
     fn acknowledge(&self, pause: &SuspendedTurn, caller: &AnsweredCaller) -> TurnReply {
         let links = self.links(&pause.invocation_id, pause.generation, pause.tally.as_ref(), caller);
-        let (tally, location) = (pause.tally.as_ref(), links.status.clone());
+        let tally = pause.tally.as_ref();
+        let location = links.status.clone();
         let told = TurnSuspended {
             status: Suspended::Suspended,
             invocation_id: pause.invocation_id.as_str(),

@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn an_answer_leaves_out_as_little_as_it_can() {
-        let (large, small) = ("x".repeat(ANSWER / 2 + 100), "y".repeat(100));
+        let large = "x".repeat(ANSWER / 2 + 100);
+        let small = "y".repeat(100);
         let body =
             json!({ "status": "completed", "status_url": "/", "replies": [large], "state": [large, 1], "note": small });
         let fit = TurnReply::new(200, body).fit().body;

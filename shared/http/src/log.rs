@@ -30,12 +30,16 @@ pub(crate) fn turn(turn: &Turn) {
     match &turn.outcome {
         TurnOutcome::Completed(done) => {
             let session_id = done.session_id.as_ref().map(SessionId::as_str);
-            let (invocation_id, graph, repeated) = (&done.invocation_id, &done.graph, done.repeated);
+            let invocation_id = &done.invocation_id;
+            let graph = &done.graph;
+            let repeated = done.repeated;
             tracing::info!(%invocation_id, session_id, graph, path, repeated, outcome = "completed", "turn");
         }
         TurnOutcome::Suspended(pause) => {
             let session_id = pause.session_id.as_ref().map(SessionId::as_str);
-            let (invocation_id, graph, repeated) = (&pause.invocation_id, &pause.graph, pause.repeated);
+            let invocation_id = &pause.invocation_id;
+            let graph = &pause.graph;
+            let repeated = pause.repeated;
             let generation = pause.generation;
             tracing::info!(%invocation_id, session_id, graph, path, repeated, generation, outcome = "suspended", "turn");
         }
@@ -64,7 +68,9 @@ pub(crate) fn message(session_id: &SessionId, path: Option<DispatchPath>, outcom
 
 fn failed(path: Option<&str>, error: &TurnError) {
     let invocation_id = error.invocation_id.as_ref().map(dormouse_ports::InvocationId::as_str);
-    let (category, bucket, repeated) = (&error.category, error.bucket.as_str(), error.repeated);
+    let category = &error.category;
+    let bucket = error.bucket.as_str();
+    let repeated = error.repeated;
     // A mistake of the sender is reported to the sender; the sentence may quote what was sent.
     let reason = match error.bucket {
         Bucket::RetryableTransient | Bucket::SessionTerminating => Some(error.message.as_str()),

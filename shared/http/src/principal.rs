@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_session_of_a_principal_has_an_id_that_only_they_reach() {
-        let (ada, grace) = (ada(), Principal::of_caller("arn:aws:iam::123456789012:user/grace"));
+        let ada = ada();
+        let grace = Principal::of_caller("arn:aws:iam::123456789012:user/grace");
         let id = ada.session("team/7").expect("a session");
         assert_eq!(ada.session("team/7"), Ok(id.clone()));
         assert_ne!(grace.session("team/7"), Ok(id.clone()));

@@ -40,7 +40,8 @@ impl Quotas {
 
     /// Reads them among other `variables`, which keep the faults.
     pub fn read<F: Fn(&str) -> Option<String>>(variables: &mut Variables<F>) -> Self {
-        let (usual, invocation) = (Limits::default(), InvocationLimits::default());
+        let usual = Limits::default();
+        let invocation = InvocationLimits::default();
         let early = usual.early_signals.map_or(0, |kept| kept.as_secs());
         let early = variables.number("DORMOUSE_LIMIT_EARLY_SIGNALS", early, 0..=365 * 24 * 3600);
         let limits = Limits {

@@ -53,7 +53,8 @@ impl Repeatable {
                 id.to_owned()
             }
             (Some(key), None) => {
-                let (method, target) = (Method::Post, request.path.as_str());
+                let method = Method::Post;
+                let target = request.path.as_str();
                 let scope = IdempotencyScope { actor: principal.as_str(), workspace_id: "", method, target, key };
                 format!("{OF_KEYS}{}", scope.id())
             }

@@ -216,7 +216,8 @@ impl Route {
         }
         if let Some(rest) = rest("/chat/") {
             let (graph, session_id) = rest.strip_suffix("/messages")?.split_once("/sessions/")?;
-            let (graph, session_id) = (graph.to_owned(), session_id.to_owned());
+            let graph = graph.to_owned();
+            let session_id = session_id.to_owned();
             return (is_segment(&graph) && !session_id.is_empty()).then_some(Self::Chat { graph, session_id });
         }
         let canceled = |rest: &str| rest.strip_suffix("/cancel").filter(|id| !id.is_empty()).map(str::to_owned);

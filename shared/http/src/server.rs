@@ -132,7 +132,8 @@ impl Server {
         let ports = self.0.app.engine().ports();
         let given = request.header("x-request-id").filter(|id| is_request_id(id)).map(str::to_owned);
         let request_id = given.unwrap_or_else(|| surface.request_id(ports.ids.fresh()));
-        let (method, began) = (request.method.clone(), ports.clock.monotonic());
+        let method = request.method.clone();
+        let began = ports.clock.monotonic();
         let span = tracing::info_span!("request", request_id, method, route = field::Empty, operation = field::Empty);
         let traceparent = match surface {
             Surface::Turns => request.header("traceparent").map(Arc::from),

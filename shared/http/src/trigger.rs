@@ -257,7 +257,8 @@ fn is_to_be_raised(error: &TurnError) -> bool {
 fn swept(scope: SweepScope, summary: SweepSummary) -> Value {
     let SweepSummary { examined, called, registered, failed, late_by, oldest_pause, unfinished, .. } = summary;
     let SweepSummary { expired_claims, orphan_timers, unclaimed_signals, collected, .. } = summary;
-    let (late_s, oldest_pause_seconds) = (late_by.as_secs(), oldest_pause.as_secs());
+    let late_s = late_by.as_secs();
+    let oldest_pause_seconds = oldest_pause.as_secs();
     let scope = scope.as_str();
     tracing::info!(
         scope,

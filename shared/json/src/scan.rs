@@ -6,9 +6,12 @@ use crate::{Bounds, Excess};
 /// # Errors
 /// The [`Excess`].
 pub fn scan(text: &[u8], bounds: Bounds) -> Result<(), Excess> {
-    let (mut depth, mut values) = (0_usize, 0_usize);
+    let mut depth = 0_usize;
+    let mut values = 0_usize;
     // The string that ended last may turn out to be the name of a field.
-    let (mut in_text, mut in_word, mut escaped) = (false, false, false);
+    let mut in_text = false;
+    let mut in_word = false;
+    let mut escaped = false;
     for &byte in text {
         if in_text {
             match byte {
@@ -19,7 +22,8 @@ pub fn scan(text: &[u8], bounds: Bounds) -> Result<(), Excess> {
             }
             continue;
         }
-        let (word_before, began) = (std::mem::take(&mut in_word), values);
+        let word_before = std::mem::take(&mut in_word);
+        let began = values;
         match byte {
             b'"' => {
                 in_text = true;
@@ -130,7 +134,8 @@ mod tests {
         /// Both ways to look agree with a plain count, however the text is laid out.
         #[test]
         fn every_level_and_every_value_is_seen(value in values()) {
-            let (depth, count) = (depth_of(&value), count_of(&value));
+            let depth = depth_of(&value);
+            let count = count_of(&value);
             for text in [value.to_string(), serde_json::to_string_pretty(&value).expect("a text")] {
                 prop_assert_eq!(scan(text.as_bytes(), bounds(depth, count)), Ok(()));
                 prop_assert_eq!(scan(text.as_bytes(), bounds(depth, count - 1)), Err(Excess::Values(count - 1)));

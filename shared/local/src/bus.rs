@@ -102,7 +102,8 @@ impl LocalBus {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> io::Result<(Self, PendingDeliveries)> {
-        let (rules, spool) = (LocalRules::open(folder.join(RULES))?, Spool::open(folder.join("events"))?);
+        let rules = LocalRules::open(folder.join(RULES))?;
+        let spool = Spool::open(folder.join("events"))?;
         let (queue, waiting) = mpsc::unbounded_channel();
         for (_, parcel) in spool.load::<Parcel>()? {
             // The other end is held below.
@@ -123,7 +124,8 @@ impl LocalBus {
     /// # Errors
     /// [`BusError::Unavailable`] when it cannot be kept on the disk.
     pub(crate) async fn accept(&self, event: Event) -> Result<Published, BusError> {
-        let (event_id, published_at) = (self.0.ids.fresh(), self.0.clock.now());
+        let event_id = self.0.ids.fresh();
+        let published_at = self.0.clock.now();
         let routes = self.0.rules.routes(&envelope(&event, &event_id, published_at));
         let matched = routes.iter().map(matched).collect();
         let inputs: Vec<Value> = routes.into_iter().filter_map(|route| route.input).collect();
@@ -139,7 +141,8 @@ impl LocalBus {
         } else {
             self.remember(published.clone());
         }
-        let (source, detail_type) = (&published.event.source, &published.event.detail_type);
+        let source = &published.event.source;
+        let detail_type = &published.event.detail_type;
         tracing::info!(%event_id, %source, %detail_type, delivery = ?published.delivery, "event published");
         Ok(published)
     }
@@ -201,7 +204,8 @@ impl PendingDeliveries {
                 () = dispatcher.running().stopping() => None,
             };
             let Some(parcel) = parcel else { return };
-            let (bus, dispatcher) = (self.bus.clone(), dispatcher.clone());
+            let bus = self.bus.clone();
+            let dispatcher = dispatcher.clone();
             tokio::spawn(async move { bus.deliver(parcel, &dispatcher).await });
         }
     }
@@ -288,7 +292,8 @@ mod tests {
         drop((bus, deliveries));
 
         let (bus, deliveries) = open(folder.path());
-        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        let functions = Arc::new(Flaky::default());
+        let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
         tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         until_delivered(&bus, &functions).await;
@@ -302,7 +307,8 @@ mod tests {
     async fn what_is_refused_for_good_becomes_a_dead_letter() {
         let folder = tempfile::tempdir().expect("a folder");
         let (bus, deliveries) = subscribed(folder.path()).await;
-        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        let functions = Arc::new(Flaky::default());
+        let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Permanent("no".to_owned()));
         tokio::spawn(deliveries.run(dispatcher(&functions, &shutdown)));
         let published = bus.accept(event("jobs")).await.expect("it is published");

@@ -116,7 +116,8 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     // None of them is made for a store that is older than it.
     let key = folder.secret(SIGNAL_KEY, "whoever sends signals has it")?;
     let secret = folder.secret("callback-secret", "the addresses that were given out are signed with it")?;
-    let (secret, store_key) = (CallbackSecret::new(secret), folder.keep_store_key()?);
+    let secret = CallbackSecret::new(secret);
+    let store_key = folder.keep_store_key()?;
     let address = format!("http://{}", listener.local_addr()?);
     tracing::info!(folder = %options.data.display(), "opening the store…");
     let store = match folder.was_complete() {
@@ -136,7 +137,8 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     let quotas = Quotas::from_variables(|name| std::env::var(name).ok())?;
     let limits = Limits { turn, ..quotas.limits };
     let config = StoreConfig { wakes_by_index: true, ..StoreConfig::default() };
-    let (table, notifier) = (Arc::new(DynamoDbStateStore::new(&client, TABLE, config)), AppendNotifier::default());
+    let table = Arc::new(DynamoDbStateStore::new(&client, TABLE, config));
+    let notifier = AppendNotifier::default();
     let api_key = development_key(&folder, &*table, table.clone()).await?;
     let recording = RecordingStore::new(table.clone(), table.clone(), clock.clone()).with_notifier(notifier.clone());
     let subscriptions: Arc<dyn SignalSubscriptions> = Arc::new(LocalSubscriptions::new(bus.clone(), scheduler.clone()));
@@ -166,7 +168,8 @@ pub async fn dev(agents: &Agents, options: DevOptions, telemetry: Option<Telemet
     let shutdown = Shutdown::new();
     let running = shutdown.running();
     let gate = Gate::new(clock.clone());
-    let (hosts, door) = (Hosts::new(&options.hosts), store.door(&store_key));
+    let hosts = Hosts::new(&options.hosts);
+    let door = store.door(&store_key);
     let gateway = Gateway {
         server,
         bus,
@@ -325,7 +328,8 @@ async fn send_spans(app: App, running: RunningGuard) {
 }
 
 async fn asked_to_end() -> io::Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

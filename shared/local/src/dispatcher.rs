@@ -169,7 +169,8 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn it_tries_until_the_function_took_it() {
-        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        let functions = Arc::new(Flaky::default());
+        let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
         let carried = dispatcher(&functions, &shutdown).carry(&Job::Event(json!(1))).await;
         assert_eq!(
@@ -180,7 +181,8 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn it_gives_up_what_will_never_be_taken_and_stops_at_the_end() {
-        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        let functions = Arc::new(Flaky::default());
+        let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Permanent("what is this".to_owned()));
         let dispatcher = dispatcher(&functions, &shutdown);
         assert_eq!(dispatcher.carry(&Job::Wakeup(json!(1))).await, DeliveryResult::Refused);

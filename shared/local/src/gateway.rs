@@ -58,7 +58,8 @@ impl Gateway {
     /// Serves until it is time to end, and then until all answers are given.
     pub(crate) async fn serve(self, listener: TcpListener) -> io::Result<()> {
         let running = self.running.clone();
-        let (hosts, door) = (self.hosts.clone(), self.door.clone());
+        let hosts = self.hosts.clone();
+        let door = self.door.clone();
         let routes = Router::new().route(EVENTS, get(list).post(publish)).fallback(forward).with_state(self);
         let routes = routes.merge(door.at(STORE)).layer(middleware::from_fn_with_state(hosts, meant_for_us));
         listen::serve(listener, routes, running).await
@@ -89,7 +90,8 @@ async fn forward(State(gateway): State<Gateway>, request: Request<Body>) -> Resp
     };
     let running = gateway.running.clone();
     let turn = async move {
-        let (_running, _admitted) = (gateway.running, admitted);
+        let _running = gateway.running;
+        let _admitted = admitted;
         gateway.server.http(request).await
     };
     match tokio::spawn(turn).await {
@@ -122,7 +124,9 @@ async fn read(request: Request<Body>, limit: usize) -> Result<dormouse_http::Req
 /// The body, or a little more than `limit` of it: enough to see that it is too large. What comes behind is thrown away,
 /// because many clients read no answer before they have sent everything.
 async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, axum::Error> {
-    let (mut read, mut came, mut chunks) = (Vec::new(), 0, body.into_data_stream());
+    let mut read = Vec::new();
+    let mut came = 0;
+    let mut chunks = body.into_data_stream();
     while came <= limit.max(THROWN_AWAY)
         && let Some(chunk) = chunks.next().await
     {

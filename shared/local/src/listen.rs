@@ -106,7 +106,8 @@ mod tests {
             sleep(Duration::from_millis(after)).await;
             Ok::<_, Infallible>(Bytes::from_static(b"x"))
         });
-        let (piece, whole) = (Duration::from_millis(piece), Duration::from_millis(whole));
+        let piece = Duration::from_millis(piece);
+        let whole = Duration::from_millis(whole);
         let body = within(Body::from_stream(Box::pin(pieces)), piece, whole);
         let read = axum::body::to_bytes(body, 1000).await;
         read.map(|bytes| bytes.len()).map_err(|error| error.to_string())

@@ -94,7 +94,8 @@ impl OpenedFolder {
     /// With a store in this process.
     async fn alone(folder: DataFolder, purpose: Purpose) -> Result<Self, OpenError> {
         let embedded = EmbeddedDynamoDb::existing(folder.path()).await?;
-        let (client, rules) = (embedded.client(), folder.path().join(RULES));
+        let client = embedded.client();
+        let rules = folder.path().join(RULES);
         let (bus, subscriptions, deliveries) = match purpose {
             Purpose::Look => (None, None, None),
             Purpose::Change => {

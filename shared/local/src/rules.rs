@@ -76,7 +76,8 @@ impl LocalRules {
     /// Makes sure that events which `rule` takes are carried to the invocations that wait for them.
     pub(crate) async fn put(&self, rule: &EventRule) -> Result<(), SubscriptionError> {
         pattern::check(&rule.shape.pattern).map_err(SubscriptionError::Rejected)?;
-        let (name, shape) = (rule.name.to_string(), rule.shape.clone());
+        let name = rule.name.to_string();
+        let shape = rule.shape.clone();
         if self.known.read().unwrap_or_else(PoisonError::into_inner).rules.contains_key(&name) {
             return Ok(());
         }
@@ -202,8 +203,8 @@ mod tests {
     async fn a_removed_rule_takes_nothing_and_stays_away() {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = LocalRules::open(folder.path().to_owned()).expect("rules");
-        let (first, second) =
-            (rule(&json!({"source": ["exporter"]}), "1"), rule(&json!({"source": ["exporter"]}), "2"));
+        let first = rule(&json!({"source": ["exporter"]}), "1");
+        let second = rule(&json!({"source": ["exporter"]}), "2");
         for rule in [&first, &second] {
             rules.put(rule).await.expect("a rule");
         }

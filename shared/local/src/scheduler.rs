@@ -99,7 +99,8 @@ impl LocalScheduler {
 
     /// Takes from the index what falls due soon.
     async fn read(&self, store: &dyn Sleepers) -> Result<(), StoreError> {
-        let (until, mut cursor) = (self.0.clock.now() + AHEAD, None);
+        let until = self.0.clock.now() + AHEAD;
+        let mut cursor = None;
         loop {
             let page = store.list_pending(Some(until), cursor.as_deref()).await?;
             for PendingRow { invocation_id, generation, due_at, .. } in page.items {
@@ -200,7 +201,8 @@ mod tests {
     #[tokio::test]
     async fn an_entry_made_while_it_runs_fires_until_it_is_taken_and_a_cancelled_one_does_not() {
         let scheduler = scheduler();
-        let (functions, shutdown) = (Arc::new(Flaky::default()), Shutdown::new());
+        let functions = Arc::new(Flaky::default());
+        let shutdown = Shutdown::new();
         functions.failures.lock().expect("a lock").push(InvokeError::Retryable("busy".to_owned()));
         let soon = Timestamp::now() + SignedDuration::from_millis(300);
         for name in ["cancelled", "kept"] {
@@ -219,8 +221,10 @@ mod tests {
 
     #[test]
     fn a_pause_has_one_deadline_at_a_time() {
-        let (mut agenda, pause) = (Agenda::default(), (InvocationId::from("a"), 1));
-        let (early, late) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(9));
+        let mut agenda = Agenda::default();
+        let pause = (InvocationId::from("a"), 1);
+        let early = Timestamp::UNIX_EPOCH;
+        let late = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(9);
         agenda.insert(pause.clone(), early);
         agenda.insert(pause.clone(), late);
         agenda.remove(&pause, early);

@@ -49,7 +49,8 @@ impl Spool {
         let bytes = serde_json::to_vec(entry)?;
         let unfinished =
             self.folder.join(format!("{name}-{}.{UNFINISHED}", self.writes.fetch_add(1, Ordering::Relaxed)));
-        let (folder, finished) = (self.folder.clone(), self.file(name, ENTRY));
+        let folder = self.folder.clone();
+        let finished = self.file(name, ENTRY);
         blocking(move || {
             let mut file = File::create(&unfinished)?;
             file.write_all(&bytes)?;
@@ -72,7 +73,8 @@ impl Spool {
 
     /// Takes `name` out of what [`load`](Self::load) gives, and keeps its file for a person to look at.
     pub(crate) async fn set_aside(&self, name: &str) -> io::Result<()> {
-        let (from, to) = (self.file(name, ENTRY), self.file(name, DEAD_LETTER));
+        let from = self.file(name, ENTRY);
+        let to = self.file(name, DEAD_LETTER);
         blocking(move || fs::rename(&from, &to)).await
     }
 

@@ -25,14 +25,16 @@ impl LocalSubscriptions {
 impl Timers for LocalSubscriptions {
     async fn schedule(&self, subscription: &Subscription) -> Result<Registration, SubscriptionError> {
         let Some(due) = &subscription.wake.due else { return Ok(Registration::Known) };
-        let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
+        let invocation = &subscription.invocation_id;
+        let generation = subscription.generation;
         self.scheduler.schedule(invocation, generation, due);
         Ok(Registration::Known)
     }
 
     async fn cancel(&self, subscription: &Subscription) -> Result<(), SubscriptionError> {
         let Some(due) = &subscription.wake.due else { return Ok(()) };
-        let (invocation, generation) = (&subscription.invocation_id, subscription.generation);
+        let invocation = &subscription.invocation_id;
+        let generation = subscription.generation;
         self.scheduler.cancel(invocation, generation, due);
         Ok(())
     }

@@ -72,7 +72,8 @@ async fn parked_rows(
     store: &MaintenanceStore,
 ) -> Result<Vec<(ParkedRow, Option<BufferedSignal>)>, TurnError> {
     let ports = harness.engine().ports();
-    let (mut rows, mut cursor) = (Vec::new(), None);
+    let mut rows = Vec::new();
+    let mut cursor = None;
     // A page may be empty: neither rows nor pages without end.
     for _ in 0..ROWS {
         let page = store.sleepers.list_parked(cursor.as_deref()).await.map_err(store_failed)?;

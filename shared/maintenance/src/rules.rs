@@ -190,7 +190,8 @@ impl<'r> RuleRound<'r> {
         if !self.round.sure {
             return Ok(false);
         }
-        let (ports, mut forgotten) = (self.harness.engine().ports(), false);
+        let ports = self.harness.engine().ports();
+        let mut forgotten = false;
         let is_needed = |shape| self.round.needed.contains_key(shape) || self.declared.contains_key(shape);
         for entry in self.entries.values().filter(|entry| !is_needed(&entry.shape)) {
             let upkeep = match entry.idle_since {

@@ -104,7 +104,9 @@ impl<'h> Sweep<'h> {
     async fn lane(&mut self, lane: SweepScope) -> Result<(), TurnError> {
         let mut rows_left = self.rows;
         let began = self.turns().notes.note(lane.as_str()).await.map_err(store_failed)?;
-        let (mut cursor, mut kept, mut done) = (began.clone(), began.clone(), false);
+        let mut cursor = began.clone();
+        let mut kept = began.clone();
+        let mut done = false;
         let due_by = (lane == SweepScope::Due).then(|| self.now());
         let mut round = self.round(lane, began.as_deref()).await?;
         while rows_left > 0 && !self.time.is_over() {

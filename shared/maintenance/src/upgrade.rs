@@ -132,7 +132,9 @@ pub(crate) fn upgrade_of(graphs: &GraphRegistry, paused: PausedInvocation) -> Pa
         Err(_) if !has_chain => MigrationOutcome::NeedsMigration,
         Err(_) => MigrationOutcome::Refused,
     };
-    let (invocation_id, generation, graph) = (paused.invocation_id, paused.generation, paused.graph);
+    let invocation_id = paused.invocation_id;
+    let generation = paused.generation;
+    let graph = paused.graph;
     PauseUpgrade { invocation_id, generation, graph, fate, outcome }
 }
 

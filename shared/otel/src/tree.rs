@@ -91,7 +91,8 @@ impl Tree {
 
     /// Takes in one event of a node.
     pub(crate) fn node(&mut self, event: &NodeEvent) {
-        let (place, at) = (self.place_of(event), SystemTime::from(event.at));
+        let place = self.place_of(event);
+        let at = SystemTime::from(event.at);
         match event.phase {
             Phase::Started => {
                 self.leave_for(&place);
@@ -107,7 +108,8 @@ impl Tree {
     /// Adds metadata to the open spans on the way to the work that added it: not to spans that run beside that, nor to
     /// a span that both share (§3.4).
     pub(crate) fn augmented(&mut self, event: &MetadataAugmented) {
-        let (added, at) = (attributes::user(&event.entries), SpanPlace::of_origin(&event.origin));
+        let added = attributes::user(&event.entries);
+        let at = SpanPlace::of_origin(&event.origin);
         let on_the_way = |open: &&mut OpenSpan| !open.shared && open.place.is_on_the_way_to(&at);
         for open in self.open.iter_mut().filter(on_the_way) {
             for span in open.around.iter_mut().chain([&mut open.span]) {

@@ -94,8 +94,10 @@ pub struct Commit {
 impl Commit {
     /// A commit that changes nothing yet.
     pub fn new(id: impl Into<String>, now: Timestamp) -> Self {
-        let (session, invocation) = (None, None);
-        let (journal, growing) = (Journal::default(), GrowingLists::default());
+        let session = None;
+        let invocation = None;
+        let journal = Journal::default();
+        let growing = GrowingLists::default();
         Self { id: id.into(), now, session, invocation, journal, growing }
     }
 }

@@ -215,7 +215,8 @@ impl JournalEntry {
     /// # Errors
     /// [`InvalidEntry`] for the limit that it exceeds.
     pub fn admit<'e>(before: impl IntoIterator<Item = &'e Self>, entry: &'e Self) -> Result<(), InvalidEntry> {
-        let (kind, size) = (entry.kind.to_string(), entry.size());
+        let kind = entry.kind.to_string();
+        let size = entry.size();
         if size > limits::ENTRY {
             return Err(InvalidEntry::TooLarge { kind, size });
         }
@@ -229,7 +230,8 @@ impl JournalEntry {
     /// # Errors
     /// [`InvalidEntry`] for the limit that they exceed.
     pub fn check<'e>(entries: impl IntoIterator<Item = &'e Self>) -> Result<(), InvalidEntry> {
-        let (mut count, mut bytes) = (0, 0_usize);
+        let mut count = 0;
+        let mut bytes = 0_usize;
         for entry in entries {
             count += 1;
             bytes = bytes.saturating_add(entry.size());
@@ -283,7 +285,8 @@ mod tests {
 
     #[test]
     fn entries_are_refused_that_are_too_many_or_too_large_together() {
-        let (before, small) = (vec![noted(); limits::ENTRIES], noted());
+        let before = vec![noted(); limits::ENTRIES];
+        let small = noted();
         assert_eq!(JournalEntry::admit(&before[1..], &small), Ok(()));
         assert_eq!(JournalEntry::admit(&before, &small), Err(InvalidEntry::TooMany(limits::ENTRIES + 1)));
         let large = noted().with("text", "x".repeat(limits::ENTRY - 11));

@@ -145,7 +145,9 @@ impl Journal {
                  store that tells nobody of tasks"
             ));
         }
-        let (mut keys, mut streams, mut places) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut keys = HashSet::new();
+        let mut streams = HashSet::new();
+        let mut places = HashSet::new();
         for write in &self.documents {
             if !keys.insert(&write.key) {
                 return invalid(format!("one commit writes {} twice", write.key));

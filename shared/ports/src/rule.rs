@@ -400,8 +400,8 @@ mod tests {
 
     #[test]
     fn what_an_event_brings_is_a_signal_of_its_own() {
-        let (first, other) =
-            (shape(&json!({"source": ["jobs"]}), "j1").id(), shape(&json!({"source": ["b"]}), "j1").id());
+        let first = shape(&json!({"source": ["jobs"]}), "j1").id();
+        let other = shape(&json!({"source": ["b"]}), "j1").id();
         let plain = SignalId::from("j:1");
         assert_eq!(plain.of_event(&first).origin(), (Some(first.clone()), plain.clone()));
         assert_ne!(plain.of_event(&first), plain.of_event(&other));

@@ -74,13 +74,16 @@ fn trials(contract: &Value, folder: &Path) -> Vec<Trial> {
         });
         pairs.collect()
     };
-    let (theirs, known) = (names(&contract), names(&ours));
+    let theirs = names(&contract);
+    let known = names(&ours);
     trials.push(Trial::test("the same operations", {
-        let (theirs, known) = (theirs.clone(), known);
+        let theirs = theirs.clone();
+        let known = known;
         move || same("operations", &theirs, &known)
     }));
     for (path, method) in theirs {
-        let (contract, ours) = (Arc::clone(&contract), Arc::clone(&ours));
+        let contract = Arc::clone(&contract);
+        let ours = Arc::clone(&ours);
         let name = format!("operation {} {path}", method.to_uppercase());
         trials.push(Trial::test(name, move || operation(&contract, &ours, &path, &method)));
     }
@@ -95,7 +98,8 @@ fn trials(contract: &Value, folder: &Path) -> Vec<Trial> {
         none(scopes.into_iter().find(|scope| Scope::parse(scope).is_none()))
     }));
     for &(name, round_trip) in TYPES {
-        let (contract, ours) = (Arc::clone(&contract), Arc::clone(&ours));
+        let contract = Arc::clone(&contract);
+        let ours = Arc::clone(&ours);
         trials.push(Trial::test(format!("component {name}"), move || component(&contract, &ours, name, round_trip)));
     }
     for file in ["receipts/task-receipt.json", "replay/task-replay-receipt.json"] {
@@ -114,7 +118,8 @@ fn trials(contract: &Value, folder: &Path) -> Vec<Trial> {
 }
 
 fn operation(contract: &Value, ours: &Value, path: &str, method: &str) -> Result<(), Failed> {
-    let (theirs, known) = (&contract["paths"][path][method], &ours["paths"][path][method]);
+    let theirs = &contract["paths"][path][method];
+    let known = &ours["paths"][path][method];
     same("operationId", &theirs["operationId"], &known["operationId"])?;
     same("tags", &theirs["tags"], &known["tags"])?;
     same("security", &theirs.get("security"), &known.get("security"))?;
@@ -193,7 +198,8 @@ fn read(file: &Path) -> Value {
 }
 
 fn same<T: PartialEq + Serialize>(what: &str, contract: &T, ours: &T) -> Result<(), Failed> {
-    let (contract, ours) = (serde_json::to_value(contract)?, serde_json::to_value(ours)?);
+    let contract = serde_json::to_value(contract)?;
+    let ours = serde_json::to_value(ours)?;
     none(difference(&contract, &ours).map(|difference| format!("{what}{difference}")))
 }
 

@@ -67,7 +67,8 @@ impl Sessions for MemoryStore {
         let lease =
             lease.map(|request| tables.sessions.entry(id.to_string()).or_default().lease(request)).transpose()?;
         let row = tables.sessions.get(id.as_str());
-        let (record, leased_until) = (row.and_then(|row| row.record.clone()), row.and_then(SessionRow::leased_until));
+        let record = row.and_then(|row| row.record.clone());
+        let leased_until = row.and_then(SessionRow::leased_until);
         Ok(LoadedSession { record, lease, leased_until, stored: Vec::new() })
     }
 
@@ -270,7 +271,8 @@ fn claim(record: &mut InvocationRecord, attempts: &mut u32, request: &ClaimReque
         (InvocationStatus::Resuming(claim), _) => return ClaimOutcome::Held { until: claim.until },
     };
     *attempts += 1;
-    let (owner, until) = (request.owner.clone(), request.until);
+    let owner = request.owner.clone();
+    let until = request.until;
     record.status = InvocationStatus::Resuming(Claim { owner, until, payload, attempts: *attempts });
     ClaimOutcome::Granted(Box::new(record.clone()))
 }

@@ -130,7 +130,8 @@ impl EventRules for MemorySubscriptions {
     async fn list_rules(&self) -> Result<Vec<ListedRule>, SubscriptionError> {
         self.works()?;
         *lock(&self.rules_listed) += 1;
-        let (rules, disabled) = (lock(&self.rules), lock(&self.disabled));
+        let rules = lock(&self.rules);
+        let disabled = lock(&self.disabled);
         let listed = |name: &RuleName| ListedRule { name: name.clone(), is_enabled: !disabled.contains(name) };
         Ok(rules.keys().map(listed).collect())
     }

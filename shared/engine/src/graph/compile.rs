@@ -31,7 +31,8 @@ pub(super) fn compile(draft: GraphBuilder) -> Result<CompiledGraph, EngineError>
 }
 
 fn check_schema(draft: &GraphBuilder) -> Result<(), EngineError> {
-    let (graph, schema) = (&draft.name, &draft.schema);
+    let graph = &draft.name;
+    let schema = &draft.schema;
     if let Some(field) = schema.conflicts().first() {
         let message = format!("graph `{graph}`: field `{field}` is declared with more than one reducer; leave one");
         return Err(refuse(Category::ConflictingReducers, message));
@@ -90,7 +91,8 @@ fn check_names(draft: &GraphBuilder) -> Result<(), EngineError> {
 }
 
 fn entry(draft: &GraphBuilder) -> Result<Arc<str>, EngineError> {
-    let (graph, nodes) = (&draft.name, in_quotes(draft.nodes.keys()));
+    let graph = &draft.name;
+    let nodes = in_quotes(draft.nodes.keys());
     match &draft.entry {
         Some(entry) if draft.nodes.contains_key(entry) => Ok(entry.clone()),
         Some(entry) => {
@@ -146,7 +148,8 @@ fn collect_edges(draft: &GraphBuilder) -> Result<Edges, EngineError> {
 
 /// A conditional edge may lead anywhere, so from such a node every node counts as reachable.
 fn check_reachable(draft: &GraphBuilder, entry: &Arc<str>, edges: &Edges) -> Result<(), EngineError> {
-    let (mut reached, mut open) = (HashSet::new(), vec![entry.clone()]);
+    let mut reached = HashSet::new();
+    let mut open = vec![entry.clone()];
     while let Some(node) = open.pop() {
         let next = match edges.get(&node) {
             Some(DraftEdge::Conditional(_)) => return Ok(()),
@@ -248,7 +251,9 @@ fn bind_parts(mut work: Work, name: &str) -> Work {
 
 /// A digest of the graph's shape: names, kinds, static edges, fields and reducers, and the shapes of subgraphs.
 pub(super) fn digest(graph: &CompiledGraph) -> String {
-    let (name, entry, schema) = (graph.name(), &graph.as_subgraph().entry_node, graph.schema());
+    let name = graph.name();
+    let entry = &graph.as_subgraph().entry_node;
+    let schema = graph.schema();
     let mut text = format!("graph {name} entry {entry} version {}\n", schema.version());
     for (name, field) in schema.fields() {
         let _ = writeln!(text, "field {name:?} {} {:?}", field.field_type, field.reducer);

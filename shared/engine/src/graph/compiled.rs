@@ -159,7 +159,8 @@ impl CompiledGraph {
         let Some(inputs) = &self.policies.inputs else { return Ok(()) };
         let is_input = |field: &str| inputs.iter().any(|input| **input == *field);
         let Some(field) = state.keys().find(|field| !is_input(field)) else { return Ok(()) };
-        let (name, inputs) = (self.name(), inputs.join("`, `"));
+        let name = self.name();
+        let inputs = inputs.join("`, `");
         let message = format!("field `{field}` cannot be set by a request; graph `{name}` takes `{inputs}`");
         Err(EngineError::new(Category::StateValidationError, message))
     }

@@ -149,7 +149,8 @@ impl Migrations {
         let mut settled: BTreeSet<Arc<str>> = BTreeSet::from([from.into()]);
         let mut found = Vec::new();
         while found.is_empty() && !paths.is_empty() {
-            let (mut longer_paths, mut reached) = (Vec::new(), BTreeSet::new());
+            let mut longer_paths = Vec::new();
+            let mut reached = BTreeSet::new();
             for path in paths {
                 for next in self.next(path.last()).filter(|next| !settled.contains(*next)) {
                     let longer = path.iter().chain([next]).cloned().collect();

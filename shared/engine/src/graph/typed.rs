@@ -128,7 +128,8 @@ impl<S: GraphState> Graph<S> {
 
     /// Adds a static edge.
     pub fn edge(self, from: &str, to: impl Into<Target>) -> Self {
-        let (from, to) = (from.to_owned(), to.into());
+        let from = from.to_owned();
+        let to = to.into();
         self.part(|graph| graph.edge(from, to))
     }
 
@@ -153,7 +154,8 @@ impl<S: GraphState> Graph<S> {
 
     /// Registers a migration of checkpoints and pauses; see [`GraphBuilder::migration`].
     pub fn migration(self, from: &str, to: &str, migrate: Migrate) -> Self {
-        let (from, to) = (from.to_owned(), to.to_owned());
+        let from = from.to_owned();
+        let to = to.to_owned();
         self.part(move |graph| graph.migration(&from, &to, migrate))
     }
 

@@ -103,7 +103,8 @@ impl EventQueue {
         let (sender, receiver) = mpsc::unbounded();
         let (finished, done) = oneshot::channel();
         let (abort, registration) = AbortHandle::new_pair();
-        let (identity, progress) = (start.identity.clone(), Mutex::default());
+        let identity = start.identity.clone();
+        let progress = Mutex::default();
         let invocation_id = identity.invocation_id.clone();
         let delivery = Arc::new(ObserverDelivery { invocation_id, progress, done: done.shared(), abort });
         graph.deliveries.add(delivery.clone());

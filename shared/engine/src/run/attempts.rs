@@ -186,7 +186,8 @@ impl Attempts {
             Ok(state) => (Some(state), None),
             Err(error) => (None, Some(error)),
         };
-        let (phase, pre_state) = (Phase::Completed, open.pre_state);
+        let phase = Phase::Completed;
+        let pre_state = open.pre_state;
         self.tell(open.index, |event| NodeEvent { phase, pre_state, post_state, error, ..event });
     }
 
@@ -194,7 +195,8 @@ impl Attempts {
         if let Some(told) = &self.told {
             let AttemptConfig { fan_out: fan_out_config, branches: parallel_branches_config } =
                 told.book().config.clone();
-            let (at, template) = (told.events.now(), told.template.clone());
+            let at = told.events.now();
+            let template = told.template.clone();
             let event = NodeEvent { at, attempt_index, fan_out_config, parallel_branches_config, ..template };
             told.events.dispatch(&told.observers, self.view.identity(), QueuedEvent::Node(fill(event)));
         }

@@ -128,7 +128,8 @@ impl Dispatch<'_> {
 
 /// Merges the contributions in the order of the branches (§11.4).
 fn merged(node: &ParallelBranches, contributions: Vec<BranchContribution<'_>>) -> Update {
-    let (mut update, mut errors) = (Update::none(), Vec::new());
+    let mut update = Update::none();
+    let mut errors = Vec::new();
     for (name, contribution) in contributions {
         match contribution {
             Ok(contributed) => update = update.then(contributed),

@@ -51,8 +51,10 @@ pub(super) struct Start {
 
 impl Start {
     pub(super) fn of(graph: &CompiledGraph, record: CheckpointRecord) -> Result<Self, EngineError> {
-        let (point, session_version) = (save_point(&record)?, record.session_version);
-        let (declared, version) = (graph.schema().version(), record.schema_version);
+        let point = save_point(&record)?;
+        let session_version = record.session_version;
+        let declared = graph.schema().version();
+        let version = record.schema_version;
         let stored = record.parent_states.into_iter().chain([record.state]).collect();
         let mut stored = graph.migrations().migrate(Migrated::Checkpoint, stored, (&version, declared))?;
         let point = point.map(|point| reachable(graph, point)).transpose().map_err(invalid)?;
@@ -61,7 +63,8 @@ impl Start {
         stored.truncate(graphs.len());
         let mut states = restore::states(&graphs, stored).map_err(invalid)?;
         let step = record.completed_positions.iter().map(|position| position.step + 1).max().unwrap_or(0);
-        let (mut history, mut progress) = (record.completed_positions, record.fan_out_progress);
+        let mut history = record.completed_positions;
+        let mut progress = record.fan_out_progress;
         if let Some(point) = &point {
             history.retain(|position| point.merged || !position.namespace.starts_with(&point.path));
             // Only what runs again may find its entry: a loop could come by the node of any other one.
@@ -133,7 +136,8 @@ fn is_within(entry: &FanOutProgress, path: &[Arc<str>]) -> bool {
 }
 
 fn resume_point(point: SavePoint, inner_states: Vec<State>) -> ResumePoint {
-    let (path, node_completed) = (point.path, point.merged);
+    let path = point.path;
+    let node_completed = point.merged;
     ResumePoint { path, inner_states, node_completed, attempt_index: 0, outer_attempts: Vec::new(), step: None }
 }
 

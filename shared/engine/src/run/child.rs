@@ -140,7 +140,9 @@ impl RunningPart<'_> {
         };
         let namespace = self.child.around.namespace.to_vec();
         let asked_by = namespace.iter().chain([name]).cloned().collect();
-        let (attempt_index, step, states) = (self.attempts.last(), self.step, Vec::new());
+        let attempt_index = self.attempts.last();
+        let step = self.step;
+        let states = Vec::new();
         PartEnd::Paused(Arc::new(NewPause {
             descriptor,
             node_completed,
@@ -179,7 +181,8 @@ impl RunningPart<'_> {
     async fn call(&self, node: &dyn Node, state: State) -> Result<Update, NodeError> {
         let index = ambient::look(|scope| scope.attempt_index).unwrap_or(0);
         let position = Position { namespace: self.path(), step: self.step, attempt_index: index };
-        let (unsupported, position) = (self.child.no_suspension, Some(Arc::new(position)));
+        let unsupported = self.child.no_suspension;
+        let position = Some(Arc::new(position));
         let watch = self.child.dispatch.walk.run.watch.clone();
         let journal = self.child.dispatch.walk.run.journal.clone();
         let body = NodeBody { saver: Saver::Subgraph, unsupported, watch: watch.clone(), journal, position };
@@ -204,7 +207,9 @@ impl RunningPart<'_> {
     ) -> Result<Update, NodeError> {
         self.note_beginning();
         let Child { dispatch, around, boundary, no_suspension, .. } = self.child;
-        let (boundary, entered_at, no_suspension) = (boundary.clone(), self.child.entered_at(), *no_suspension);
+        let boundary = boundary.clone();
+        let entered_at = self.child.entered_at();
+        let no_suspension = *no_suspension;
         let inner = dispatch.walk.inside(Inside { graph, around, boundary, entered_at, no_suspension });
         let wish = match inner.walk_inside(state, StartAt::Entry).await.map_err(NodeError::passing)? {
             Ok(WalkEnd::Completed(end)) => {

@@ -48,7 +48,8 @@ impl<'d> Dispatch<'d> {
         let attempt_index = own.max(inherited);
         let attempts = Attempts::new(walk.told(name, step), view, execution.attempt_index, attempt_index);
         let resume = Mutex::new(execution.resume);
-        let (attempts, recorded) = (Arc::new(attempts), Mutex::default());
+        let attempts = Arc::new(attempts);
+        let recorded = Mutex::default();
         Some(Self { walk, name, node, step, attempts, attempt_index, resume, recorded })
     }
 
@@ -99,7 +100,8 @@ impl<'d> Dispatch<'d> {
             let namespace = self.walk.path_to(self.name);
             Arc::new(Position { namespace, step: self.step, attempt_index: index })
         });
-        let (saver, watch) = (self.saver(&state), self.walk.run.watch.clone());
+        let saver = self.saver(&state);
+        let watch = self.walk.run.watch.clone();
         let journal = self.walk.run.journal.clone();
         let body = NodeBody { saver, unsupported: self.walk.no_suspension, watch, journal, position };
         let scope = CallScope { body: Some(body), ..CallScope::around_node(&self.attempts, index) };
@@ -145,7 +147,8 @@ impl<'d> Dispatch<'d> {
             Some(point) => point.into_inner().ok_or_else(|| NodeError::new("the pause names no inner node"))?,
         };
         let around = &self.walk.around(self.name, state);
-        let (boundary, entered_at) = (Boundary::Plain, (self.step, 0));
+        let boundary = Boundary::Plain;
+        let entered_at = (self.step, 0);
         let inside = Inside { graph, around, boundary, entered_at, no_suspension: None };
         let inner = self.walk.inside(inside);
         let wish = match inner.walk_inside(inner_state, from).await.map_err(NodeError::passing)? {

@@ -84,7 +84,8 @@ impl Engine {
     /// # Errors
     /// As [`Commits::claim`](dormouse_ports::Commits::claim).
     pub async fn claim(&self, request: &ClaimRequest) -> Result<ClaimOutcome, StoreError> {
-        let (store, clock) = (&self.ports.store, &self.ports.clock);
+        let store = &self.ports.store;
+        let clock = &self.ports.clock;
         let outcome = store.commits.claim(request).await?;
         let now = clock.now();
         let ClaimOutcome::Held { until: past } = outcome else { return Ok(outcome) };

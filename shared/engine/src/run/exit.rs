@@ -124,7 +124,9 @@ impl Own {
 
     /// Record of an invocation that ends without ever having been suspended.
     fn concluded(&self, at: Underway<'_>) -> PausedInvocation {
-        let (identity, graph, now) = (&at.run.identity, at.graph, at.engine.ports().clock.now());
+        let identity = &at.run.identity;
+        let graph = at.graph;
+        let now = at.engine.ports().clock.now();
         PausedInvocation {
             correlation_id: identity.correlation_id.clone(),
             session_id: identity.session_id.clone(),
@@ -196,9 +198,11 @@ impl Claimed {
             AfterError::KeepClaim => (alone(engine, self.keep()), false),
             AfterError::GiveBack => (alone(engine, self.release()), false),
             AfterError::End => {
-                let (category, message) = (error.derived_category().clone(), error.message().to_owned());
+                let category = error.derived_category().clone();
+                let message = error.message().to_owned();
                 let failure = FailureRecord { category, message };
-                let (paused, owner) = (Box::new(self.paused.clone()), Some(self.claim.owner.clone()));
+                let paused = Box::new(self.paused.clone());
+                let owner = Some(self.claim.owner.clone());
                 let fail = alone(engine, InvocationWrite::Fail { paused, owner, failure });
                 // The effects of nodes that completed before the one that failed have happened.
                 (Commit { journal: run.journal.at_end(), ..fail }, true)

@@ -147,7 +147,8 @@ impl Dispatch<'_> {
         let Some(checkpoints) = self.checkpoints() else {
             return Ok((None, vec![None; count]));
         };
-        let (key, step) = (self.fan_out_key(), self.walk.run.next_step());
+        let key = self.fan_out_key();
+        let step = self.walk.run.next_step();
         let (ticket, instances) = checkpoints.progress.begin(&key, count, step).map_err(|saved| {
             let reason = format!("the fan-out `{}` has {count} instances, its checkpoint {saved}", self.name);
             Arc::new(SuspendRefusal::new(Category::CheckpointRecordInvalid, reason))
@@ -261,7 +262,9 @@ fn contribution(fan_out: &FanOut, end: &State) -> Update {
 /// contributes null for it.
 fn fan_in(fan_out: &FanOut, schema: &StateSchema, contributions: Vec<Contribution>) -> Update {
     let count = contributions.len();
-    let (mut collected, mut errors, mut extras) = (Vec::new(), Vec::new(), Update::none());
+    let mut collected = Vec::new();
+    let mut errors = Vec::new();
+    let mut extras = Update::none();
     for contribution in contributions {
         match contribution {
             Ok(update) => {

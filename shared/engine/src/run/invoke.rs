@@ -71,7 +71,8 @@ impl Engine {
             return Err(EngineError::new(Category::SuspensionRecordInvalid, message));
         };
         let mut claimed = Claimed { paused, claim, held_for: call.claim.duration, after_error: call.after_error };
-        let (identity, observers) = (claimed.identity(), registered(call.observers));
+        let identity = claimed.identity();
+        let observers = registered(call.observers);
         let entry = Entry::Accepted { claimed: &mut claimed, carry: call.carry };
         enter(self, graph, Arrival { identity, observers, entry }).await
     }
@@ -144,7 +145,8 @@ impl Engine {
                 return Err(error);
             }
         };
-        let (identity, observers) = (claimed.identity(), registered(call.observers));
+        let identity = claimed.identity();
+        let observers = registered(call.observers);
         let entry = Entry::Paused { claimed: &mut claimed, states, stored };
         enter(self, graph, Arrival { identity, observers, entry }).await
     }

@@ -156,8 +156,10 @@ impl SavedEntries {
     pub(super) fn take() -> Option<Self> {
         ambient::change(|scope| {
             let body = scope.body.as_ref()?;
-            let (journal, watch) = (body.journal.clone(), body.watch.clone());
-            let (completed, own) = (journal.completed.take(), std::mem::take(&mut scope.recorded));
+            let journal = body.journal.clone();
+            let watch = body.watch.clone();
+            let completed = journal.completed.take();
+            let own = std::mem::take(&mut scope.recorded);
             Some(Self { journal, watch, completed, own, under_way: false })
         })
         .flatten()

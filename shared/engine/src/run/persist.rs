@@ -49,7 +49,9 @@ pub(super) async fn persist(at: Underway<'_>, pause: &Arc<NewPause>, before: Bef
             SuspendFrom::Claimed { owner, previous: previous.clone() }
         }
     };
-    let (mut claim, mut early, mut tries) = (None, Vec::new(), paused.waits().count() + 1);
+    let mut claim = None;
+    let mut early = Vec::new();
+    let mut tries = paused.waits().count() + 1;
     let session_version = loop {
         tries -= 1;
         let sleep = Sleep { paused: &paused, from: &from, claim: claim.as_ref(), early: &early, journal: &journal };
@@ -67,7 +69,8 @@ pub(super) async fn persist(at: Underway<'_>, pause: &Arc<NewPause>, before: Bef
     };
     let arrived = claim.map(|claim| {
         paused.session_version = session_version;
-        let (status, stored) = (InvocationStatus::Resuming(claim), run.growing().stored);
+        let status = InvocationStatus::Resuming(claim);
+        let stored = run.growing().stored;
         Box::new(InvocationRecord { status, paused: paused.clone(), stored })
     });
     Ok(outcome(paused, pause, before.carried, arrived))
@@ -186,7 +189,8 @@ async fn write(at: Underway<'_>, pause: &NewPause, sleep: &Sleep<'_>) -> Result<
             session.commit(save, suspend).await.map(Some)
         }
         None => {
-            let (invocation, journal) = (Some(suspend(None)), journal.clone());
+            let invocation = Some(suspend(None));
+            let journal = journal.clone();
             let commit = Commit { invocation, journal, growing: run.growing(), ..engine.blank_commit() };
             engine.write(&commit).await.map(|()| None)
         }

@@ -56,7 +56,8 @@ pub(super) struct Underway<'r> {
 impl Run {
     pub(super) fn begin(beginning: Beginning<'_>) -> Self {
         let Beginning { engine, graph, start, session, observers: scoped } = beginning;
-        let (identity, clock) = (start.identity.clone(), engine.ports().clock.clone());
+        let identity = start.identity.clone();
+        let clock = engine.ports().clock.clone();
         let attached = Attached::of(graph);
         let watched = !scoped.is_empty() || !attached.is_empty();
         let events = watched.then(|| {

@@ -55,7 +55,8 @@ pub(super) fn restored(graph: &CompiledGraph, paused: &PausedInvocation) -> Resu
 
 /// `paused` with its states brought to the declared schema version by the migrations of checkpoints.
 fn migrated(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<PausedInvocation, EngineError> {
-    let (mut paused, declared) = (paused.clone(), graph.schema().version());
+    let mut paused = paused.clone();
+    let declared = graph.schema().version();
     if paused.schema_version == declared {
         return Ok(paused);
     }
@@ -82,7 +83,9 @@ pub(super) fn admit(graph: &CompiledGraph, paused: &PausedInvocation) -> Result<
         return Ok(());
     }
     let differ = |what: &str| {
-        let (name, then, now) = (graph.name(), &paused.graph_digest, graph.digest());
+        let name = graph.name();
+        let then = &paused.graph_digest;
+        let now = graph.digest();
         format!("graph `{name}` {what}; the pause is of shape {then}, the graph of shape {now}")
     };
     match graph.upgrade_policy() {

@@ -91,9 +91,11 @@ impl Dispatch<'_> {
 
     async fn save(&self, checkpoints: &Checkpoints, progressed: Progressed<'_>) -> Result<(), StoreError> {
         let Progressed { state, merged, source } = progressed;
-        let (walk, run) = (self.walk, self.walk.run);
+        let walk = self.walk;
+        let run = self.walk.run;
         let parent_states = walk.parents.iter().map(State::to_map).collect();
-        let (state, at) = (state.to_map(), SavePoint { path: walk.path_to(self.name), merged });
+        let state = state.to_map();
+        let at = SavePoint { path: walk.path_to(self.name), merged };
         let of_run = |now| CheckpointRecord {
             invocation_id: run.identity.invocation_id.clone(),
             correlation_id: run.identity.correlation_id.clone(),
@@ -108,7 +110,8 @@ impl Dispatch<'_> {
             session_version: run.session.as_ref().map(|session| session.version()),
         };
         let saved = checkpoints.save(source, of_run).await?;
-        let (last_saved_at, completed_node_count) = (saved.last_saved_at, saved.completed_positions.len());
+        let last_saved_at = saved.last_saved_at;
+        let completed_node_count = saved.completed_positions.len();
         let saved = CheckpointSaved { last_saved_at, at, source, completed_node_count };
         walk.announce(FrameworkEvent::CheckpointSaved(saved));
         Ok(())

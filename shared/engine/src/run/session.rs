@@ -83,11 +83,14 @@ impl SessionRun {
         paused: &dormouse_ports::PausedInvocation,
         stored: &[StoredList],
     ) -> Option<Arc<Self>> {
-        let (policy, session_id) = (graph.sessions()?, paused.session_id.clone()?);
+        let policy = graph.sessions()?;
+        let session_id = paused.session_id.clone()?;
         let state = policy.project(paused.outermost_state().clone());
-        let (version, stored) = (paused.session_version?, stored.to_vec());
+        let version = paused.session_version?;
+        let stored = stored.to_vec();
         let known = KnownRecord { version, base: Some(state.clone()), state: Some(state), stored };
-        let (engine, graph) = (engine.clone(), graph.clone());
+        let engine = engine.clone();
+        let graph = graph.clone();
         Some(Arc::new(Self { engine, graph, session_id, lease: None, known: Mutex::new(known) }))
     }
 
@@ -300,7 +303,8 @@ fn appended<'v>(schema: &StateSchema, name: &str, base: Option<&Value>, mine: &'
 /// Reads the session, and leases it on `terms`. A lease that lasts longer than any turn needs was given by a clock that
 /// is wrong, and is passed over; it is compared with the present once it was read.
 async fn load(engine: &Engine, id: &SessionId, terms: Option<&LeaseTerms>) -> Result<LoadedSession, StoreError> {
-    let (store, clock) = (&engine.ports().store, &engine.ports().clock);
+    let store = &engine.ports().store;
+    let clock = &engine.ports().clock;
     let Some(terms) = terms else { return store.sessions.load_session(id, None).await };
     let now = clock.now();
     let request = LeaseRequest { owner: terms.owner.clone(), now, until: now + terms.duration, past: None };
@@ -414,7 +418,9 @@ mod tests {
             let list = Field::new(FieldType::List(Box::new(FieldType::Any)), json!([])).reduced_by(reducer.clone());
             let schema = StateSchema::new().field("list", list);
             let of = |list: Value| Map::from_iter([("list".to_owned(), list)]);
-            let (base, mine, theirs) = (of(json!([1])), of(json!([1, 2])), of(json!([1, 3])));
+            let base = of(json!([1]));
+            let mine = of(json!([1, 2]));
+            let theirs = of(json!([1, 3]));
             assert_eq!(rebase(&schema, &base, &mine, &theirs), of(json!([1, 3, 2])), "{reducer:?}");
         }
     }

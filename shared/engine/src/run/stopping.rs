@@ -41,7 +41,8 @@ impl Dispatch<'_> {
                     recorded.completed.clear();
                 }
                 let descriptor = annotate(pause.descriptor.clone(), contained.part);
-                let (node_completed, asked_by) = (pause.node_completed, pause.asked_by.clone());
+                let node_completed = pause.node_completed;
+                let asked_by = pause.asked_by.clone();
                 let asked = SuspendedHere { descriptor, node_completed, asked_by, recorded };
                 Ok(Stop::Pause(self.sleep(&state, asked)))
             }

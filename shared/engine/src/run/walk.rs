@@ -95,7 +95,9 @@ pub(super) struct Inside<'i> {
 impl<'r> Walk<'r> {
     pub(super) fn outermost(run: &'r Run, graph: &'r CompiledGraph) -> Self {
         let observers = run.attached.to(graph).iter().chain(&run.scoped).cloned().collect();
-        let (namespace, lineage, parents) = (Arc::new([]), Lineage::default(), Arc::new([]));
+        let namespace = Arc::new([]);
+        let lineage = Lineage::default();
+        let parents = Arc::new([]);
         let entries = run.journal.completed().clone();
         Self { run, graph, namespace, lineage, parents, no_suspension: None, entries, observers }
     }
@@ -146,7 +148,8 @@ impl<'r> Walk<'r> {
         state: State,
         from: StartAt,
     ) -> Result<Result<WalkEnd, Arc<SuspendRefusal>>, EngineError> {
-        let (mut state, mut next) = (self.graph.schema().owned(state), None);
+        let mut state = self.graph.schema().owned(state);
+        let mut next = None;
         match from {
             StartAt::Entry => next = Some(fresh(self.graph.entry())),
             StartAt::Pause(point) => {
@@ -197,7 +200,9 @@ impl<'r> Walk<'r> {
             return Err(EngineError::new(Category::RoutingError, "the graph has no such node"));
         };
         let pre_state = self.is_saved().then(|| state.clone());
-        let (name, node, step) = (dispatch.name, dispatch.node, dispatch.step);
+        let name = dispatch.name;
+        let node = dispatch.node;
+        let step = dispatch.step;
         let attempts = &dispatch.attempts;
         let ended = {
             let running = pin!(dispatch.run(state.clone()));

@@ -229,7 +229,8 @@ fn by_key(prior: &[Value], update: Value, key: &KeyFn) -> Result<CheckedMerge, S
     for (at, item) in prior.iter().enumerate() {
         index.insert(hashable(&key(item)?)?, at);
     }
-    let (mut replaced, mut added) = (Vec::new(), Vec::new());
+    let mut replaced = Vec::new();
+    let mut added = Vec::new();
     for item in items {
         match index.entry(hashable(&key(&item)?)?) {
             std::collections::hash_map::Entry::Occupied(at) if *at.get() < prior.len() => {

@@ -480,7 +480,8 @@ mod tests {
     fn what_a_node_still_holds_is_not_changed_behind_its_back() {
         let schema = StateSchema::of::<Pair>().unwrap();
         let mut state = schema.defaults();
-        let (held, before) = (<Arc<Pair>>::view(&state).unwrap(), state.clone());
+        let held = <Arc<Pair>>::view(&state).unwrap();
+        let before = state.clone();
         merged(&schema, &mut state, Pair::right.set(Noted(3))).unwrap();
         assert_eq!(<Arc<Pair>>::view(&state).unwrap().right, Noted(3));
         assert_eq!((&held.right, Pair::view(&before).unwrap().right), (&Noted(0), Noted(0)));

@@ -207,7 +207,9 @@ impl Update {
 
 impl<S> Clone for Update<S> {
     fn clone(&self) -> Self {
-        let (fields, then, unwritable) = (self.fields.clone(), self.then.clone(), self.unwritable.clone());
+        let fields = self.fields.clone();
+        let then = self.then.clone();
+        let unwritable = self.unwritable.clone();
         Self { fields, then, unwritable, state: PhantomData }
     }
 }

@@ -21,7 +21,8 @@ pub struct Answer<A> {
 impl<A> Answer<A> {
     /// An answer without fields: it only wakes.
     pub fn new() -> Self {
-        let (properties, required) = (Map::new(), Vec::new());
+        let properties = Map::new();
+        let required = Vec::new();
         Self { is_open: false, properties, required, unwritable: None, record: PhantomData }
     }
 

@@ -60,7 +60,9 @@ impl ChatTurnOutcome {
             ),
         };
         let reply = ChatMessage::text("system", reply);
-        let (error_category, in_doubt, retry_after) = (error.category.clone(), error.in_doubt, error.retry_after);
+        let error_category = error.category.clone();
+        let in_doubt = error.in_doubt;
+        let retry_after = error.retry_after;
         Self::Errored { error_bucket, error_category, reply, in_doubt, retry_after }
     }
 

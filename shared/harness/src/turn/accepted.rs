@@ -46,7 +46,8 @@ pub(crate) async fn accept(worker: &Worker, turn: FreshTurn) -> Result<PausedInv
     let call = Invocation { state, session_id, metadata, ..Invocation::default() };
     worker.engine.admit(graph, &call).await?;
     let Invocation { state, session_id, metadata, .. } = call;
-    let (ids, now) = (&worker.ports().ids, worker.now());
+    let ids = &worker.ports().ids;
+    let now = worker.now();
     let due = Due::first(now, DueAction::Resume(Map::new()));
     Ok(PausedInvocation {
         correlation_id: correlation_id.unwrap_or_else(|| ids.fresh()),
@@ -176,7 +177,8 @@ async fn begin_once(
 async fn fail_claimed(worker: &Worker, record: &InvocationRecord, error: TurnError) -> TurnError {
     let InvocationStatus::Resuming(claim) = &record.status else { return error };
     let failure = FailureRecord { category: error.category.clone(), message: error.message.clone() };
-    let (paused, owner) = (Box::new(record.paused.clone()), Some(claim.owner.clone()));
+    let paused = Box::new(record.paused.clone());
+    let owner = Some(claim.owner.clone());
     match worker.records.commit(InvocationWrite::Fail { paused, owner, failure: failure.clone() }).await {
         Ok(()) => TurnError::ended(failure, &record.paused.invocation_id),
         Err(refused) => {

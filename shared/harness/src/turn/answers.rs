@@ -114,10 +114,12 @@ pub(crate) fn part_input(
     payload.shift_remove(RESOLUTION);
     let payload = admit_answer(paused, payload).map_err(|error| TurnError::from(error).of(&invocation_id))?;
     let answer = PartAnswer { part: part.to_owned(), payload, at: worker.now() };
-    let (known, with_it) = (fan_in.answers.len(), fan_in.clone().with(answer.clone()));
+    let known = fan_in.answers.len();
+    let with_it = fan_in.clone().with(answer.clone());
     check_fit(worker, paused, with_it.payload()).map_err(|error| error.of(&invocation_id))?;
     Ok(if with_it.decision().is_some() {
-        let (generation, payload) = (paused.generation, with_it.payload());
+        let generation = paused.generation;
+        let payload = with_it.payload();
         InvocationWrite::Deliver { invocation_id, generation, answered: Some(known), payload }
     } else {
         InvocationWrite::Answer { paused: Box::new(paused.clone()), answer }

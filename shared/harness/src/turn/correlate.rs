@@ -107,8 +107,10 @@ async fn deliver_known(
 ) -> Result<SignalStanding, TurnError> {
     match known_state(worker, stored).await? {
         Some(SignalState::Waiting { invocation_id, generation }) => {
-            let (generation, trigger) = (Some(generation), Trigger::Signal);
-            let (part, payload) = (SignalTarget::Signal(stored.origin().1), payload.clone());
+            let generation = Some(generation);
+            let trigger = Trigger::Signal;
+            let part = SignalTarget::Signal(stored.origin().1);
+            let payload = payload.clone();
             let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
             deliver(worker, delivery).await.map(SignalStanding::Told)
         }
@@ -136,7 +138,8 @@ async fn keep(
         let message = format!("no paused invocation waits for signal `{signal_id}`");
         return Err(TurnError::new(Category::HarnessSignalCorrelationFailed, message));
     };
-    let (received_at, expires_at) = (worker.now(), worker.now() + kept_for);
+    let received_at = worker.now();
+    let expires_at = worker.now() + kept_for;
     let signal = BufferedSignal { payload: payload.clone(), received_at, expires_at };
     let store = worker.store();
     match store.signals.buffer_signal(stored, &signal).await.map_err(store_failed)? {
@@ -195,12 +198,14 @@ fn check_event(
     detail: &Map,
 ) -> Result<(), TurnError> {
     let Some(record) = record else { return Ok(()) };
-    let (source, kind) = (event.source.as_deref(), event.detail_type.as_deref());
+    let source = event.source.as_deref();
+    let kind = event.detail_type.as_deref();
     let awaited = record.paused.wake.event.as_ref();
     if awaited.is_some_and(|wait| wait.may_match(source, kind, detail)) {
         return Ok(());
     }
-    let (source, kind) = (source.unwrap_or("unknown"), kind.unwrap_or("unknown"));
+    let source = source.unwrap_or("unknown");
+    let kind = kind.unwrap_or("unknown");
     let message = format!(
         "who waits for signal `{signal_id}` did not ask for this event, of source `{source}` and detail-type `{kind}`"
     );

@@ -20,7 +20,8 @@ pub(crate) async fn dispatch(worker: &Worker, transmission: Transmission) -> Res
         TransmissionKind::Fresh(turn) => start(worker, *turn, time_left, None).await,
         TransmissionKind::Callback(Callback { invocation_id, generation, part, payload }) => {
             let payload = checked(worker, payload)?;
-            let (budget, trigger) = (worker.budget(time_left), Trigger::Signal);
+            let budget = worker.budget(time_left);
+            let trigger = Trigger::Signal;
             let part = part.map_or(SignalTarget::Pause, SignalTarget::Part);
             deliver(worker, FoundDelivery { invocation_id, generation, part, payload, budget, trigger }).await
         }
@@ -58,7 +59,8 @@ fn checked(worker: &Worker, mut payload: Map) -> Result<Map, TurnError> {
 fn check_size(worker: &Worker, payload: &Map) -> Result<(), TurnError> {
     bounded("the payload", payload)?;
     let unreadable = |error: serde_json::Error| TurnError::new(Category::RequestInvalid, error.to_string());
-    let (size, limit) = (serde_json::to_vec(payload).map_err(unreadable)?.len(), worker.config.signal_payload);
+    let size = serde_json::to_vec(payload).map_err(unreadable)?.len();
+    let limit = worker.config.signal_payload;
     if size <= limit {
         return Ok(());
     }

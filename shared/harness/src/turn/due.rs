@@ -55,7 +55,8 @@ pub(super) async fn fall_due(
         }
         match due.action {
             DueAction::Resume(payload) => {
-                let (generation, trigger) = (Some(record.paused.generation), Trigger::Due);
+                let generation = Some(record.paused.generation);
+                let trigger = Trigger::Due;
                 let part = SignalTarget::Pause;
                 let delivery = FoundDelivery { invocation_id, generation, part, payload, budget, trigger };
                 return deliver(worker, delivery).await;

@@ -65,7 +65,8 @@ pub(super) async fn continue_claimed(
         }
     };
     let woken = subscription_of(&record);
-    let (session_id, paused) = (record.paused.session_id.clone(), record.paused.outermost_state().clone());
+    let session_id = record.paused.session_id.clone();
+    let paused = record.paused.outermost_state().clone();
     let outcome = resume_once(worker, &graph, record, budget, accepted).await;
     if let Ok(Outcome::Completed(_) | Outcome::Suspended(_)) = &outcome
         && let Some(woken) = woken

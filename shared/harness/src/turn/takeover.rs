@@ -52,7 +52,8 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
         }
         Err(error) => return Turn { path: None, outcome: store_failed(error).of(id).into() },
     };
-    let (begins, sessioned) = (!record.paused.has_paused(), record.paused.session_id.is_some());
+    let begins = !record.paused.has_paused();
+    let sessioned = record.paused.session_id.is_some();
     let path = match (begins, sessioned) {
         (false, _) => DispatchPath::SignalResume,
         (true, true) => DispatchPath::ExistingSession,
@@ -82,7 +83,8 @@ pub(crate) async fn take_up(worker: &Worker, id: &InvocationId, time_left: Optio
 /// Request for a claim that is out of time, with the payload that it stored.
 fn takeover_of(worker: &Worker, id: &InvocationId, generation: Option<u64>, budget: Budget<'_>) -> ClaimRequest {
     let lease = budget.lease();
-    let (now, until) = (worker.now(), worker.now() + lease.duration);
+    let now = worker.now();
+    let until = worker.now() + lease.duration;
     ClaimRequest {
         invocation_id: id.clone(),
         generation,

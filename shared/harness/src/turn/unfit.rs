@@ -18,7 +18,8 @@ pub fn unfit_note(id: &InvocationId, generation: u64) -> String {
 /// Notes for the doctor that an input came for a pause and did not fit.
 pub(super) async fn note_unfit(worker: &Worker, id: &InvocationId, generation: u64, error: &TurnError) {
     let note = format!("{}: {}", worker.now(), error.message);
-    let (name, until) = (unfit_note(id, generation), worker.now() + NOTED);
+    let name = unfit_note(id, generation);
+    let until = worker.now() + NOTED;
     if let Err(failed) = worker.store().notes.keep_note(&name, Some(&note), Some(until)).await {
         tracing::warn!(
             %failed, invocation_id = %id,

@@ -21,7 +21,8 @@ pub(super) fn read(descriptor: &SignalDescriptor) -> Result<Option<FanIn>, Strin
     }
     let expected = parts(expects.get("parts"), &descriptor.signal_id)?;
     let until = until(expects.get("until"), expected.len())?;
-    let (veto, into) = (expects.get("veto").map(veto).transpose()?, into(expects.get("into"))?);
+    let veto = expects.get("veto").map(veto).transpose()?;
+    let into = into(expects.get("into"))?;
     Ok(Some(FanIn { expected, until, veto, into, answers: Vec::new() }))
 }
 

@@ -15,7 +15,8 @@ impl Protocol {
     /// The first objection, in the order that the module names.
     pub(super) async fn admit(&self, request: &Request) -> Result<Call, ProtocolError> {
         let found = Operation::find(&request.method, &request.path)?;
-        let (operation, now) = (found.operation, self.clock.now());
+        let operation = found.operation;
+        let now = self.clock.now();
         tracing::Span::current().record("operation", operation.spec().id);
         check_version(header(request, VERSION_HEADER))?;
         let actor = self.authenticate(request, now).await?;

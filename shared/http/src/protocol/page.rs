@@ -47,7 +47,8 @@ fn write(page: &mut String, document: &Value, beside: Option<&Beside>) -> std::f
         }
     }
     if let Some(beside) = beside {
-        let (tag, about) = (escape(&beside.tag), escape(&beside.description));
+        let tag = escape(&beside.tag);
+        let about = escape(&beside.description);
         writeln!(page, "<h2 id=\"{}\">{tag}</h2>\n<p>{about}</p>", anchor(&beside.tag))?;
         let operations = beside.paths.iter().flat_map(|(path, methods)| {
             methods.as_object().into_iter().flatten().map(move |(method, operation)| (method, path, operation))
@@ -104,7 +105,8 @@ fn introduce(page: &mut String, document: &Value, beside: Option<&Beside>) -> st
 }
 
 fn describe(page: &mut String, spec: &Spec, document: &Value) -> std::fmt::Result {
-    let (method, path) = (spec.method.as_str(), escape(spec.path));
+    let method = spec.method.as_str();
+    let path = escape(spec.path);
     writeln!(page, "<h3 id=\"{}\"><b>{method}</b> <code>{path}</code></h3>", spec.id)?;
     let operation = &document["paths"][spec.path][method.to_ascii_lowercase()];
     if operation[NOT_OFFERED] == true {
@@ -135,7 +137,9 @@ fn describe_beside(
     operation: &Value,
     document: &Value,
 ) -> std::fmt::Result {
-    let (id, method, path) = (text(&operation["operationId"]), method.to_ascii_uppercase(), escape(path));
+    let id = text(&operation["operationId"]);
+    let method = method.to_ascii_uppercase();
+    let path = escape(path);
     writeln!(page, "<h3 id=\"{id}\"><b>{method}</b> <code>{path}</code></h3>")?;
     let keys = operation["security"].as_array().into_iter().flatten();
     let keys: Vec<String> = keys
@@ -160,7 +164,8 @@ fn describe_beside(
     if operation.get("requestBody").is_some() {
         fields(page, "Body, may be missing", &content(&operation["requestBody"]), document)?;
     }
-    let (mut refusals, responses) = (Vec::new(), operation["responses"].as_object().into_iter().flatten());
+    let mut refusals = Vec::new();
+    let responses = operation["responses"].as_object().into_iter().flatten();
     for (status, response) in responses {
         let about = text(&response["description"]);
         if status.starts_with('2') {
@@ -208,7 +213,9 @@ fn fields(page: &mut String, title: &str, schema: &Value, document: &Value) -> s
     for (name, property) in properties {
         let needed = required.is_some_and(|all| all.iter().any(|one| one == name.as_str()));
         let mark = if needed { "" } else { " <span class=\"quiet\">optional</span>" };
-        let (name, kind, about) = (escape(name), kind(property), text(&property["description"]));
+        let name = escape(name);
+        let kind = kind(property);
+        let about = text(&property["description"]);
         writeln!(page, "<tr><td><code>{name}</code>{mark}</td><td><code>{kind}</code></td><td>{about}</td></tr>")?;
     }
     writeln!(page, "</table></details>")

@@ -26,7 +26,8 @@ impl App {
         let stored_as = principal.session(session_id)?;
         let said = body::object(request, self.limits().body)?;
         let repeatable = Repeatable::of(request, &principal, &said, None)?;
-        let (invocation_id, request_digest) = (repeatable.invocation_id.clone(), repeatable.request_digest.clone());
+        let invocation_id = repeatable.invocation_id.clone();
+        let request_digest = repeatable.request_digest.clone();
         let sending = SendOptions { invocation_id, request_digest, time_left: request.time_left };
         let message = ChatMessage::unchecked(Value::Object(said));
         let (path, mut outcome) = chat.send_as(&stored_as, message, sending).await;
@@ -67,7 +68,9 @@ impl App {
                 let message = reply.as_map().get("content").and_then(Value::as_str).unwrap_or_default();
                 let error = TurnError::new(error_category, message);
                 let error = TurnError { bucket: error_bucket, in_doubt, retry_after: wait, ..error };
-                let (status, reply, problem) = (Errored::Errored, reply.into_value(), RequestRefusal::body(&error));
+                let status = Errored::Errored;
+                let reply = reply.into_value();
+                let problem = RequestRefusal::body(&error);
                 let told = ChatErrored { status, session_id, reply, error: problem };
                 let answer = TurnReply::new(status_of(&error), json!(told));
                 match retry_after(&error) {

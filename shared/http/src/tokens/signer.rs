@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn a_token_is_good_until_it_ends() {
-        let (id, signer) = ("i1".into(), signer("s"));
+        let id = "i1".into();
+        let signer = signer("s");
         for part in [None, Some("ada")] {
             let token = signer.token(&id, 3, part, at(60));
             assert_eq!(signer.verify(&id, part, &token, at(59)), Some(Token::Good(3)));
@@ -147,7 +148,8 @@ mod tests {
     /// They stand in mails and tickets.
     #[test]
     fn tokens_of_earlier_versions_are_good_still() {
-        let (id, signer) = (InvocationId::from("i1"), signer("s"));
+        let id = InvocationId::from("i1");
+        let signer = signer("s");
         for (domain, part) in [(ENDLESS, None), (ENDLESS_PART, Some("ada"))] {
             let said = 3_u64.to_be_bytes();
             let signature = signer.signing(domain, &id, &said, part).finalize().into_bytes();
@@ -175,7 +177,8 @@ mod tests {
 
     #[test]
     fn a_token_of_a_part_is_for_that_part_only() {
-        let (id, signer) = ("i1".into(), signer("s"));
+        let id = "i1".into();
+        let signer = signer("s");
         let token = signer.token(&id, 3, Some("ada"), at(60));
         assert_eq!(signer.verify(&id, Some("ada"), &token, at(0)), Some(Token::Good(3)));
         assert_eq!(signer.verify(&id, Some("grace"), &token, at(0)), None);

@@ -104,10 +104,12 @@ async fn an_operation_asks_for_its_scope_and_for_no_other() {
     let world = World::new();
     for (number, (scope, operations)) in NEEDED.iter().enumerate() {
         let others = Scope::ALL.iter().copied().filter(|other| other != scope).collect();
-        let (without, with) = (key(&world, 2 * number + 1, others), key(&world, 2 * number + 2, [*scope].into()));
+        let without = key(&world, 2 * number + 1, others);
+        let with = key(&world, 2 * number + 2, [*scope].into());
         for operation in *operations {
             let (status, body) = refusal(&world, *operation, &without).unwrap_or_else(|| panic!("{operation:?}"));
-            let (code, missing) = (&body["error"]["code"], &body["error"]["details"]["scope"]);
+            let code = &body["error"]["code"];
+            let missing = &body["error"]["details"]["scope"];
             assert_eq!((status, code.as_str()), (403, Some("permission_denied")), "{operation:?}");
             assert_eq!(missing, scope.as_str(), "{operation:?}");
             assert_eq!(refusal(&world, *operation, &with), None, "{operation:?}");

@@ -182,7 +182,8 @@ async fn a_stream_ends_before_its_worker_does_and_with_its_task() {
         request.time_left = time_left.map(Duration::from_secs);
         let mut pieces = pieces(world.server.http(request).await);
         assert_eq!(positions(&pieces.next().await.unwrap()), [1]);
-        let (mut lived, mut next) = (Duration::ZERO, pieces.next());
+        let mut lived = Duration::ZERO;
+        let mut next = pieces.next();
         loop {
             match futures::poll!(&mut next) {
                 std::task::Poll::Ready(None) => break,
@@ -208,7 +209,8 @@ async fn a_stream_behind_the_end_of_its_task_ends_too() {
     let world = World::new();
     world.append(OVER, EventKind::TaskCompleted);
     let mut pieces = pieces(resumed(&world, &target, 1).await);
-    let (mut lived, mut next) = (Duration::ZERO, pieces.next());
+    let mut lived = Duration::ZERO;
+    let mut next = pieces.next();
     while futures::poll!(&mut next).is_pending() {
         world.clock.advance(Duration::from_secs(1));
         lived += Duration::from_secs(1);

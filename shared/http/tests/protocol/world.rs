@@ -48,7 +48,9 @@ impl Shelf {
             match write.body {
                 None => documents.remove(&write.key),
                 Some(body) => {
-                    let (key, version, expires_at) = (write.key.clone(), write.expect + 1, write.expires_at);
+                    let key = write.key.clone();
+                    let version = write.expect + 1;
+                    let expires_at = write.expires_at;
                     documents.insert(write.key, Document { key, version, body, expires_at })
                 }
             };
@@ -124,7 +126,8 @@ pub(crate) struct Desk {
 impl Operations for Desk {
     async fn serve(&self, call: Call) -> Result<CallAnswer, ProtocolError> {
         self.calls.lock().unwrap().push(call.clone());
-        let (session, task) = (call.params.get("session_id"), call.params.get("task_id"));
+        let session = call.params.get("session_id");
+        let task = call.params.get("task_id");
         match call.operation {
             Operation::ListQuotas => panic!("the quotas are gone"),
             Operation::ListConnectors => futures::future::pending().await,
@@ -175,7 +178,9 @@ fn app(clock: &Arc<ManualClock>, shelf: &Arc<Shelf>) -> App {
     let chat = chat.node("end", async |()| Ok(Update::none())).edge("end", END).compile().unwrap();
     let store = Arc::new(MemoryStore::default());
     let recording = RecordingStore::new(store.clone(), shelf.clone(), clock.clone());
-    let (ids, spawner, planner) = (Arc::new(CountingIds::default()), Arc::new(TokioSpawner), Arc::new(DescriptorWakes));
+    let ids = Arc::new(CountingIds::default());
+    let spawner = Arc::new(TokioSpawner);
+    let planner = Arc::new(DescriptorWakes);
     App::new(Parts {
         engine: RecordingEngine::new(recording, ids, spawner, planner),
         agents: GraphRegistry::new([Arc::new(chat)]).into(),
@@ -225,8 +230,9 @@ impl World {
     }
 
     pub(crate) fn serving(serves: Serves, limits: StreamLimits) -> Self {
-        let (shelf, clock, notifier) =
-            (Arc::new(Shelf::default()), Arc::new(ManualClock::default()), AppendNotifier::default());
+        let shelf = Arc::new(Shelf::default());
+        let clock = Arc::new(ManualClock::default());
+        let notifier = AppendNotifier::default();
         let desk = Arc::new(Desk { shelf: shelf.clone(), calls: Mutex::default() });
         let key = KeyToken::generate(std::array::from_fn(|place| place as u8));
         shelf.apply(Keys::creation(&key, grant("ada"), clock.now()));
@@ -259,7 +265,8 @@ impl World {
 
     /// Appends an event about `task` to the session, and rings.
     pub(crate) fn append(&self, task: &str, kind: EventKind) {
-        let (mut streams, task) = (self.shelf.streams.lock().unwrap(), TaskId::from(task));
+        let mut streams = self.shelf.streams.lock().unwrap();
+        let task = TaskId::from(task);
         let entries = streams.entry(SESSION.to_owned()).or_default();
         let position = entries.len() as u64 + 1;
         let draft =

@@ -41,14 +41,17 @@ fn waits_for(paused: &PausedInvocation) -> String {
         Until::AtLeast(count) => count.to_string(),
     };
     let answered = if answered.is_empty() { "nobody".to_owned() } else { answered.join(", ") };
-    let (of, missing) = (fan_in.expected.len(), missing.join(", "));
+    let of = fan_in.expected.len();
+    let missing = missing.join(", ");
     format!("waits for {needed} of {of} answers: {answered} answered, {missing} did not")
 }
 
 /// A span of time in words: the two largest units.
 pub fn in_words(span: SignedDuration) -> String {
     let seconds = span.as_secs().unsigned_abs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let days = seconds / 86_400;
+    let hours = seconds / 3600 % 24;
+    let minutes = seconds / 60 % 60;
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
         (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),

@@ -59,7 +59,8 @@ impl Tree {
         let attributes = attributes::invocation(&self.identity, &graph.entry_node);
         let root = self.span("openarmature.invocation", &ids, None, attributes, at);
         let link = root.span_context().clone();
-        let (mut around, mut name) = (vec![root], &entered.node);
+        let mut around = vec![root];
+        let mut name = &entered.node;
         if entered.is_plain() {
             let parent = self.parent_of(&place).clone();
             let mut dispatch = self.span(&entered.node, &trace::fresh(Some(&self.at)), Some(&parent), own.clone(), at);

@@ -152,7 +152,9 @@ impl Draft {
             payload["sha256"] = json!(artifact.sha256);
         }
         let draft = Self::new(EventKind::ArtifactCreated, artifact.envelope.id.pointer(), payload);
-        let (workspace, session, task) = (&artifact.workspace_id, &artifact.session_id, &artifact.task_id);
+        let workspace = &artifact.workspace_id;
+        let session = &artifact.session_id;
+        let task = &artifact.task_id;
         draft.within(workspace.as_ref(), session.as_ref(), task.as_ref())
     }
 

@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn every_part_of_the_scope_counts_and_parts_do_not_run_together() {
         let key = |text: &str| IdempotencyKey::read(Some(text)).expect("a key").expect("a key");
-        let (one, two) = (key("1"), key("2"));
+        let one = key("1");
+        let two = key("2");
         let base =
             IdempotencyScope { actor: "ada", workspace_id: "w", method: Method::Post, target: "/v1/tasks", key: &one };
         let others = [

@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn a_stream_goes_on_where_the_header_says() {
-        let (one, two) = (EventId::at("s", 1), EventId::at("s", 2));
+        let one = EventId::at("s", 1);
+        let two = EventId::at("s", 2);
         let address = query(&format!("after_event_id={one}"));
         assert_eq!(resume_after(Some(two.as_str()), &address), Ok(Some(two)));
         assert_eq!(resume_after(Some(""), &address), Ok(Some(one)));

@@ -77,7 +77,8 @@ pub(super) async fn what_began_ends_like_any_other(store: Store) {
     refused(&store, "foreign", complete(&beginning("i1"), "somebody", Map::new())).await;
     done(&store, "complete", complete(&beginning("i1"), "worker", map(json!({ "n": 1 })))).await;
     let failure = FailureRecord { category: dormouse_ports::Category::NodeException, message: "it broke".to_owned() };
-    let (paused, owner) = (Box::new(beginning("i2")), Some(Owner::from("worker")));
+    let paused = Box::new(beginning("i2"));
+    let owner = Some(Owner::from("worker"));
     done(&store, "fail", InvocationWrite::Fail { paused, owner, failure: failure.clone() }).await;
     done(&store, "sleep", again(&pause("i3", 1, "s3"), "worker", &beginning("i3"))).await;
 

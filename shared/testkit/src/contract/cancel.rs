@@ -75,7 +75,8 @@ pub(super) async fn whoever_resumes_a_canceled_invocation_writes_nothing(store: 
 }
 
 pub(super) async fn only_the_pause_that_was_meant_is_canceled(store: Store) {
-    let (first, second) = (pause("i1", 1, "s1"), pause("i1", 2, "s2"));
+    let first = pause("i1", 1, "s1");
+    let second = pause("i1", 2, "s2");
     refused(&store, "nobody", cancel(&first)).await;
     sleep(&store, &first).await;
     claimed(&store, "i1", "worker").await;

@@ -72,7 +72,9 @@ async fn load(backend: &Backend, id: &str) -> Option<CheckpointRecord> {
 }
 
 async fn all(backend: &Backend, filter: &CheckpointFilter) -> (Vec<CheckpointSummary>, usize) {
-    let (mut found, mut pages, mut cursor) = (Vec::new(), 0, None);
+    let mut found = Vec::new();
+    let mut pages = 0;
+    let mut cursor = None;
     loop {
         let page = backend.list(filter, cursor.as_deref()).await.expect("the backend answers");
         (found, pages) = ([found, page.items].concat(), pages + 1);

@@ -99,7 +99,8 @@ pub(super) async fn another_generation_is_settled(store: Store) {
 }
 
 pub(super) async fn a_later_pause_settles_an_earlier_one(store: Store) {
-    let (first, second) = (pause("i1", 1, "s1"), pause("i1", 2, "s2"));
+    let first = pause("i1", 1, "s1");
+    let second = pause("i1", 2, "s2");
     sleep(&store, &first).await;
     claimed(&store, "i1", "worker").await;
     store.commit(&commit("again", None, Some(again(&second, "worker", &first)))).await.expect("it sleeps again");

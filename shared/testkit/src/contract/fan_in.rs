@@ -97,7 +97,8 @@ pub(super) async fn of_answers_at_once_one_is_noted(store: Store) {
     let paused = several("i1", 1, &["a", "b", "c", "d"]);
     sleep(&store, &paused).await;
     let notes = ["a", "b", "c", "d"].map(|part| {
-        let (store, paused) = (store.clone(), paused.clone());
+        let store = store.clone();
+        let paused = paused.clone();
         async move { note(&store, part, &paused, part).await }
     });
     let noted = join_all(notes).await;
@@ -135,7 +136,8 @@ pub(super) async fn only_who_knows_all_answers_delivers(store: Store) {
     let record = invocation(&store, "i1").await.expect("it goes on");
     assert_eq!(record.status, InvocationStatus::Accepted { payload: map(json!({ "votes": 2.0 })) });
     sleep(&store, &pause("i2", 1, "s2")).await;
-    let (invocation_id, payload) = ("i2".into(), Map::new());
+    let invocation_id = "i2".into();
+    let payload = Map::new();
     let write = InvocationWrite::Deliver { invocation_id, generation: 1, answered: Some(0), payload };
     let refused = store.commit(&commit("confused", None, Some(write))).await;
     assert!(is_conflict(&refused), "it expects one signal only: {refused:?}");
@@ -199,7 +201,8 @@ pub(super) async fn every_part_is_freed_by_a_cancellation(store: Store) {
 }
 
 pub(super) async fn the_next_pause_may_expect_some_of_the_same(store: Store) {
-    let (first, second) = (several("i1", 1, &["a", "b"]), several("i1", 2, &["b", "c"]));
+    let first = several("i1", 1, &["a", "b"]);
+    let second = several("i1", 2, &["b", "c"]);
     sleep(&store, &first).await;
     note(&store, "first", &first, "b").await.expect("it is noted");
     granted(store.claim(&claim_knowing("worker", Some(1))).await.expect("the store answers"));
@@ -232,7 +235,8 @@ pub(super) async fn what_was_parked_for_parts_is_consumed_together(store: Store)
         let signal = BufferedSignal { payload: answer(part).payload, received_at: at(7), expires_at: at(99) };
         store.buffer_signal(&format!("i1-{part}").into(), &signal).await.expect("the store answers");
     }
-    let (known, from) = (answered(&paused, &["a", "c"]), SuspendFrom::Fresh);
+    let known = answered(&paused, &["a", "c"]);
+    let from = SuspendFrom::Fresh;
     let sleeps = |early: Vec<EarlySignal>, claim: Option<Claim>| InvocationWrite::Suspend {
         paused: Box::new(known.clone()),
         from: from.clone(),
@@ -256,7 +260,8 @@ pub(super) async fn twenty_five_parts_fit_into_one_commit(store: Store) {
     let names = |from: usize| (from..from + 25).map(|part| format!("p{part}")).collect::<Vec<_>>();
     let of =
         |generation, names: &[String]| several("i1", generation, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    let (first, second) = (of(1, &names(0)), of(2, &names(25)));
+    let first = of(1, &names(0));
+    let second = of(2, &names(25));
     sleep(&store, &first).await;
     granted(store.claim(&claim_knowing("worker", Some(0))).await.expect("the store answers"));
     let next = again(&second, "worker", &first);

@@ -104,7 +104,8 @@ pub(super) async fn a_pause_keeps_its_list_while_the_session_goes_on(store: Stor
 pub(super) async fn two_turns_append_to_the_same_list(store: Store) {
     store_session(&store, "first", &talk(50, usize::MAX), &[]).await;
     let (_, stored) = loaded(&store).await;
-    let (left, right) = (sleeping("i1", talk(52, usize::MAX)), sleeping("i2", talk(52, 50)));
+    let left = sleeping("i1", talk(52, usize::MAX));
+    let right = sleeping("i2", talk(52, 50));
     sleep_with_session(&store, &left, &stored).await;
     sleep_with_session(&store, &right, &stored).await;
     assert!(invocation(&store, "i1").await.expect("it sleeps").paused == left);

@@ -80,7 +80,8 @@ async fn positions(store: &Store, stream: &str, after: u64, limit: usize) -> Vec
 }
 
 async fn listed(store: &Store, newest_first: bool, limit: usize, now: Timestamp) -> Vec<Vec<String>> {
-    let (mut pages, mut after) = (Vec::new(), None);
+    let mut pages = Vec::new();
+    let mut after = None;
     loop {
         let request = ListRequest { list: "all".to_owned(), after, limit, newest_first, now };
         let page = store.documents(&request).await.expect("the store answers");

@@ -118,7 +118,9 @@ pub(super) async fn a_commit_whose_own_journal_is_refused_tells_nothing(scene: S
 
 pub(super) async fn what_nodes_recorded_is_told_once_and_under_their_claim_only(scene: Scene) {
     let paused = scene.sleeping_task().await;
-    let (invocation_id, generation, now) = (paused.invocation_id.clone(), paused.generation, paused.suspended_at);
+    let invocation_id = paused.invocation_id.clone();
+    let generation = paused.generation;
+    let now = paused.suspended_at;
     let owner = Owner::from("worker");
     let request = ClaimRequest {
         invocation_id: invocation_id.clone(),

@@ -94,7 +94,8 @@ pub(super) fn due(mut paused: PausedInvocation, instant: Timestamp) -> PausedInv
 
 /// A commit at the first instant; `id` is unique within its check.
 pub(super) fn commit(id: &str, session: Option<SessionWrite>, invocation: Option<InvocationWrite>) -> Commit {
-    let (journal, growing) = (Journal::default(), GrowingLists::default());
+    let journal = Journal::default();
+    let growing = GrowingLists::default();
     Commit { id: format!("commit-{id}"), now: at(0), session, invocation, journal, growing }
 }
 

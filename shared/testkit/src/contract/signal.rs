@@ -95,7 +95,8 @@ pub(super) async fn a_delivered_signal_can_be_waited_for_again(store: Store) {
 }
 
 pub(super) async fn the_same_signal_can_be_awaited_twice_in_a_row(store: Store) {
-    let (first, second) = (pause("i1", 1, "s1"), pause("i1", 2, "s1"));
+    let first = pause("i1", 1, "s1");
+    let second = pause("i1", 2, "s1");
     sleep(&store, &first).await;
     claimed(&store, "i1", "worker").await;
     store.commit(&commit("again", None, Some(again(&second, "worker", &first)))).await.expect("it sleeps again");

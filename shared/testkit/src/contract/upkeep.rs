@@ -23,7 +23,8 @@ pub(super) async fn a_glance_tells_standing_and_generation(store: Store) {
     let ids: Vec<InvocationId> = ["ended", "nobody", "claimed", "asleep", "ended"].map(InvocationId::from).to_vec();
     let glances = store.glance(&ids).await.expect("the store answers");
     let of = |standing| Some(InvocationSummary { generation: 1, standing });
-    let (ended, held) = (of(InvocationPhase::Ended), of(InvocationPhase::Claimed { until }));
+    let ended = of(InvocationPhase::Ended);
+    let held = of(InvocationPhase::Claimed { until });
     assert_eq!(glances, [ended.clone(), None, held, of(InvocationPhase::Asleep), ended]);
     assert_eq!(store.glance(&[]).await.expect("the store answers"), []);
 }
@@ -39,7 +40,8 @@ pub(super) async fn only_claims_that_are_out_of_time_are_dead(store: Store) {
         match id {
             "early" => {
                 let claim = Some(Claim { owner: "worker".into(), until: at(60), payload: Map::new(), attempts: 1 });
-                let (paused, from) = (Box::new(paused), SuspendFrom::Fresh);
+                let paused = Box::new(paused);
+                let from = SuspendFrom::Fresh;
                 let write = InvocationWrite::Suspend { paused, from, claim, early: Vec::new() };
                 store.commit(&commit("early", None, Some(write))).await.expect("it sleeps, claimed");
             }
@@ -80,7 +82,8 @@ pub(super) async fn nothing_is_registered_that_is_gone(store: Store) {
 }
 
 pub(super) async fn only_the_row_of_that_pause_is_removed(store: Store) {
-    let (first, second) = (due(pause("i1", 1, "s1"), at(100)), due(pause("i1", 2, "s2"), at(100)));
+    let first = due(pause("i1", 1, "s1"), at(100));
+    let second = due(pause("i1", 2, "s2"), at(100));
     sleep(&store, &first).await;
     claimed(&store, "i1", "worker").await;
     store.commit(&commit("second", None, Some(again(&second, "worker", &first)))).await.expect("the same due time");
@@ -114,7 +117,8 @@ pub(super) async fn a_wait_of_nobody_is_collected(store: Store) {
     for id in ["nobody", "gone"] {
         repair(&store, IndexRepair::Wait(Box::new(pause(id, 1, id)))).await;
     }
-    let (mut removed, mut cursor) = (0, None);
+    let mut removed = 0;
+    let mut cursor = None;
     loop {
         let collected = store.collect_garbage(at(0), cursor.as_deref()).await.expect("the store answers");
         removed += collected.removed;
@@ -134,7 +138,8 @@ fn parked(second: i64) -> BufferedSignal {
 }
 
 async fn all_parked(store: &Store) -> Vec<ParkedRow> {
-    let (mut rows, mut cursor) = (Vec::new(), None);
+    let mut rows = Vec::new();
+    let mut cursor = None;
     loop {
         let page = store.list_parked(cursor.as_deref()).await.expect("the store answers");
         rows.extend(page.items);

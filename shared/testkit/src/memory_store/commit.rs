@@ -209,7 +209,8 @@ impl Tables {
             self.end_wait(previous);
         }
         for id in paused.waits() {
-            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            let invocation_id = paused.invocation_id.clone();
+            let generation = paused.generation;
             self.signals.insert(id, SignalState::Waiting { invocation_id, generation });
         }
         self.add_row(paused);
@@ -263,7 +264,8 @@ impl Tables {
     fn end_wait(&mut self, paused: &PausedInvocation) {
         self.pending.remove(&pending_key(&PendingRow::of(paused)));
         for id in paused.waits() {
-            let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+            let invocation_id = paused.invocation_id.clone();
+            let generation = paused.generation;
             self.signals.insert(id, SignalState::Delivered { invocation_id, generation });
         }
     }

@@ -57,7 +57,8 @@ impl JournalTables {
             self.documents.remove(&write.key);
             return;
         };
-        let (key, version) = (write.key.clone(), write.expect + 1);
+        let key = write.key.clone();
+        let version = write.expect + 1;
         let document = Document { key: key.clone(), version, body: body.clone(), expires_at: write.expires_at };
         self.documents.insert(key, document);
     }
@@ -66,7 +67,8 @@ impl JournalTables {
         self.streams.entry(append.stream.clone()).or_default().extend(append.entries.iter().cloned());
         let at = self.sent.map_or(now, |sent| now.max(sent + SignedDuration::from_nanos(1)));
         self.sent = Some(at);
-        let (stream, count) = (append.stream.clone(), append.entries.len() as u64);
+        let stream = append.stream.clone();
+        let count = append.entries.len() as u64;
         let row = FeedRow { at, stream, first: append.first, count };
         self.feeds.extend(append.fed.iter().map(|feed| ((feed.clone(), row.order()), row.clone())));
         self.appends.entry(append.stream.clone()).or_default().push(row);
@@ -94,7 +96,8 @@ impl JournalTables {
         if *newest_first {
             rows.reverse();
         }
-        let (mut items, mut next) = (Vec::new(), None);
+        let mut items = Vec::new();
+        let mut next = None;
         for (index, ((_, order), key)) in rows.iter().enumerate() {
             items.extend(self.document(key, *now).cloned());
             if items.len() >= *limit {

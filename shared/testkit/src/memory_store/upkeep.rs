@@ -113,7 +113,8 @@ impl Tables {
             }
             IndexRepair::Wait(paused) => {
                 for id in paused.waits() {
-                    let (invocation_id, generation) = (paused.invocation_id.clone(), paused.generation);
+                    let invocation_id = paused.invocation_id.clone();
+                    let generation = paused.generation;
                     if matches!(self.signals.get(&id), None | Some(SignalState::Delivered { .. })) {
                         self.signals.insert(id, SignalState::Waiting { invocation_id, generation });
                     }
