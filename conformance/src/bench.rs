@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dormouse_engine::{DrainSummary, Engine, Migrations, Ports};
-use dormouse_ports::{Checkpointer, InvocationId, SessionId, SignalDescriptor, WakePlan, WakePlanner};
+use dormouse_ports::{Checkpointer, InvocationId, SessionId};
 use dormouse_system::RandomIds;
-use dormouse_testkit::TokioSpawner;
-use jiff::Timestamp;
+use dormouse_testkit::{NoWakes, TokioSpawner};
 
 use crate::Failure;
 use crate::case::CaseSpec;
@@ -178,13 +177,4 @@ pub(crate) struct Ids {
     pub(crate) invocation_id: Option<String>,
     pub(crate) correlation_id: Option<String>,
     pub(crate) session_id: Option<String>,
-}
-
-/// Fixtures of the engine wake their pauses themselves.
-struct NoWakes;
-
-impl WakePlanner for NoWakes {
-    fn plan(&self, _: &SignalDescriptor, _: Timestamp) -> Result<WakePlan, String> {
-        Ok(WakePlan::default())
-    }
 }

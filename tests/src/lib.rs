@@ -16,4 +16,5 @@ pub mod stories;
 pub use answer::HttpAnswer;
 pub use asking::{protocol_request, while_time_passes};
 pub use door::{STORE_SECRET, open_door};
-pub use stage::{Stage, Swallows, called_for, diagnose, map};
+pub use dormouse_testkit::map;
+pub use stage::{Stage, called_for, diagnose};

@@ -1,9 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use dormouse_api::{AgentsError, Outside};
-use dormouse_engine::{CompiledGraph, Engine, Middleware, Next, NodeError, Ports, State, Update};
+use dormouse_engine::{CompiledGraph, Engine, Ports};
 use dormouse_harness::{
     DescriptorWakes, GraphRegistry, Harness, HarnessConfig, Mode, TurnError, TurnOutcome, WORK, WorkCall,
 };
@@ -184,34 +183,10 @@ pub fn called_for(event: Event) -> Option<WorkCall> {
     (event.detail_type == WORK).then(|| call.expect("a call for a worker"))
 }
 
-/// A middleware that makes nothing of a failure.
-#[derive(Clone, Copy, Debug)]
-pub struct Swallows;
-
-#[async_trait]
-impl Middleware for Swallows {
-    async fn around(&self, state: State, next: Next<'_>) -> Result<Update, NodeError> {
-        Ok(next.run(state).await.unwrap_or_default())
-    }
-}
-
 /// What the doctor says of `id`, with the rules that are on the bus just now.
 ///
 /// # Errors
 /// When there is nobody of that name, or the store does not answer.
 pub async fn diagnose(harness: &Harness, store: &MaintenanceStore, id: &str) -> Result<Diagnosis, TurnError> {
     Doctor::new(harness, store, RulesSeen::look(harness).await).diagnose(&id.into()).await
-}
-
-/// A JSON object as a map.
-///
-/// # Panics
-/// When `value` is no object.
-pub fn map(value: Value) -> Map {
-    match value {
-        Value::Object(map) => map,
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            panic!("not an object: {other}")
-        }
-    }
 }

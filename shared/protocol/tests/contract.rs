@@ -78,7 +78,6 @@ fn trials(contract: &Value, folder: &Path) -> Vec<Trial> {
     let known = names(&ours);
     trials.push(Trial::test("the same operations", {
         let theirs = theirs.clone();
-        let known = known;
         move || same("operations", &theirs, &known)
     }));
     for (path, method) in theirs {

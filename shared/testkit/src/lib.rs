@@ -15,8 +15,10 @@ pub mod contract;
 mod faults;
 mod faulty_checkpointer;
 mod ids;
+mod json;
 mod memory_checkpointer;
 mod memory_store;
+mod planner;
 mod subscriptions;
 
 pub use bus::MemoryBus;
@@ -25,8 +27,10 @@ pub use dormouse_system::TokioSpawner;
 pub use faults::{Fault, FaultyStore};
 pub use faulty_checkpointer::FaultyCheckpointer;
 pub use ids::CountingIds;
+pub use json::map;
 pub use memory_checkpointer::{CheckpointCall, MemoryCheckpointer};
 pub use memory_store::MemoryStore;
+pub use planner::NoWakes;
 pub use subscriptions::{MemorySubscriptions, SubscriptionCall};
 
 /// Locks `mutex`, even when a test panicked while it held the lock.

@@ -7,20 +7,12 @@ use dormouse_engine::{
     AfterError, Amount, CompiledGraph, END, Engine, FanOut, Field, FieldType, GraphBuilder, Invocation, LeaseTerms,
     NodeError, Outcome, Ports, Reducer, Resume, State, StateSchema, Target, Update, suspend,
 };
-use dormouse_ports::{Map, SignalDescriptor, WakePlan, WakePlanner};
-use dormouse_testkit::{CountingIds, ManualClock, MemoryStore, TokioSpawner};
+use dormouse_ports::{Map, SignalDescriptor};
+use dormouse_testkit::{CountingIds, ManualClock, MemoryStore, NoWakes, TokioSpawner};
 use futures::executor::block_on;
 use serde_json::{Value, json};
 
 pub(crate) const STEPS: usize = 1_000;
-
-struct NoWakes;
-
-impl WakePlanner for NoWakes {
-    fn plan(&self, _: &SignalDescriptor, _: jiff::Timestamp) -> Result<WakePlan, String> {
-        Ok(WakePlan::default())
-    }
-}
 
 pub(crate) fn engine() -> Engine {
     Engine::new(Ports {

@@ -19,11 +19,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::constant(1_800_000_000, 123_456_789) + SignedDuration::from_secs(seconds)
 }
 
-/// The object in `value`.
-pub(super) fn map(value: Value) -> Map {
-    let Value::Object(map) = value else { panic!("{value} is not an object") };
-    map
-}
+pub(super) use crate::map;
 
 /// A state with all values that a store could lose.
 pub(super) fn delicate_state() -> Map {

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::middleware::{Timing, TimingRecord, Told};
 use dormouse_engine::{END, GraphBuilder, Node, NodeError, State, Update};
 use dormouse_ports::Category;
 use dormouse_testkit::ManualClock;
-use dormouse_tests::Stage;
 use futures::FutureExt;
 use serde_json::json;
 
-use crate::cast::{Flaky, compiled, down, log, retry, says, schema, single, watched};
+use super::cast::{Flaky, compiled, down, log, retry, says, schema, single, watched};
 
 type Records = Arc<Mutex<Vec<TimingRecord>>>;
 

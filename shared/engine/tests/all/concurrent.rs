@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::{Stage, Swallows};
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, Amount, Branch, CompiledGraph, END, EngineError, ErrorPolicy, FanOut, Field, FieldType, GraphBuilder,
@@ -12,7 +13,7 @@ use dormouse_engine::{
     Projection, Reducer, Resume, State, StateSchema, Suspended, Update, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{Category, SignalDescriptor};
-use dormouse_tests::{Stage, Swallows, map};
+use dormouse_testkit::map;
 use serde_json::{Value, json};
 
 fn list() -> Field {

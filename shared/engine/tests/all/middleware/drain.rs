@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::{
     CompiledGraph, DrainSummary, END, GraphBuilder, Invocation, NodeError, NodeEvent, Observer, Outcome, Phases,
@@ -10,10 +11,9 @@ use dormouse_engine::{
 };
 use dormouse_ports::{Clock, InvocationId};
 use dormouse_testkit::ManualClock;
-use dormouse_tests::Stage;
 
-use crate::cast::Flaky;
-use crate::cast::{Recorder, compiled, says, schema, single};
+use super::cast::Flaky;
+use super::cast::{Recorder, compiled, says, schema, single};
 
 /// Takes a second per event.
 struct Slow(Arc<Recorder>, Arc<ManualClock>);

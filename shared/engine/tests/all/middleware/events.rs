@@ -1,15 +1,15 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::{
     CompiledGraph, END, EmptyPhases, FrameworkEvent, GraphBuilder, Invocation, Middleware, Next, NodeError, NodeEvent,
     Observer, Phase, Phases, Projection, State, Target, Update,
 };
 use dormouse_ports::Category;
-use dormouse_tests::Stage;
 use serde_json::{Value, json};
 
-use crate::cast::{Flaky, Recorder, Swallows, compiled, log, says, schema, single, watched};
+use super::cast::{Flaky, Recorder, Swallows, compiled, log, says, schema, single, watched};
 
 #[test]
 fn nobody_registers_for_nothing() {

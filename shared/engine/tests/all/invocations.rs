@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::{Stage, Swallows};
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, CompiledGraph, END, Engine, Field, FieldType, GraphBuilder, Invocation, LeaseTerms, Middleware, Next,
@@ -13,7 +14,7 @@ use dormouse_engine::{
     SessionPolicy, State, StateSchema, Suspended, Update, save_session, suspend, suspend_and_rerun,
 };
 use dormouse_ports::{Category, InvocationStatus, Invocations, Sessions, SignalDescriptor, Signals};
-use dormouse_tests::{Stage, Swallows, map};
+use dormouse_testkit::map;
 use serde_json::{Value, json};
 
 fn schema() -> StateSchema {

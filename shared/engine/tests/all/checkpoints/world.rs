@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::stage::Stage;
 use dormouse_engine::{
     CompiledGraph, EngineError, Field, FieldType, GraphBuilder, Invocation, NodeError, Outcome, Reducer, State,
     StateSchema, Update,
 };
 use dormouse_ports::{CheckpointRecord, InvocationId, NodePosition};
 use dormouse_testkit::MemoryCheckpointer;
-use dormouse_tests::{Stage, map};
+use dormouse_testkit::map;
 use serde_json::{Value, json};
 
 /// What ran, in order, across all runs.

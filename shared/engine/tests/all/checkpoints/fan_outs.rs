@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::stage::Swallows;
 use async_trait::async_trait;
 use dormouse_engine::{
     Amount, BatchedSaves, CompiledGraph, END, ErrorPolicy, FanOut, GraphBuilder, Middleware, Next, NodeError, State,
@@ -8,8 +9,8 @@ use dormouse_engine::{
 use dormouse_ports::{
     Category, CheckpointRecord, FanOutInstance, FanOutProgress, InstanceProgress, InstanceState, SaveSource,
 };
+use dormouse_testkit::map;
 use dormouse_testkit::{Fault, FaultyCheckpointer};
-use dormouse_tests::{Swallows, map};
 use serde_json::{Value, json};
 
 use super::world::{World, compiled, int, list, names};

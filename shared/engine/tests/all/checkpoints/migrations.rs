@@ -8,7 +8,7 @@ use dormouse_engine::{
 use dormouse_ports::{
     Category, CheckpointRecord, Clock, InvocationStatus, Invocations, Map, NodePosition, SignalDescriptor,
 };
-use dormouse_tests::map;
+use dormouse_testkit::map;
 use serde_json::{Value, json};
 
 use super::world::{World, compiled, end, first, int};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::middleware::Retry;
 use dormouse_engine::{
@@ -17,7 +18,6 @@ use dormouse_ports::{
     Category, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, EntryKind, InvocationWrite, Journal,
     JournalEntry, Map, SignalDescriptor, StateStore, StoreError, TurnStore, limits,
 };
-use dormouse_tests::Stage;
 use serde_json::{Value, json};
 
 /// A store that hears what commits tell, as one that tells of tasks does, and writes the rest.

@@ -2,16 +2,17 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::stage::Stage;
 use dormouse_engine::middleware::{FailureIsolation, Retry, is_transient};
 use dormouse_engine::{
     Amount, Branch, END, FanOut, FrameworkEvent, GraphBuilder, Middleware, ParallelBranches, Projection, Update,
     augment_metadata, current,
 };
 use dormouse_ports::Category;
-use dormouse_tests::{Stage, map};
+use dormouse_testkit::map;
 use serde_json::json;
 
-use crate::cast::{Flaky, compiled, down, log, retry, says, schema, single, watched};
+use super::cast::{Flaky, compiled, down, log, retry, says, schema, single, watched};
 
 fn fanned(node: Flaky, count: i64, middleware: Vec<Arc<dyn Middleware>>) -> GraphBuilder {
     let fan_out = FanOut::over(compiled(single(node)))

@@ -1,13 +1,14 @@
 use std::sync::{Arc, Mutex};
 
+use crate::stage::Swallows;
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, CheckpointSaved, END, FrameworkEvent, GraphBuilder, Invocation, LeaseTerms, NodeError, NodeEvent,
     Observer, Outcome, Phases, Projection, Resume, SessionConcurrency, SessionPolicy, Target, current, suspend,
 };
 use dormouse_ports::{Category, CheckpointFilter, Checkpointer, SaveSource, Sessions, SignalDescriptor};
+use dormouse_testkit::map;
 use dormouse_testkit::{CheckpointCall, Fault, FaultyCheckpointer};
-use dormouse_tests::{Swallows, map};
 use serde_json::{Value, json};
 
 use super::world::{World, compiled, first, names, schema};

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::middleware::{Retry, full_jitter, is_transient, jitter_from};
 use dormouse_engine::{
@@ -10,11 +11,11 @@ use dormouse_engine::{
 };
 use dormouse_ports::{Category, SignalDescriptor};
 use dormouse_testkit::CountingIds;
-use dormouse_tests::{Stage, map};
+use dormouse_testkit::map;
 use futures::FutureExt;
 use serde_json::json;
 
-use crate::cast::{Flaky, Recorder, compiled, down, log, retry, says, schema, single, watched};
+use super::cast::{Flaky, Recorder, compiled, down, log, retry, says, schema, single, watched};
 
 #[tokio::test]
 async fn every_attempt_is_started_once_and_ends_once() {

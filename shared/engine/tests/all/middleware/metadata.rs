@@ -3,16 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::{
     AfterError, END, GraphBuilder, Invocation, LeaseTerms, MetadataError, NodeError, NodeEvent, Observer, Outcome,
     Phases, Projection, Resume, augment_metadata, current, suspend,
 };
 use dormouse_ports::{Category, Map, SignalDescriptor};
-use dormouse_tests::{Stage, map};
+use dormouse_testkit::map;
 use serde_json::{Value, json};
 
-use crate::cast::{compiled, down, retry, says, schema, watched};
+use super::cast::{compiled, down, retry, says, schema, watched};
 
 fn visible() -> Value {
     Value::Object(current().unwrap().metadata.clone())
@@ -144,7 +145,7 @@ async fn reserved_names_and_nested_values_are_refused_at_every_door() {
     ] {
         let refused = augment_metadata(map(entry.clone())).unwrap_err();
         assert_eq!(matches!(refused, MetadataError::Reserved(_)), reserved, "{entry}");
-        let graph = compiled(crate::cast::single(crate::cast::Flaky::default()));
+        let graph = compiled(super::cast::single(super::cast::Flaky::default()));
         let call = Invocation { metadata: map(entry), ..Invocation::default() };
         let error = stage.engine().invoke(&graph, call.clone()).await.unwrap_err();
         assert_eq!(error.category(), &Category::RequestInvalid);

@@ -5,7 +5,7 @@ use dormouse_engine::cause::{Link, classify};
 use dormouse_engine::{EngineError, NodeError};
 use dormouse_ports::Category;
 
-use crate::cast::down;
+use super::cast::down;
 
 fn told(chain: &[Link]) -> Vec<(Option<&str>, &str)> {
     chain.iter().map(|link| (link.category.as_ref().map(Category::as_str), &*link.message)).collect()

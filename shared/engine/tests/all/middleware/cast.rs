@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::stage::Stage;
 use async_trait::async_trait;
 use dormouse_engine::middleware::Retry;
 use dormouse_engine::{
@@ -13,7 +14,6 @@ use dormouse_engine::{
     Node, NodeError, NodeEvent, Observer, Outcome, Phase, Phases, Reducer, State, StateSchema, Update,
 };
 use dormouse_ports::Category;
-use dormouse_tests::Stage;
 use serde_json::{Value, json};
 
 pub(crate) fn schema() -> StateSchema {

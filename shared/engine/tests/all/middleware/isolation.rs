@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::stage::Stage;
 use dormouse_engine::Outcome;
 use dormouse_engine::cause::Link;
 use dormouse_engine::middleware::FailureIsolation;
@@ -9,11 +10,10 @@ use dormouse_engine::{
     END, FailureIsolated, FrameworkEvent, GraphBuilder, NodeError, Phase, Phases, Projection, Target, Update, suspend,
 };
 use dormouse_ports::{Category, SignalDescriptor};
-use dormouse_tests::Stage;
 use futures::FutureExt;
 use serde_json::json;
 
-use crate::cast::{Flaky, Recorder, Swallows, compiled, down, log, observed, retry, says, schema, single, watched};
+use super::cast::{Flaky, Recorder, Swallows, compiled, down, log, observed, retry, says, schema, single, watched};
 
 fn isolated(told: &Recorder) -> FailureIsolated {
     match &told.framework.lock().unwrap()[..] {

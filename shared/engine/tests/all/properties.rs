@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::stage::Stage;
 use dormouse_engine::{END, Field, FieldType, GraphBuilder, Invocation, Outcome, Reducer, State, StateSchema, Update};
-use dormouse_tests::Stage;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

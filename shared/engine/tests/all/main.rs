@@ -1,0 +1,9 @@
+//! The engine on ports in memory: what authors of graphs rely on.
+
+mod checkpoints;
+mod concurrent;
+mod invocations;
+mod middleware;
+mod properties;
+mod recorded;
+mod stage;
