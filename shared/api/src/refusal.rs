@@ -40,7 +40,7 @@ pub(crate) fn unknown(reason: &str, repeatable: bool) -> ProtocolError {
     ProtocolError::new(ErrorCode::DeadlineExceeded, message)
 }
 
-/// Others write to the same resource all the time.
+/// Other writers changed the same resource at every attempt.
 pub(crate) fn busy() -> ProtocolError {
     let refusal = ProtocolError::new(ErrorCode::ResourceLocked, "others are changing the resource; send it again");
     refusal.retry_after(SOON)

@@ -1,5 +1,6 @@
 //! Access to AWS: one HTTP client for all services, and service clients that are made when they are first used.
 
+mod address;
 mod trust;
 
 use std::fmt;
@@ -66,7 +67,7 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 const TO_BEGIN: Duration = Duration::from_secs(8);
 
 macro_rules! client {
-    ($sdk:ident, $access:expr, $endpoint:expr, $http:expr, $retry:expr, $timeouts:expr) => {{
+    ($sdk:ident, $host:literal, $access:expr, $endpoint:expr, $http:expr, $retry:expr, $timeouts:expr) => {{
         let mut config = $sdk::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new($access.region.clone()))
@@ -74,7 +75,9 @@ macro_rules! client {
             .http_client($http)
             .retry_config($retry)
             .timeout_config($timeouts);
-        config.set_endpoint_url($endpoint.clone().or_else(|| $access.endpoints.all.clone()));
+        let endpoint = $endpoint.clone().or_else(|| $access.endpoints.all.clone());
+        config.set_endpoint_resolver(address::resolver($host, &$access.region, endpoint.as_deref()));
+        config.set_endpoint_url(endpoint);
         $sdk::Client::from_conf(config.build())
     }};
 }
@@ -89,19 +92,26 @@ impl AwsAccess {
         let http = trust::client(trust::Roots::of(&self.region, self.endpoints.given()));
         let attempt = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT);
         let timeouts = attempt.clone().build();
-        let dynamodb =
-            client!(aws_sdk_dynamodb, self, self.endpoints.dynamodb, http.clone(), retry(), timeouts.clone());
+        let dynamodb = client!(
+            aws_sdk_dynamodb,
+            "dynamodb",
+            self,
+            self.endpoints.dynamodb,
+            http.clone(),
+            retry(),
+            timeouts.clone()
+        );
         let (access, shared, within) = (self.clone(), http.clone(), timeouts.clone());
         let eventbridge = Lazy::new(move || {
-            client!(aws_sdk_eventbridge, access, access.endpoints.eventbridge, shared, retry(), within)
+            client!(aws_sdk_eventbridge, "events", access, access.endpoints.eventbridge, shared, retry(), within)
         });
         let (access, shared) = (self.clone(), http.clone());
         let scheduler = Lazy::new(move || {
-            client!(aws_sdk_scheduler, access, access.endpoints.scheduler, shared, retry(), timeouts)
+            client!(aws_sdk_scheduler, "scheduler", access, access.endpoints.scheduler, shared, retry(), timeouts)
         });
         let within = attempt.operation_timeout(TO_BEGIN).build();
         let ssm = Lazy::new(move || {
-            client!(aws_sdk_ssm, self, self.endpoints.ssm, http, retry().with_max_attempts(10), within)
+            client!(aws_sdk_ssm, "ssm", self, self.endpoints.ssm, http, retry().with_max_attempts(10), within)
         });
         Clients { dynamodb, eventbridge, scheduler, parameters: Parameters::new(ssm) }
     }

@@ -7,7 +7,7 @@
 //! # Invariants
 //! - A node never sees a half-merged state: an update is checked in full before any field changes.
 //! - State is shared, not copied: a field is copied only when it changes while the old value is still held elsewhere.
-//! - A suspension is no error: `suspend()` puts the wish into a slot and stays pending; the engine drops the node's
+//! - A suspension is no error: `suspend()` puts its request into a slot and stays pending; the engine drops the node's
 //!   future together with every middleware around it, so no code behind `suspend()` can run or catch it.
 //! - The pause, the session, the signal and the pending row are one [`dormouse_ports::Commit`].
 //! - Observers only look: `invoke()` never waits for them, `drain` does.

@@ -21,7 +21,7 @@ pub struct Sending(Arc<Sent>);
 
 #[derive(Debug, Default)]
 struct Sent {
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     wrote: AtomicBool,
     /// Commits of which it is not known whether they were written.
     doubts: AtomicUsize,
@@ -61,7 +61,7 @@ impl Sending {
 
     /// True if no lasting record was written, nor can be by the commits that were sent.
     fn is_clean(&self) -> bool {
-        self.0.under_way.load(Ordering::SeqCst) == 0 && !self.may_have_written()
+        self.0.in_flight.load(Ordering::SeqCst) == 0 && !self.may_have_written()
     }
 }
 
@@ -130,17 +130,17 @@ impl Drop for SendingGuard {
 }
 
 /// A commit under way. If it is dropped without an answer, its outcome is unknown.
-struct UnderWay {
+struct CommitInFlight {
     told: Option<Sending>,
     lasts: bool,
     answered: bool,
 }
 
-impl UnderWay {
+impl CommitInFlight {
     fn of(commit: &Commit) -> Self {
         let told = CURRENT.with_borrow(Clone::clone);
         tell(told.as_ref(), |one| {
-            one.under_way.fetch_add(1, Ordering::SeqCst);
+            one.in_flight.fetch_add(1, Ordering::SeqCst);
         });
         Self { told, lasts: lasts(commit), answered: false }
     }
@@ -160,13 +160,13 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for CommitInFlight {
     fn drop(&mut self) {
         if !self.answered {
             self.wrote();
         }
         tell(self.told.as_ref(), |one| {
-            one.under_way.fetch_sub(1, Ordering::SeqCst);
+            one.in_flight.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }
@@ -202,12 +202,12 @@ impl Commits for ReportingCommits {
     }
 
     async fn commit(&self, commit: &Commit) -> Result<(), CommitError> {
-        let mut under_way = UnderWay::of(commit);
+        let mut in_flight = CommitInFlight::of(commit);
         let written = self.0.commit(commit).await;
-        under_way.answered = true;
+        in_flight.answered = true;
         match &written {
-            Ok(()) => under_way.wrote(),
-            Err(error) if error.may_be_written() => under_way.doubt(),
+            Ok(()) => in_flight.wrote(),
+            Err(error) if error.may_be_written() => in_flight.doubt(),
             Err(_) => {}
         }
         written

@@ -540,7 +540,10 @@ mod tests {
                 refused(votes().parts(many).descriptor()),
                 "it asks 26 parts, and must ask 1 to 25: name them with `parts`",
             ),
-            (refused(votes().parts(["ada", "ada"]).descriptor()), "it asks part `ada` twice: name each part once"),
+            (
+                refused(votes().parts(["ada", "ada"]).descriptor()),
+                "the wait asks part `ada` twice: name each part once",
+            ),
             (
                 refused(votes().parts(names).at_least(3).descriptor()),
                 "it needs 3 answers of 2 parts: `at_least` takes 1 to 2",

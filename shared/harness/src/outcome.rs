@@ -52,7 +52,7 @@ pub struct CompletedTurn {
     pub graph: String,
     /// The final state.
     pub state: Map,
-    /// Data that the caller of the first turn gave along.
+    /// Data that the caller of the first turn gave for the ones after it.
     pub carried: Map,
     /// Resolution of its last pause; `None` when it was never suspended, or ended before this was kept.
     pub resolution: Option<Resolution>,
@@ -103,7 +103,7 @@ pub struct SuspendedTurn {
     pub suspending_node: String,
     /// The state of the outermost graph.
     pub state: Map,
-    /// Data that the caller of the first turn gave along.
+    /// Data that the caller of the first turn gave for the ones after it.
     pub carried: Map,
     /// Progress of the pause, when it expects several signals.
     pub tally: Option<Tally>,

@@ -80,7 +80,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the environment of the process, which is `function`.
+    /// Reads the environment of the process that runs `function`.
     ///
     /// # Errors
     /// [`ConfigError`] names all variables that are missing or malformed.

@@ -14,6 +14,7 @@ mod boot;
 mod config;
 mod gateway;
 mod serve;
+mod streaming;
 pub mod telemetry;
 
 pub use boot::{BootError, boot, compose};

@@ -9,10 +9,11 @@ use dormouse_otel::Telemetry;
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
-use lambda_runtime::{Diagnostic, LambdaEvent, StreamResponse, service_fn};
+use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use serde_json::Value;
 
 use crate::boot::boot;
+use crate::streaming::{self, PiecewiseResponse};
 use crate::{gateway, telemetry};
 
 /// Kept back from the time that Lambda gives: to answer, before the sandbox is stopped.
@@ -34,7 +35,7 @@ pub enum Function {
 }
 
 /// Pieces of a streamed response.
-type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
+pub(crate) type Pieces = BoxStream<'static, Result<Vec<u8>, Infallible>>;
 
 /// Serves `agents` as `function`: boots once, then serves events until Lambda ends the process.
 pub fn serve(function: Function, agents: &Agents) -> ExitCode {
@@ -64,11 +65,11 @@ async fn serve_events(function: Function, agents: &Agents) -> ExitCode {
     };
     let served = match function {
         Function::Stream => {
-            let handler = service_fn(|event: LambdaEvent<Value>| {
+            let handler = |event, deadline| {
                 let server = server.clone();
-                async move { stream(&server, event).await.map_err(diagnostic) }
-            });
-            lambda_runtime::run(handler).await
+                async move { stream(&server, event, deadline).await.map_err(diagnostic) }
+            };
+            streaming::serve(handler).await
         }
         Function::Inbound | Function::Signal | Function::Wakeup => {
             let handler = service_fn(|event: LambdaEvent<Value>| {
@@ -111,16 +112,16 @@ async fn http(server: &Server, event: Value, left: Duration) -> Result<Value, Tr
 }
 
 /// Answers piece by piece. Nothing is drained: what streams run no turns.
-async fn stream(server: &Server, event: LambdaEvent<Value>) -> Result<StreamResponse<Pieces>, TriggerError> {
-    let left = time_left(server.app(), event.context.deadline);
-    let response = server.http(gateway::decode(event.payload, Some(left))?).await;
-    let metadata_prelude = gateway::prelude(&response);
+async fn stream(server: &Server, event: Value, deadline: u64) -> Result<PiecewiseResponse, TriggerError> {
+    let left = time_left(server.app(), deadline);
+    let response = server.http(gateway::decode(event, Some(left))?).await;
+    let prelude = gateway::prelude(&response);
     let Response { content, .. } = response;
     let pieces = match content {
         Content::Whole(bytes) => stream::once(ready(bytes)).boxed(),
         Content::Live(pieces) => pieces,
     };
-    Ok(StreamResponse { metadata_prelude, stream: pieces.map(Ok).boxed() })
+    Ok(PiecewiseResponse { prelude, pieces: pieces.map(Ok).boxed() })
 }
 
 /// Time left until `deadline`, which is in milliseconds since the epoch.

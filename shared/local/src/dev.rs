@@ -339,7 +339,9 @@ async fn asked_to_end() -> io::Result<()> {
 
 async fn end_at_once() {
     if asked_to_end().await.is_ok() {
-        tracing::warn!("ended at once; running turns are taken over after the next start");
+        tracing::warn!(
+            "a second signal ended the process at once; the next start takes over the turns that were running"
+        );
         std::process::exit(130);
     }
 }

@@ -117,7 +117,7 @@ pub struct SessionWrite {
     pub release: bool,
 }
 
-/// The content of a session save.
+/// The content of a session save: the state, and its schema version.
 pub type SessionSave = (Map, String);
 
 /// Assumption of a save about the stored record.

@@ -15,7 +15,7 @@ const VENDOR: &str = "vendor.";
 pub struct JournalEntry {
     /// Kind of the step.
     pub kind: EntryKind,
-    /// More about it.
+    /// Data of the step, as clients receive it.
     pub payload: Map,
 }
 

@@ -10,7 +10,7 @@ use crate::{Map, SignalId};
 pub struct FanIn {
     /// The parts, each with a signal of its own; at least one.
     pub expected: Vec<Expected>,
-    /// Condition under which they are enough.
+    /// Condition under which the parts that have come are enough.
     pub until: Until,
     /// An answer that is enough by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -147,7 +147,7 @@ pub trait Diagnostics: Sessions + Signals + Sleepers + Send + Sync {
     }
 }
 
-/// The records beside a pause: everything that leads to it, and the lease that may be in its way.
+/// What the store holds around a pause: its pending row, its signals, and the session lease that may block it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surroundings {
     /// Its row in the index of suspended invocations.

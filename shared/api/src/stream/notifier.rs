@@ -26,7 +26,7 @@ impl AppendNotifier {
         signal
     }
 
-    /// Something was appended to `stream`.
+    /// Wakes every reader that listens to `stream`, because something was appended to it.
     pub fn notify(&self, stream: &str) {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hears = |listener: &AppendListener| listener.stream.as_ref().is_none_or(|name| name == stream);

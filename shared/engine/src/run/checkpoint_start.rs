@@ -94,7 +94,11 @@ fn save_point(record: &CheckpointRecord) -> Result<Option<SavePoint>, EngineErro
     if let Some(at) = &record.at {
         return match at.path.len() == depth + 1 {
             true => Ok(Some(at.clone())),
-            false => Err(invalid(format!("its save point is {} levels deep, its states {}", at.path.len(), depth + 1))),
+            false => Err(invalid(format!(
+                "the save point names {} nodes, but the checkpoint holds {} states",
+                at.path.len(),
+                depth + 1
+            ))),
         };
     }
     let outside = |position: &&NodePosition| position.fan_out_index.is_none() && position.namespace.len() >= depth;

@@ -90,8 +90,8 @@ impl Child<'_> {
             Ended::Returned(Err(error)) => PartEnd::Failed(error),
             Ended::Suspended(SuspendRequest::Nested(pause)) => PartEnd::Paused(pause),
             Ended::Suspended(SuspendRequest::Refused(refusal)) => PartEnd::Refused(refusal),
-            Ended::Suspended(wish @ (SuspendRequest::Suspend { .. } | SuspendRequest::Contained(_))) => {
-                running.of_call(wish)
+            Ended::Suspended(request @ (SuspendRequest::Suspend { .. } | SuspendRequest::Contained(_))) => {
+                running.of_call(request)
             }
         };
         running.settle(&end);
@@ -131,8 +131,8 @@ impl Child<'_> {
 
 impl RunningPart<'_> {
     /// A call asked for the suspension itself: the branch is its node.
-    fn of_call(&self, wish: SuspendRequest) -> PartEnd {
-        let SuspendRequest::Suspend { descriptor, node_completed, recorded } = wish else {
+    fn of_call(&self, request: SuspendRequest) -> PartEnd {
+        let SuspendRequest::Suspend { descriptor, node_completed, recorded } = request else {
             return PartEnd::Failed(NodeError::new("a call contains no parts"));
         };
         let Boundary::Branch(name) = &self.child.boundary else {
@@ -211,7 +211,7 @@ impl RunningPart<'_> {
         let entered_at = self.child.entered_at();
         let no_suspension = *no_suspension;
         let inner = dispatch.walk.inside(Inside { graph, around, boundary, entered_at, no_suspension });
-        let wish = match inner.walk_inside(state, StartAt::Entry).await.map_err(NodeError::passing)? {
+        let request = match inner.walk_inside(state, StartAt::Entry).await.map_err(NodeError::passing)? {
             Ok(WalkEnd::Completed(end)) => {
                 ambient::adopt(inner.entries.take());
                 return Ok(contribution(&end));
@@ -219,7 +219,7 @@ impl RunningPart<'_> {
             Ok(WalkEnd::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => SuspendRequest::Refused(refusal),
         };
-        self.attempts.slot.put(wish);
+        self.attempts.slot.put(request);
         futures::future::pending().await
     }
 

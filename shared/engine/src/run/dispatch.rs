@@ -151,7 +151,7 @@ impl<'d> Dispatch<'d> {
         let entered_at = (self.step, 0);
         let inside = Inside { graph, around, boundary, entered_at, no_suspension: None };
         let inner = self.walk.inside(inside);
-        let wish = match inner.walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
+        let request = match inner.walk_inside(inner_state, from).await.map_err(NodeError::passing)? {
             Ok(WalkEnd::Completed(end)) => {
                 ambient::adopt(inner.entries.take());
                 return Ok(projection.leave(self.walk.graph.schema(), graph, &end));
@@ -159,12 +159,12 @@ impl<'d> Dispatch<'d> {
             Ok(WalkEnd::Paused(pause)) => SuspendRequest::Nested(pause.behind(inner.entries.take())),
             Err(refusal) => SuspendRequest::Refused(refusal),
         };
-        self.stop_by(wish).await
+        self.stop_by(request).await
     }
 
     /// Stops the whole chain: what wraps this point does not see it.
-    pub(super) async fn stop_by<T>(&self, wish: SuspendRequest) -> T {
-        self.attempts.slot.put(wish);
+    pub(super) async fn stop_by<T>(&self, request: SuspendRequest) -> T {
+        self.attempts.slot.put(request);
         futures::future::pending().await
     }
 

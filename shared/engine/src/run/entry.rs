@@ -8,7 +8,7 @@ use super::call::{Carry, Outcome};
 use super::checkpoint_start::Start;
 use super::engine::Engine;
 use super::exit::{Claimed, Exit, Own, Tenure};
-use super::record::{Beginning, Run, Underway};
+use super::record::{Beginning, Run, RunContext};
 use super::session::{self, SessionRun};
 use super::walk::{ResumePoint, StartAt, Walk};
 use crate::ambient::{self, Identity};
@@ -63,7 +63,7 @@ pub(super) async fn enter(
             Ok(WalkStart { state, at }) => Walk::outermost(&run, graph).walk(state, at).await,
             Err(error) => Err(error),
         };
-        let at = Underway { engine, graph, run: &run };
+        let at = RunContext { engine, graph, run: &run };
         let result = Exit { at, tenure }.leave(ended).await;
         run.end(&result);
         result

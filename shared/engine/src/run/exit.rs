@@ -10,7 +10,7 @@ use super::call::{AfterError, Completed, LeaseTerms, Outcome};
 use super::engine::Engine;
 use super::journal::HeldClaim;
 use super::persist::{Before, persist};
-use super::record::{Run, Underway};
+use super::record::{Run, RunContext};
 use super::session::{PendingSave, save_failed, uncommitted};
 use super::walk::WalkEnd;
 use crate::ambient::Identity;
@@ -44,7 +44,7 @@ pub(super) struct Claimed {
 
 /// An invocation after the end of its walk.
 pub(super) struct Exit<'r> {
-    pub(super) at: Underway<'r>,
+    pub(super) at: RunContext<'r>,
     pub(super) tenure: Tenure<'r>,
 }
 
@@ -123,7 +123,7 @@ impl Own {
     }
 
     /// Record of an invocation that ends without ever having been suspended.
-    fn concluded(&self, at: Underway<'_>) -> PausedInvocation {
+    fn concluded(&self, at: RunContext<'_>) -> PausedInvocation {
         let identity = &at.run.identity;
         let graph = at.graph;
         let now = at.engine.ports().clock.now();
@@ -174,7 +174,7 @@ impl Claimed {
     }
 
     /// Ends the claim with the final state; a lease of the session is given back in the same step.
-    async fn complete(&self, at: Underway<'_>, state: &State) -> Result<(), EngineError> {
+    async fn complete(&self, at: RunContext<'_>, state: &State) -> Result<(), EngineError> {
         let run = at.run;
         let write = || {
             Some(InvocationWrite::Complete {
@@ -192,8 +192,8 @@ impl Claimed {
     /// Ends the claim after an error: the invocation stays suspended, or is over. When even that cannot be written, the
     /// claim ends by itself and the payload that it holds is delivered again: an end that is not recorded is none, so
     /// that the error counts as transient then.
-    async fn fail(&self, at: Underway<'_>, error: EngineError) -> EngineError {
-        let Underway { engine, run, .. } = at;
+    async fn fail(&self, at: RunContext<'_>, error: EngineError) -> EngineError {
+        let RunContext { engine, run, .. } = at;
         let (commit, lasting) = match (self.after_error)(&error) {
             AfterError::KeepClaim => (alone(engine, self.keep()), false),
             AfterError::GiveBack => (alone(engine, self.release()), false),
@@ -266,7 +266,7 @@ fn settled(error: EngineError, released: bool) -> EngineError {
 /// Saves the session at END (sessions §6.1); without auto-save only the lease is given back. Where others know the id
 /// of the invocation, what it ended as is kept together with that, on the condition that it was not canceled and has
 /// not ended before.
-async fn save_at_end(at: Underway<'_>, own: &Own, state: &State) -> Result<(), EngineError> {
+async fn save_at_end(at: RunContext<'_>, own: &Own, state: &State) -> Result<(), EngineError> {
     let run = at.run;
     let concluded = own.cancelable.then(|| own.concluded(at));
     let conclude = || {
@@ -282,11 +282,11 @@ async fn save_at_end(at: Underway<'_>, own: &Own, state: &State) -> Result<(), E
 /// Writes the end of the run at `state` together with the `write` of its invocation: with the session where that is saved
 /// or its lease is held, else alone; nothing where there is nothing to write.
 async fn write_at_end(
-    at: Underway<'_>,
+    at: RunContext<'_>,
     state: &State,
     write: impl Fn() -> Option<InvocationWrite> + Send + Sync,
 ) -> Result<(), CommitError> {
-    let Underway { engine, run, .. } = at;
+    let RunContext { engine, run, .. } = at;
     let journal = run.journal.at_end();
     match &run.session {
         Some(session) if session.auto_saves() || session.holds_lease() => {

@@ -14,7 +14,7 @@ use super::call::{LeaseTerms, Suspended};
 use super::early;
 use super::engine::Engine;
 use super::pause::NewPause;
-use super::record::Underway;
+use super::record::RunContext;
 use super::session::{PendingSave, uncommitted};
 use crate::EngineError;
 
@@ -33,8 +33,12 @@ pub(super) struct Before {
 }
 
 /// Writes the pause of an invocation that is under way.
-pub(super) async fn persist(at: Underway<'_>, pause: &Arc<NewPause>, before: Before) -> Result<Suspended, EngineError> {
-    let Underway { engine, graph, run } = at;
+pub(super) async fn persist(
+    at: RunContext<'_>,
+    pause: &Arc<NewPause>,
+    before: Before,
+) -> Result<Suspended, EngineError> {
+    let RunContext { engine, graph, run } = at;
     let mut paused = describe(at, pause, &before)?;
     let journal = run.journal.at_pause(&pause.recorded)?;
     if let Some(checkpoints) = &run.checkpoints {
@@ -77,8 +81,8 @@ pub(super) async fn persist(at: Underway<'_>, pause: &Arc<NewPause>, before: Bef
 }
 
 /// The record of the pause.
-fn describe(at: Underway<'_>, pause: &NewPause, before: &Before) -> Result<PausedInvocation, EngineError> {
-    let Underway { engine, graph, run } = at;
+fn describe(at: RunContext<'_>, pause: &NewPause, before: &Before) -> Result<PausedInvocation, EngineError> {
+    let RunContext { engine, graph, run } = at;
     let now = engine.ports().clock.now();
     let unfit = |reason| {
         let message = format!("the wait for signal `{}` cannot be arranged: {reason}", pause.descriptor.signal_id);
@@ -173,8 +177,8 @@ struct Sleep<'a> {
 }
 
 /// Writes the pause; returns the version of the session that it was given.
-async fn write(at: Underway<'_>, pause: &NewPause, sleep: &Sleep<'_>) -> Result<Option<u64>, CommitError> {
-    let Underway { engine, run, .. } = at;
+async fn write(at: RunContext<'_>, pause: &NewPause, sleep: &Sleep<'_>) -> Result<Option<u64>, CommitError> {
+    let RunContext { engine, run, .. } = at;
     let Sleep { paused, from, claim, early, journal } = *sleep;
     let suspend = |session_version: Option<u64>| InvocationWrite::Suspend {
         paused: Box::new(PausedInvocation { session_version, ..paused.clone() }),

@@ -47,7 +47,7 @@ pub(super) struct Beginning<'b> {
 
 /// An invocation under way: its engine, its graph and its run.
 #[derive(Clone, Copy)]
-pub(super) struct Underway<'r> {
+pub(super) struct RunContext<'r> {
     pub(super) engine: &'r Engine,
     pub(super) graph: &'r Arc<CompiledGraph>,
     pub(super) run: &'r Run,

@@ -1,4 +1,5 @@
-//! Pauses and their states as the graphs of today take them up (suspension §6).
+//! Pauses and their states as the graphs of today take them up (suspension §6): a state of an earlier schema version is
+//! migrated here. [`upgrade`](super::upgrade) only judges whether it can be.
 
 use std::sync::Arc;
 
@@ -118,7 +119,11 @@ pub(super) fn graphs<'g>(graph: &'g CompiledGraph, path: &[Arc<str>]) -> Result<
 /// `stored` as states of `graphs`: fields that are missing have their defaults, and every field fits.
 pub(super) fn states(graphs: &[&CompiledGraph], stored: Vec<Map>) -> Result<Vec<State>, String> {
     if graphs.len() != stored.len() {
-        return Err(format!("there are states of {} graphs for {} active ones", stored.len(), graphs.len()));
+        return Err(format!(
+            "the pause holds the states of {} graphs, but its path goes through {}",
+            stored.len(),
+            graphs.len()
+        ));
     }
     let restored = graphs.iter().zip(stored).map(|(graph, stored)| {
         let mut state = graph.schema().defaults();

@@ -70,16 +70,16 @@ async fn put_down(descriptor: SignalDescriptor, node_completed: bool) -> NodeErr
 }
 
 impl SuspendSlot {
-    pub(super) fn put(&self, wish: SuspendRequest) {
-        let _ = self.0.set(Box::new(wish));
+    pub(super) fn put(&self, request: SuspendRequest) {
+        let _ = self.0.set(Box::new(request));
     }
 
-    fn wish(&self) -> Option<SuspendRequest> {
-        self.0.get().map(|wish| (**wish).clone())
+    fn request(&self) -> Option<SuspendRequest> {
+        self.0.get().map(|request| (**request).clone())
     }
 }
 
-/// Runs a node until it ends or wishes to suspend, whichever comes first; a wish wins over a result.
+/// Runs a node until it ends or asks to suspend, whichever comes first; a request to suspend wins over a result.
 pub(crate) struct UntilSuspended<'a, F> {
     pub(crate) future: F,
     pub(crate) slot: &'a SuspendSlot,
@@ -95,8 +95,8 @@ impl<F: Future + Unpin> Future for UntilSuspended<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.future).poll(cx);
-        match (self.slot.wish(), polled) {
-            (Some(wish), _) => Poll::Ready(Ended::Suspended(wish)),
+        match (self.slot.request(), polled) {
+            (Some(request), _) => Poll::Ready(Ended::Suspended(request)),
             (None, Poll::Ready(value)) => Poll::Ready(Ended::Returned(value)),
             (None, Poll::Pending) => Poll::Pending,
         }

@@ -12,8 +12,8 @@ use crate::{EngineError, State};
 
 impl Dispatch<'_> {
     /// Turns the request that stopped the node into the form in which its surroundings see it.
-    pub(super) fn stop(&self, wish: SuspendRequest, state: &State) -> Result<Stop, EngineError> {
-        match wish {
+    pub(super) fn stop(&self, request: SuspendRequest, state: &State) -> Result<Stop, EngineError> {
+        match request {
             SuspendRequest::Nested(pause) => {
                 let mut pause = Arc::unwrap_or_clone(pause);
                 pause.outer_attempts.insert(0, self.attempts.last());

@@ -1,4 +1,4 @@
-//! Outcome for a pause when the graph has changed since.
+//! Judges what becomes of a pause whose graph has changed since; [`restore`](super::restore) is what migrates its state.
 
 use dormouse_ports::{Map, PausedInvocation};
 

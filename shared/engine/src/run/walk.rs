@@ -210,7 +210,7 @@ impl<'r> Walk<'r> {
         };
         let raised = matches!(ended, Ended::Returned(Err(_)));
         let moved = match ended {
-            Ended::Suspended(wish) => return dispatch.stop(wish, state).map(Err),
+            Ended::Suspended(request) => return dispatch.stop(request, state).map(Err),
             Ended::Returned(Ok(update)) => {
                 let moved = self.merge(name, state, update).and_then(|()| self.choose(name, node, state));
                 moved.and_then(|next| {

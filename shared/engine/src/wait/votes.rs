@@ -88,7 +88,7 @@ fn parts(named: Vec<(String, Option<SignalId>)>) -> Result<Map, String> {
             None => json!({}),
         };
         if parts.insert(name.clone(), signal).is_some() {
-            return Err(format!("it asks part `{name}` twice: name each part once"));
+            return Err(format!("the wait asks part `{name}` twice: name each part once"));
         }
     }
     Ok(parts)
