@@ -13,10 +13,10 @@ use aws_smithy_types::config_bag::ConfigBag;
 use dormouse_aws::{DynamoDbStateStore, RetryPolicy, StoreConfig, ensure_table};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_ports::{
-    Append, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, DocumentKey,
-    DocumentWrite, GrowingLists, InvocationId, InvocationStatus, InvocationWrite, Invocations, Journal, LeaseRequest,
-    ListRequest, Listed, Map, Owner, PausedInvocation, Records, SessionExpectation, SessionId, SessionWrite, Sessions,
-    SignalDescriptor, Signals, StoreError, StreamEnd, SuspendFrom,
+    Append, Breadth, BufferOutcome, BufferedSignal, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
+    DocumentKey, DocumentWrite, Fed, FeedRequest, GrowingLists, InvocationId, InvocationStatus, InvocationWrite,
+    Invocations, Journal, LeaseRequest, ListRequest, Listed, Map, Owner, PausedInvocation, Records, SessionExpectation,
+    SessionId, SessionWrite, Sessions, SignalDescriptor, Signals, StoreError, StreamEnd, SuspendFrom,
 };
 use faults::{Fault, Faults};
 use jiff::Timestamp;
@@ -269,7 +269,7 @@ fn document(id: &str, expect: u64, body: Option<Map>) -> DocumentWrite {
 }
 
 fn append(first: u64) -> Append {
-    Append { stream: "s".to_owned(), end: StreamEnd::Store, first, entries: vec![Map::new()], fed: Vec::new() }
+    Append { stream: "s".to_owned(), end: StreamEnd::Store, first, entries: vec![Map::new()], fed: None }
 }
 
 fn journal(id: &str, documents: Vec<DocumentWrite>, appends: Vec<Append>) -> Commit {
@@ -324,13 +324,8 @@ async fn what_no_transaction_holds_is_refused_before_anything_is_written() {
             .collect();
         Map::from_iter([("text".to_owned(), text.into())])
     };
-    let stream = |n| Append {
-        stream: format!("s{n}"),
-        end: StreamEnd::Store,
-        first: 1,
-        entries: vec![noise(n)],
-        fed: Vec::new(),
-    };
+    let stream =
+        |n| Append { stream: format!("s{n}"), end: StreamEnd::Store, first: 1, entries: vec![noise(n)], fed: None };
     let outcome = bench.store.commit(&journal("large", Vec::new(), (1..=30).map(stream).collect())).await;
     let Err(CommitError::Store(StoreError::TooLarge { what: "one commit", .. })) = outcome else {
         panic!("{outcome:?}")
@@ -341,10 +336,17 @@ async fn what_no_transaction_holds_is_refused_before_anything_is_written() {
 #[tokio::test]
 async fn a_listing_asks_a_busy_table_again() {
     let bench = bench(8).await;
-    let place = |n| Listed { list: "all".to_owned(), order: format!("{n}") };
+    let place = |n| Listed::new("all", format!("{n}"));
     let listed = |n| DocumentWrite { listed: vec![place(n)], ..document(&format!("t{n}"), 0, Some(Map::new())) };
     bench.store.commit(&journal("make", (0..3).map(listed).collect(), Vec::new())).await.expect("made");
-    let request = ListRequest { list: "all".to_owned(), after: None, limit: 5, newest_first: false, now: at(0) };
+    let request = ListRequest {
+        list: "all".to_owned(),
+        after: None,
+        limit: 5,
+        newest_first: false,
+        now: at(0),
+        breadth: Breadth::Narrow,
+    };
     for call in ["Query", "BatchGetItem"] {
         bench.faults.script(call, [Fault::throttled()]);
         assert_eq!(bench.store.documents(&request).await.expect("an answer").items.len(), 3);
@@ -363,15 +365,17 @@ async fn an_append_stands_in_its_feed_at_the_time_at_which_it_was_sent() {
         end: StreamEnd::Store,
         first,
         entries: vec![Map::new()],
-        fed: vec!["feed".to_owned()],
+        fed: Some(Fed::to("feed")),
     };
     let tell = |first| {
         let journal = Journal::new(Vec::new(), vec![append(first)]);
         Commit { id: format!("tell-{first}"), invocation: None, journal, ..suspend("i") }
     };
     let sent = async || {
-        let rows = store.feed("feed", None, 10).await.expect("an answer");
-        rows.into_iter().map(|row| row.at).collect::<Vec<_>>()
+        let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+        let request = FeedRequest { feed, labels: None, after: None, until, limit: 10 };
+        let page = store.feed(&request).await.expect("an answer");
+        page.appends.into_iter().map(|append| append.row.at).collect::<Vec<_>>()
     };
     store.commit(&tell(1)).await.expect("it is written");
     let began = dormouse_ports::Clock::now(&*clock);

@@ -13,8 +13,8 @@ use dormouse_harness::{FreshTurn, Mode, TurnOutcome};
 use dormouse_local::{EmbeddedDynamoDb, StoreLocation};
 use dormouse_maintenance::{MigrationOutcome, SweepScope};
 use dormouse_ports::{
-    Append, Category, Commit, Commits, DocumentKey, DocumentWrite, GrowingLists, InvocationStatus, Invocations,
-    Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError, StreamEnd,
+    Append, Breadth, Category, Commit, Commits, DocumentKey, DocumentWrite, Fed, FeedRequest, GrowingLists,
+    InvocationStatus, Invocations, Journal, ListRequest, Listed, Map, Records, Sleepers, StoreError, StreamEnd,
 };
 use dormouse_tests::{Stage, map};
 use jiff::Timestamp;
@@ -92,7 +92,7 @@ async fn an_invocation_that_cannot_be_read_is_canceled_and_swept_over() {
 async fn lists_and_streams_pass_over_what_cannot_be_read() {
     let (embedded, store) = store().await;
     for n in 1..=3_u64 {
-        let listed = vec![Listed { list: "all".to_owned(), order: n.to_string() }];
+        let listed = vec![Listed::new("all", n.to_string())];
         let key = DocumentKey::new("note", n.to_string());
         let write = DocumentWrite { key, expect: 0, body: Some(map(json!({ "n": n }))), listed, expires_at: None };
         let entries = vec![map(json!({ "n": n })); 2];
@@ -101,14 +101,21 @@ async fn lists_and_streams_pass_over_what_cannot_be_read() {
             end: StreamEnd::Store,
             first: 2 * n - 1,
             entries,
-            fed: vec!["feed".to_owned()],
+            fed: Some(Fed::to("feed")),
         };
         store.commit(&tell(&n.to_string(), Journal::new(vec![write], vec![append]))).await.unwrap();
     }
     damage(&embedded, "DOCUMENT#note#2", "DOCUMENT", "body").await;
     damage(&embedded, "STREAM#s", "00000000000000000004", "entries").await;
     let now = Timestamp::UNIX_EPOCH;
-    let list = ListRequest { list: "all".to_owned(), after: None, limit: 10, newest_first: false, now };
+    let list = ListRequest {
+        list: "all".to_owned(),
+        after: None,
+        limit: 10,
+        newest_first: false,
+        now,
+        breadth: Breadth::Narrow,
+    };
     let page = store.documents(&list).await.unwrap();
     assert_eq!(page.items.iter().map(|one| one.key.id.as_str()).collect::<Vec<_>>(), ["1", "3"]);
     let alone = store.document(&DocumentKey::new("note", "2"), now).await;
@@ -117,6 +124,8 @@ async fn lists_and_streams_pass_over_what_cannot_be_read() {
     let told: Vec<_> = entries.iter().map(|one| (one.position, one.entry.is_empty())).collect();
     assert_eq!(told, [(1, false), (2, false), (3, true), (4, true), (5, false), (6, false)], "no gap looks like none");
     assert_eq!(entries[2].entry, Map::new());
-    assert_eq!(store.feed("feed", None, 10).await.unwrap().len(), 3);
+    let (feed, until) = ("feed".to_owned(), Timestamp::MAX);
+    let request = FeedRequest { feed, labels: None, after: None, until, limit: 10 };
+    assert_eq!(store.feed(&request).await.unwrap().appends.len(), 3);
     embedded.stop().await.unwrap();
 }

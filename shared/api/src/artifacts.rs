@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use dormouse_ports::{Append, Document, InvocationId, InvocationStatus, Journal, StreamEnd};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::event::{Draft, EventPlace, redact};
-use dormouse_protocol::id::{ArtifactId, SessionId, TaskId, WorkspaceId};
+use dormouse_protocol::id::{ArtifactId, SessionId, TaskId};
 use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
     Artifact, PartVisibility, RegisterArtifactRequest, Session, Sha256Hex, Task, Workspace,
@@ -20,16 +20,15 @@ use sha2::{Digest, Sha256};
 use crate::api::{Api, Change, by, found};
 use crate::change::{SessionChange, entry};
 use crate::documents::{self, ContentLocation, Resource, Stored};
-use crate::page::PageSource;
+use crate::page::{Narrowed, PageSource};
 use crate::refusal::store;
 use crate::{Call, CallAnswer, feed, ids};
 
 impl Api {
     pub(crate) async fn list_artifacts(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let Filters { workspace_id, session_id, task_id } = Filters::read(&call.query);
-        let narrowest = (task_id.as_ref().map(TaskId::as_str))
-            .or(session_id.as_ref().map(SessionId::as_str))
-            .or(workspace_id.as_ref().map(WorkspaceId::as_str));
+        let parent = task_id.as_ref().map(TaskId::as_str).or(session_id.as_ref().map(SessionId::as_str));
+        let narrowed = Narrowed::to(parent, workspace_id.as_ref());
         let wanted = |artifact: &Artifact| {
             (workspace_id.is_none() || artifact.workspace_id == workspace_id)
                 && (session_id.is_none() || artifact.session_id == session_id)
@@ -37,7 +36,7 @@ impl Api {
         };
         let tasks = match &task_id {
             Some(task) => PageSource::One(documents::key::<Task>(task.as_str())),
-            None => PageSource::list::<Task>(&call.actor.tenant, narrowest),
+            None => PageSource::list::<Task>(&call.actor.tenant, narrowed),
         };
         let artifact = |document: Document| {
             async move {
@@ -52,7 +51,7 @@ impl Api {
             .map_ok(|artifact| artifact.filter(wanted).map(Artifact::shown))
             .boxed()
         };
-        self.page_of(call, &[PageSource::list::<Artifact>(&call.actor.tenant, narrowest), tasks], artifact).await
+        self.page_of(call, &[PageSource::list::<Artifact>(&call.actor.tenant, narrowed), tasks], artifact).await
     }
 
     pub(crate) async fn get_artifact(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
@@ -210,7 +209,7 @@ fn alone(call: &Call, artifact: &Stored<Artifact>, draft: Draft) -> Result<Journ
         sequence: 1,
         at: call.now,
     });
-    let fed = feed::names(&call.actor.tenant, artifact.kept.workspace.as_ref());
+    let fed = Some(feed::fed(&call.actor.tenant, artifact.kept.workspace.as_ref()));
     let append = Append {
         stream: id.to_string(),
         end: StreamEnd::Document(artifact.key()),

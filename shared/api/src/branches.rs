@@ -8,13 +8,14 @@ use dormouse_protocol::{Envelope, ProtocolError};
 use crate::api::{Api, Change, by, found};
 use crate::change::SessionChange;
 use crate::documents::Stored;
+use crate::page::Narrowed;
 use crate::refusal::conflict;
 use crate::{Call, CallAnswer};
 
 impl Api {
     pub(crate) async fn list_branches(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let session = self.named::<Session>(call, "session_id").await?;
-        self.page::<Branch>(call, Some(session.kept.resource.envelope.id.as_str()), |_| true).await
+        self.page::<Branch>(call, Narrowed::Parent(session.kept.resource.envelope.id.as_str()), |_| true).await
     }
 
     pub(crate) async fn get_branch(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

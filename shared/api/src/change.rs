@@ -183,7 +183,7 @@ impl SessionChange {
         let stream = self.stream().to_owned();
         if !self.events.is_empty() {
             let entries = self.events.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
-            let fed = feed::names(self.tenant(), self.session.kept.workspace.as_ref());
+            let fed = Some(feed::fed(self.tenant(), self.session.kept.workspace.as_ref()));
             let end = StreamEnd::Document(self.session.key());
             self.journal.appends.push(Append { stream, end, first: self.first, entries, fed });
         }

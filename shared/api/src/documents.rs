@@ -10,14 +10,14 @@
 //! | `outcome` | the outcome's | nothing; only of an outcome that is large or was written by an earlier version |
 //! | `idempotency` | a hash of the scope | all of it ([`crate::idempotency`]) |
 //!
-//! Resources stand in the lists `<tenant>/<kind>` and `<tenant>/<kind>/<parent>`, ordered by their ids, which are
-//! ordered by the time of their making. Outcomes and the final states of tasks stand in none: their lists are made from
+//! Resources stand in the lists `<tenant>/<kind>`, which is wide and has their workspaces as labels, and
+//! `<tenant>/<kind>/<parent>` of sessions and tasks, ordered by their ids, which are ordered by the time of their making. Outcomes and the final states of tasks stand in none: their lists are made from
 //! those of tasks, whose order is theirs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use dormouse_ports::{Document, DocumentKey, DocumentWrite, Listed, Records, StoreError};
+use dormouse_ports::{Breadth, Document, DocumentKey, DocumentWrite, Listed, Records, StoreError};
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{ArtifactId, BranchId, OutcomeId, SessionId, TaskId, WorkspaceId};
 use dormouse_protocol::resource::{Artifact, Branch, Outcome, PartVisibility, Session, Task, Workspace};
@@ -43,7 +43,7 @@ pub(crate) trait Resource: Serialize + DeserializeOwned {
     /// True if it stands in lists.
     const IS_LISTED: bool = true;
 
-    /// The ids of what it belongs to: it stands in a list of each.
+    /// The ids of what it belongs to beside its workspace: it stands in a list of each.
     fn parents(&self) -> Vec<&str>;
 
     /// The resource as clients see it, everywhere that it is shown.
@@ -136,10 +136,12 @@ impl<R: Resource> Stored<R> {
     }
 
     fn listed(&self) -> Vec<Listed> {
-        let parents = self.kept.resource.parents();
-        let lists = std::iter::once(None).chain(parents.into_iter().map(Some));
-        let order = self.kept.resource.envelope().id.as_ref();
-        lists.map(|parent| Listed { list: list::<R>(&self.kept.tenant, parent), order: order.to_owned() }).collect()
+        let (tenant, order) = (&self.kept.tenant, self.kept.resource.envelope().id.as_ref());
+        let breadth = Breadth::Wide { label: self.kept.workspace.as_ref().map(ToString::to_string) };
+        let whole = Listed { breadth, ..Listed::new(list::<R>(tenant, None), order) };
+        let parents = self.kept.resource.parents().into_iter();
+        let narrow = parents.map(|parent| Listed::new(list::<R>(tenant, Some(parent)), order));
+        std::iter::once(whole).chain(narrow).collect()
     }
 
     /// True if `actor` may know that it is there.
@@ -258,8 +260,8 @@ macro_rules! resources {
 
 resources! {
     Workspace WorkspaceId (), workspace => [];
-    Session SessionId SessionIndex, session => [Some(session.workspace_id.as_str())];
-    Task TaskId TaskIndex, task => [Some(task.workspace_id.as_str()), Some(task.session_id.as_str())];
+    Session SessionId SessionIndex, session => [];
+    Task TaskId TaskIndex, task => [Some(task.session_id.as_str())];
     Branch BranchId (), branch => [branch.session_id.as_ref().map(SessionId::as_str)];
 }
 
@@ -287,9 +289,8 @@ impl Resource for Artifact {
     }
 
     fn parents(&self) -> Vec<&str> {
-        let workspace = self.workspace_id.as_ref().map(WorkspaceId::as_str);
         let session = self.session_id.as_ref().map(SessionId::as_str);
-        [workspace, session, self.task_id.as_ref().map(TaskId::as_str)].into_iter().flatten().collect()
+        [session, self.task_id.as_ref().map(TaskId::as_str)].into_iter().flatten().collect()
     }
 
     /// Shows the location of the content for what is public; that may be the content itself. Shows its hash, from which

@@ -12,10 +12,11 @@ use dormouse_protocol::{Event, ProtocolError};
 use serde_json::Value;
 
 use crate::api::{Api, found};
+use crate::feed::FeedReader;
 use crate::page::fitting;
 use crate::refusal::store;
 use crate::transcript::{event_of, readable};
-use crate::{Call, CallAnswer, feed};
+use crate::{Call, CallAnswer};
 
 /// Number of events that are looked at for one range.
 const LOOKED_AT: usize = 2_000;
@@ -106,18 +107,21 @@ impl Api {
             return Err(expired());
         }
         let (records, clock) = (self.records(), &self.parts().harness.engine().ports().clock);
-        let (feeds, asked_at) = (feed::seen_by(&call.actor), clock.now());
+        let asked_at = clock.now();
+        let opened = FeedReader::open(records, &call.actor, query.after.as_ref()).await.map_err(store)?;
+        let mut reader = opened.ok_or_else(expired)?;
         let (mut after, mut events, mut looked_at, mut more) = (query.after.clone(), Vec::new(), 0, true);
         while more && events.len() <= query.limit && looked_at < LOOKED_AT {
             let until = records.settled(clock.now());
-            let stretch = feed::read(records, &feeds, after.as_ref(), until).await.map_err(store)?;
-            let stretch = stretch.ok_or_else(expired)?;
-            (more, looked_at) = (stretch.more, looked_at + stretch.events.len());
+            let stretch = reader.next(records, until).await.map_err(store)?;
+            more = stretch.more;
             for (id, entry) in stretch.events {
                 let event = readable(&id, entry);
-                after = Some(id);
-                let wanted = |event: &Event| call.actor.reaches(event.workspace_id.as_ref()) && passes(&filters, event);
-                events.extend(event.filter(wanted));
+                // No cursor names an event that the caller may not see.
+                if event.as_ref().is_none_or(|event| call.actor.reaches(event.workspace_id.as_ref())) {
+                    (after, looked_at) = (Some(id), looked_at + 1);
+                    events.extend(event.filter(|event| passes(&filters, event)));
+                }
             }
             if stretch.fresh && waits && until < asked_at && events.len() <= query.limit {
                 let rest = asked_at.duration_since(until);

@@ -1,106 +1,97 @@
 //! The order of all events of a tenant: what `/v1/events` reads, over many streams.
 //!
-//! Each append stands in two feeds, at the instant at which it was sent: in that of its tenant, and in that of its
-//! workspace, for keys that are bound to some: what happens elsewhere neither costs them anything nor shows in their
-//! cursors. What belongs to no workspace has a feed of its own, which every key of the tenant reads.
+//! Each append stands in the feed of its tenant, at the instant at which it was sent, with its workspace as the label:
+//! keys that are bound to workspaces read only what has one of theirs, or none. So what happens elsewhere does not show
+//! in their cursors.
 //!
 //! Appends take effect a little after they were sent, and not in that order. So what came last is published only after
 //! the store reports that the feed is [complete](Records::settled) so far: then nothing can come to stand before what
 //! was published, and a client that reads on behind its cursor misses nothing. The order of one stream is exact,
 //! independently of clocks.
 
-use dormouse_ports::{FeedRow, Map, Records, StoreError};
+use dormouse_ports::{Fed, FeedRequest, FeedRow, Map, Records, StoreError, StreamEntry};
 use dormouse_protocol::id::{EventId, WorkspaceId};
-use futures::future::try_join_all;
 use jiff::Timestamp;
 
 use crate::Actor;
 
-/// Number of rows of a feed that are read at once.
-const ROWS: usize = 25;
+/// Number of appends that are read at once.
+const APPENDS: usize = 25;
 
-/// The feeds of what belongs to `tenant` and is in `workspace`.
-pub(crate) fn names(tenant: &str, workspace: Option<&WorkspaceId>) -> Vec<String> {
-    vec![whole(tenant), part(tenant, workspace)]
+/// The feed that reports what belongs to `tenant` and is in `workspace`.
+pub(crate) fn fed(tenant: &str, workspace: Option<&WorkspaceId>) -> Fed {
+    Fed { feed: name(tenant), label: workspace.map(ToString::to_string) }
 }
 
-/// The feeds of all that `actor` sees, each append once.
-pub(crate) fn seen_by(actor: &Actor) -> Vec<String> {
-    let tenant = &actor.tenant;
-    match &actor.workspaces {
-        None => vec![whole(tenant)],
-        Some(mine) => mine.iter().map(Some).chain([None]).map(|workspace| part(tenant, workspace)).collect(),
-    }
-}
-
-fn whole(tenant: &str) -> String {
+fn name(tenant: &str) -> String {
     format!("{tenant}/event")
 }
 
-fn part(tenant: &str, workspace: Option<&WorkspaceId>) -> String {
-    format!("{tenant}/event/{}", workspace.map_or("-", WorkspaceId::as_str))
+/// A reader of the feed of its tenant, and how far it has read.
+#[derive(Debug)]
+pub(crate) struct FeedReader {
+    feed: String,
+    labels: Option<Vec<String>>,
+    /// The events that were appended together with the one behind which it began.
+    rest: Vec<(EventId, Map)>,
+    /// The place behind which it goes on.
+    behind: Option<String>,
 }
 
-/// A stretch of feeds.
+/// A stretch of a feed.
 #[derive(Debug, Default)]
 pub(crate) struct Stretch {
     /// The events, as they are stored.
     pub(crate) events: Vec<(EventId, Map)>,
-    /// True if the feeds go on behind them, as far as they are complete.
+    /// True if the feed may go on behind them, as far as it is complete.
     pub(crate) more: bool,
-    /// True if they go on behind that.
+    /// True if it goes on behind that.
     pub(crate) fresh: bool,
 }
 
-/// The events of `feeds` behind `after` that were sent by `until`, in order: at least one if there is any, and all of
-/// each append that was looked at. `None`: there is no event `after`.
-///
-/// # Errors
-/// If the store did not answer.
-pub(crate) async fn read(
-    records: &dyn Records,
-    feeds: &[String],
-    after: Option<&EventId>,
-    until: Timestamp,
-) -> Result<Option<Stretch>, StoreError> {
-    let (mut events, mut behind) = (Vec::new(), None);
-    if let Some((stream, position)) = after.and_then(EventId::place) {
+impl FeedReader {
+    /// A reader of all that `actor` sees behind the event `after`. `None`: there is no event `after`.
+    ///
+    /// # Errors
+    /// If the store did not answer.
+    pub(crate) async fn open(
+        records: &dyn Records,
+        actor: &Actor,
+        after: Option<&EventId>,
+    ) -> Result<Option<Self>, StoreError> {
+        let labels = actor.workspaces.as_ref().map(|mine| mine.iter().map(ToString::to_string).collect());
+        let reader = Self { feed: name(&actor.tenant), labels, rest: Vec::new(), behind: None };
+        let Some((stream, position)) = after.and_then(EventId::place) else { return Ok(Some(reader)) };
         let Some(row) = records.append_of(stream, position).await? else { return Ok(None) };
-        let rest = FeedRow { first: position + 1, count: row.first + row.count - position - 1, ..row.clone() };
-        events.extend(entries(records, &rest).await?);
-        behind = Some(row.order());
+        let rest = usize::try_from(row.first + row.count - position - 1).unwrap_or(usize::MAX);
+        let entries = if rest == 0 { Vec::new() } else { records.entries(stream, position, rest).await? };
+        Ok(Some(Self { rest: events_of(&row, entries).collect(), behind: Some(row.order()), ..reader }))
     }
-    let (mut rows, more) = merged(records, feeds, behind.as_deref()).await?;
-    let fresh = rows.iter().any(|row| row.at > until);
-    rows.retain(|row| row.at <= until);
-    for told in try_join_all(rows.iter().map(|row| entries(records, row))).await? {
-        events.extend(told);
+
+    /// The next events that were sent by `until`, in order: all of each append that was looked at. There may be none
+    /// although the feed goes on. It must not be asked again after an error.
+    ///
+    /// # Errors
+    /// If the store did not answer.
+    pub(crate) async fn next(&mut self, records: &dyn Records, until: Timestamp) -> Result<Stretch, StoreError> {
+        let request = FeedRequest {
+            feed: self.feed.clone(),
+            labels: self.labels.clone(),
+            after: self.behind.clone(),
+            until,
+            limit: APPENDS,
+        };
+        let page = records.feed(&request).await?;
+        self.behind = page.upto.or_else(|| self.behind.take());
+        let mut events = std::mem::take(&mut self.rest);
+        for append in page.appends {
+            events.extend(events_of(&append.row, append.entries));
+        }
+        Ok(Stretch { events, more: page.more, fresh: page.is_fresh })
     }
-    Ok(Some(Stretch { events, more: more && !fresh, fresh }))
 }
 
-/// The next rows of `feeds` behind the place `after`, in one order, and whether there are more.
-async fn merged(
-    records: &dyn Records,
-    feeds: &[String],
-    after: Option<&str>,
-) -> Result<(Vec<FeedRow>, bool), StoreError> {
-    let pages = try_join_all(feeds.iter().map(|feed| records.feed(feed, after, ROWS))).await?;
-    // Behind the end of a full page may come what stands before the rows of another one.
-    let full = pages.iter().filter(|page| page.len() == ROWS);
-    let upto = full.filter_map(|page| page.last()).map(FeedRow::order).min();
-    let placed = pages.into_iter().flatten().map(|row| (row.order(), row));
-    let mut rows: Vec<_> = placed.filter(|(order, _)| upto.as_ref().is_none_or(|upto| order <= upto)).collect();
-    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok((rows.into_iter().map(|(_, row)| row).collect(), upto.is_some()))
-}
-
-/// The events of `row`, by their ids.
-async fn entries(records: &dyn Records, row: &FeedRow) -> Result<Vec<(EventId, Map)>, StoreError> {
-    let count = usize::try_from(row.count).unwrap_or(usize::MAX);
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    let found = records.entries(&row.stream, row.first.saturating_sub(1), count).await?;
-    Ok(found.into_iter().map(|one| (EventId::at(&row.stream, one.position), one.entry)).collect())
+/// `entries` of the append that `row` reports, by their ids.
+fn events_of(row: &FeedRow, entries: Vec<StreamEntry>) -> impl Iterator<Item = (EventId, Map)> {
+    entries.into_iter().map(|one| (EventId::at(&row.stream, one.position), one.entry))
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map, Page, Records, StoreError,
+    Breadth, Document, DocumentKey, DocumentWrite, Journal, ListRequest, Listed, Map, Page, Records, StoreError,
 };
 use dormouse_protocol::Scope;
 use dormouse_protocol::id::WorkspaceId;
@@ -125,7 +125,8 @@ impl Keys {
     /// # Errors
     /// [`StoreError`] when the store did not answer.
     pub async fn list(&self, after: Option<String>, limit: usize, now: Timestamp) -> Result<Page<KeyInfo>, StoreError> {
-        let request = ListRequest { list: LIST.to_owned(), after, limit, newest_first: false, now };
+        let (list, breadth) = (LIST.to_owned(), Breadth::Narrow);
+        let request = ListRequest { list, breadth, after, limit, newest_first: false, now };
         let page = self.0.documents(&request).await?;
         let info = |document: Document| {
             let StoredKey { grant, created_at, .. } = read(&document)?;
@@ -135,7 +136,7 @@ impl Keys {
     }
 
     fn write(id: &str, expect: u64, body: Option<Map>, expires_at: Option<Timestamp>) -> Journal {
-        let listed = vec![Listed { list: LIST.to_owned(), order: id.to_owned() }];
+        let listed = vec![Listed::new(LIST, id)];
         let write = DocumentWrite { key: DocumentKey::new(KIND, id), expect, body, listed, expires_at };
         Journal::new(vec![write], Vec::new())
     }

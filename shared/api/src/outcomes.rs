@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 use crate::api::{Api, found};
 use crate::documents::{self, Stored};
-use crate::page::PageSource;
+use crate::page::{Narrowed, PageSource};
 use crate::{Call, CallAnswer, ids};
 
 impl Api {
@@ -16,7 +16,7 @@ impl Api {
     pub(crate) async fn list_outcomes(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
         let source = match call.query.get("task_id") {
             Some(task) => PageSource::One(documents::key::<Task>(task)),
-            None => PageSource::list::<Task>(&call.actor.tenant, None),
+            None => PageSource::list::<Task>(&call.actor.tenant, Narrowed::Nothing),
         };
         let outcome = |document| {
             async move {

@@ -3,9 +3,10 @@
 //! A cursor holds the id of the last resource of its page, so what is written between two pages changes neither: newer
 //! resources come before the first page.
 
-use dormouse_ports::{Document, DocumentKey, ListRequest, limits};
+use dormouse_ports::{Breadth, Document, DocumentKey, ListRequest, limits};
 use dormouse_protocol::ProtocolError;
 use dormouse_protocol::envelope::{List, Named};
+use dormouse_protocol::id::WorkspaceId;
 use dormouse_protocol::request::{Filters, ListQuery};
 use dormouse_protocol::resource::{Session, Task};
 use futures::FutureExt;
@@ -24,19 +25,43 @@ const GOOD_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Number of pages of the store that are read for one of ours, where most of what they hold is not wanted.
 const MOST_READS: usize = 8;
 
+/// Part of a tenant that a list is narrowed to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Narrowed<'a> {
+    /// All of it.
+    Nothing,
+    /// A workspace. What was listed by earlier versions comes with it, whichever workspace it is in.
+    Workspace(&'a str),
+    /// A session or a task.
+    Parent(&'a str),
+}
+
+impl<'a> Narrowed<'a> {
+    /// To `parent`, or else to `workspace`, where there is one.
+    pub(crate) fn to(parent: Option<&'a str>, workspace: Option<&'a WorkspaceId>) -> Self {
+        let workspace = workspace.map_or(Self::Nothing, |workspace| Self::Workspace(workspace.as_str()));
+        parent.map_or(workspace, Self::Parent)
+    }
+}
+
 /// Documents that a page is made of.
 #[derive(Clone, Debug)]
 pub(crate) enum PageSource {
-    /// Those of a list: the list, and the word that its ids begin with.
-    List { list: String, word: &'static str },
+    /// Those of a list: the list, how it is narrowed, and the word that its ids begin with.
+    List { list: String, breadth: Breadth, word: &'static str },
     /// This one.
     One(DocumentKey),
 }
 
 impl PageSource {
-    /// The `R`s of `tenant`; of those that belong to `parent`, where it is given.
-    pub(crate) fn list<R: Resource>(tenant: &str, parent: Option<&str>) -> Self {
-        Self::List { list: documents::list::<R>(tenant, parent), word: R::Id::OBJECT }
+    /// The `R`s of `tenant`, as far as they are in what the list is narrowed to.
+    pub(crate) fn list<R: Resource>(tenant: &str, narrowed: Narrowed<'_>) -> Self {
+        let (parent, breadth) = match narrowed {
+            Narrowed::Nothing => (None, Breadth::Wide { label: None }),
+            Narrowed::Workspace(workspace) => (None, Breadth::Wide { label: Some(workspace.to_owned()) }),
+            Narrowed::Parent(parent) => (Some(parent), Breadth::Narrow),
+        };
+        Self::List { list: documents::list::<R>(tenant, parent), breadth, word: R::Id::OBJECT }
     }
 
     /// The name under which cursors know it.
@@ -58,21 +83,21 @@ struct Merged {
 }
 
 impl Api {
-    /// The page that `call` asks for of the `R`s that belong to `parent`, or of all of them; `wanted` leaves out more.
+    /// The page that `call` asks for of the `R`s in what the list is narrowed to; `wanted` leaves out more.
     ///
     /// # Errors
     /// For a bad limit or cursor.
     pub(crate) async fn page<R: Resource + Send>(
         &self,
         call: &Call,
-        parent: Option<&str>,
+        narrowed: Narrowed<'_>,
         wanted: impl Fn(&R) -> bool + Send + Sync,
     ) -> Result<CallAnswer, ProtocolError> {
         let one = |document| {
             let one = Stored::<R>::seen(document, &call.actor).map(|one| one.kept.resource);
             ready(Ok(one.filter(&wanted).map(R::shown))).boxed()
         };
-        self.page_of(call, &[PageSource::list::<R>(&call.actor.tenant, parent)], one).await
+        self.page_of(call, &[PageSource::list::<R>(&call.actor.tenant, narrowed)], one).await
     }
 
     /// The page that `call` asks for of what `pick` makes of the documents of `sources`, which are in one order.
@@ -131,9 +156,10 @@ impl Api {
         let (mut documents, mut upto) = (Vec::new(), None::<String>);
         for source in sources {
             match source {
-                PageSource::List { list, word } => {
+                PageSource::List { list, breadth, word } => {
                     let after = after.map(|after| ids::with_word(word, after));
-                    let request = ListRequest { list: list.clone(), after, limit, newest_first: true, now: call.now };
+                    let (list, breadth) = (list.clone(), breadth.clone());
+                    let request = ListRequest { list, breadth, after, limit, newest_first: true, now: call.now };
                     let page = self.records().documents(&request).await.map_err(store)?;
                     documents.extend(page.items);
                     upto = upto.max(page.next.map(|next| ids::own(&next).to_owned()));

@@ -14,6 +14,7 @@ use dormouse_ports::{SessionExpectation, SessionWrite};
 use dormouse_protocol::envelope::Object;
 use dormouse_protocol::event::{Draft, EventKind};
 use dormouse_protocol::id::{EventId, SessionId};
+use dormouse_protocol::request::Filters;
 use dormouse_protocol::resource::{
     Branch, CreateSessionRequest, ForkSessionRequest, Session, SessionState, Transcript, TruncateSessionRequest,
     TruncateSessionResponse, UpdateSessionRequest, Workspace,
@@ -25,6 +26,7 @@ use crate::api::{Api, Change, by, found};
 use crate::change::{NewMessage, SessionChange};
 use crate::documents::{Segment, SessionIndex, Stored};
 use crate::messages::unplaced;
+use crate::page::Narrowed;
 use crate::refusal::{conflict, store};
 use crate::transcript::{self, Reading, Spot, clip};
 use crate::{Call, CallAnswer};
@@ -34,7 +36,10 @@ const UPDATED: &str = "vendor.dormouse.session_updated";
 
 impl Api {
     pub(crate) async fn list_sessions(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        self.page::<Session>(call, call.query.get("workspace_id"), |_| true).await
+        let Filters { workspace_id, .. } = Filters::read(&call.query);
+        let wanted =
+            |session: &Session| workspace_id.as_ref().is_none_or(|workspace| session.workspace_id == *workspace);
+        self.page::<Session>(call, Narrowed::to(None, workspace_id.as_ref()), wanted).await
     }
 
     pub(crate) async fn get_session(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

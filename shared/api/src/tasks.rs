@@ -20,6 +20,7 @@ use crate::conversation::{converses, first_state, is_confidential};
 use crate::documents::{Segment, Stored, TaskIndex};
 use crate::ending::{TaskEnd, end};
 use crate::messages::unplaced;
+use crate::page::Narrowed;
 use crate::refusal::{conflict, internal, refused, store};
 use crate::{Call, CallAnswer, transcript};
 
@@ -34,9 +35,9 @@ impl Api {
             self.see::<Session>(call, session).await?;
         }
         let session_id = of_path.or(session_id);
-        let narrowest = session_id.as_ref().map(AsRef::as_ref).or(workspace_id.as_ref().map(AsRef::as_ref));
+        let narrowed = Narrowed::to(session_id.as_ref().map(AsRef::as_ref), workspace_id.as_ref());
         let wanted = |task: &Task| workspace_id.as_ref().is_none_or(|workspace| task.workspace_id == *workspace);
-        self.page::<Task>(call, narrowest, wanted).await
+        self.page::<Task>(call, narrowed, wanted).await
     }
 
     pub(crate) async fn get_task(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

@@ -8,11 +8,12 @@ use serde_json::json;
 
 use crate::api::{Api, Change, found};
 use crate::documents::Stored;
+use crate::page::Narrowed;
 use crate::{Call, CallAnswer};
 
 impl Api {
     pub(crate) async fn list_workspaces(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {
-        self.page::<Workspace>(call, None, |_| true).await
+        self.page::<Workspace>(call, Narrowed::Nothing, |_| true).await
     }
 
     pub(crate) async fn get_workspace(&self, call: &Call) -> Result<CallAnswer, ProtocolError> {

@@ -26,6 +26,7 @@ mod marks;
 mod pending;
 mod plan;
 mod retry;
+mod rows;
 mod rules;
 mod scan;
 mod segments;
@@ -45,11 +46,11 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
-    Diagnostics, Document, DocumentKey, FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord,
-    InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession, Notes, Page, ParkedRow,
-    PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter,
-    SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError, StreamEntry,
-    Surroundings, limits,
+    Diagnostics, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
+    InvocationRecord, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedInvocation, LoadedSession,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
+    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, StoreError,
+    StreamEntry, Surroundings, limits,
 };
 use dormouse_system::SystemClock;
 use jiff::{SignedDuration, Timestamp};
@@ -92,8 +93,9 @@ pub struct StoreConfig {
     pub retry: RetryPolicy,
     /// Time that one attempt may take before it counts as lost.
     pub attempt_timeout: Duration,
-    /// Time after its sending within which a commit may still take effect: the time of an attempt, the time that the
-    /// table takes to drop a request that no client waits for any more, and the difference of clocks. Feeds are
+    /// Time after the instant of its attempt within which a commit may still take effect: the time of the rows that are
+    /// written ahead of it, the time of an attempt, the time that the table takes to drop a request that no client waits
+    /// for any more, and the difference of clocks. Feeds are
     /// complete up to this long before the present.
     pub under_way: Duration,
 }
@@ -324,8 +326,8 @@ impl Records for DynamoDbStateStore {
         self.read_append(stream, position).await
     }
 
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        self.read_feed(list, after, limit).await
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.read_feed(request).await
     }
 
     fn settled(&self, now: Timestamp) -> Timestamp {

@@ -47,8 +47,8 @@ pub struct DocumentWrite {
     pub expect: u64,
     /// Its new content; `None` removes it.
     pub body: Option<Map>,
-    /// The lists that it stands in, all given with every write that makes or removes it. A write that changes it leaves
-    /// its lists as they are; so does time when it expires, though a listing leaves it out then.
+    /// The lists that it stands in from its making on. Its places stay when it changes, expires or is removed: a listing
+    /// leaves out what is not there.
     pub listed: Vec<Listed>,
     /// Instant from which on it counts as not there. The store removes it some time after.
     pub expires_at: Option<Timestamp>,
@@ -61,6 +61,38 @@ pub struct Listed {
     pub list: String,
     /// Key that the list is ordered by; unique in the list.
     pub order: String,
+    /// Breadth of the list, always the same of one list. A wide one may give the place a label.
+    pub breadth: Breadth,
+}
+
+/// Number of writers of a list, and the label by which readers narrow a wide one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Breadth {
+    /// Few write to it at the same time.
+    #[default]
+    Narrow,
+    /// Many write to it at the same time: a store spreads it over its partitions.
+    Wide {
+        /// Of a place: its label. Of a request: only the places with this label, and those without any.
+        label: Option<String>,
+    },
+}
+
+impl Breadth {
+    /// True if a request of this breadth is given a place of breadth `place`.
+    pub fn takes(&self, place: &Self) -> bool {
+        match (self, place) {
+            (Self::Wide { label: Some(wanted) }, Self::Wide { label: Some(label) }) => wanted == label,
+            (Self::Narrow | Self::Wide { .. }, Self::Narrow | Self::Wide { .. }) => true,
+        }
+    }
+}
+
+impl Listed {
+    /// The place `order` of the narrow list `list`.
+    pub fn new(list: impl Into<String>, order: impl Into<String>) -> Self {
+        Self { list: list.into(), order: order.into(), breadth: Breadth::Narrow }
+    }
 }
 
 /// Entries that go to the end of an append-only stream.
@@ -75,9 +107,25 @@ pub struct Append {
     pub first: u64,
     /// One or more.
     pub entries: Vec<Map>,
-    /// The feeds that report the append beside the stream itself. A feed is of several streams, in the order of the
-    /// instants at which their appends were sent, each attempt anew.
-    pub fed: Vec<String>,
+    /// The feed that reports the append beside the stream itself. A feed is of many streams, in the order of the instants
+    /// at which their appends were sent, each attempt anew.
+    pub fed: Option<Fed>,
+}
+
+/// The feed that reports an append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fed {
+    /// Name of the feed.
+    pub feed: String,
+    /// The label by which readers of a part of the feed know what they want.
+    pub label: Option<String>,
+}
+
+impl Fed {
+    /// The feed `feed`, without a label.
+    pub fn to(feed: impl Into<String>) -> Self {
+        Self { feed: feed.into(), label: None }
+    }
 }
 
 /// Keeper of the end of a stream. A stream that a document has begun to keep stays with it.
@@ -171,20 +219,15 @@ impl Journal {
             if !streams.insert(&append.stream) {
                 return invalid(format!("one commit appends to stream {:?} twice", append.stream));
             }
-            let mut feeds = HashSet::new();
-            if let Some(feed) = append.fed.iter().find(|feed| !feeds.insert(*feed)) {
-                return invalid(format!("feed {feed:?} would tell of an append to stream {:?} twice", append.stream));
-            }
         }
         Ok(())
     }
 }
 
 impl DocumentWrite {
-    /// The places in lists that the write makes or removes.
+    /// The places in lists that the write makes.
     pub fn places(&self) -> &[Listed] {
-        let changes = self.expect > 0 && self.body.is_some();
-        if changes { &[] } else { &self.listed }
+        if self.expect == 0 && self.body.is_some() { &self.listed } else { &[] }
     }
 }
 
@@ -251,6 +294,44 @@ impl FeedRow {
     }
 }
 
+/// Request for a stretch of a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedRequest {
+    /// Name of the feed.
+    pub feed: String,
+    /// Only the appends with one of these labels, and those without any; all of them when absent.
+    pub labels: Option<Vec<String>>,
+    /// The place behind which the stretch begins; `None` at the beginning.
+    pub after: Option<String>,
+    /// Instant of the last append of which it may tell.
+    pub until: Timestamp,
+    /// The most appends that it holds; from 1.
+    pub limit: usize,
+}
+
+/// A stretch of a feed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FeedPage {
+    /// The appends, in order.
+    pub appends: Vec<FedAppend>,
+    /// The place to go on behind: beyond all that was looked at, which may be more than the appends. `None` if there was
+    /// nothing to look at.
+    pub upto: Option<String>,
+    /// True if the feed may go on there with what was sent by the instant of the request.
+    pub more: bool,
+    /// True if it goes on with what was sent later.
+    pub is_fresh: bool,
+}
+
+/// An append that a feed reports, with its entries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FedAppend {
+    /// Its row in the feed.
+    pub row: FeedRow,
+    /// Its entries. One without fields stands for one that cannot be read.
+    pub entries: Vec<StreamEntry>,
+}
+
 /// Reads the documents, streams and feeds that [`Journal`]s wrote. Every read is strongly consistent.
 #[async_trait]
 pub trait Records: Send + Sync {
@@ -261,8 +342,8 @@ pub trait Records: Send + Sync {
     async fn document(&self, key: &DocumentKey, now: Timestamp) -> Result<Option<Document>, StoreError>;
 
     /// A page of at most `limit` documents of `list`, in order or, with `newest_first`, against it; `after` is the
-    /// `order` of the last one before. `next` is the `order` to go on behind. Documents that have gone or expired by
-    /// `now`, or cannot be read, are left out.
+    /// `order` of the last one before. `next` is the `order` to go on behind; a page with one may be short, and no
+    /// document may follow. Documents that have gone or expired by `now`, or cannot be read, are left out.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
@@ -287,11 +368,12 @@ pub trait Records: Send + Sync {
     /// [`StoreError`] when the store did not answer.
     async fn append_of(&self, stream: &str, position: u64) -> Result<Option<FeedRow>, StoreError>;
 
-    /// The appends that the feed `list` reports, behind the place `after`, at most `limit`, in order.
+    /// A stretch of the appends that a feed reports. One that did not happen is never among them; a stretch may be empty
+    /// although the feed goes on behind it.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not answer.
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError>;
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError>;
 
     /// Instant up to which, at `now`, feeds are complete: every append that was sent by then is written, or never will
     /// be. A reader that goes on behind its last row reads no further than this, or misses appends that are still under
@@ -304,6 +386,8 @@ pub trait Records: Send + Sync {
 pub struct ListRequest {
     /// Name of the list.
     pub list: String,
+    /// Its breadth, and the label that is wanted.
+    pub breadth: Breadth,
     /// The `order` behind which the page starts; `None` at the beginning.
     pub after: Option<String>,
     /// The most that a page holds; from 1.

@@ -93,8 +93,8 @@ pub use invocation::{
     PausedInvocation, RESOLUTION, Resolution, SignalDescriptor,
 };
 pub use journal::{
-    Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Records,
-    StreamEnd, StreamEntry,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, Fed, FedAppend, FeedPage, FeedRequest, FeedRow, Journal,
+    JournalConflict, ListRequest, Listed, Records, StreamEnd, StreamEntry,
 };
 pub use limits::InvocationLimits;
 pub use note::Notes;

@@ -63,6 +63,8 @@ journal_checks! {
     a_document_keeps_the_end_of_a_stream,
     a_stream_is_read_from_anywhere,
     a_feed_tells_of_appends_in_order,
+    many_streams_share_a_feed_and_keep_its_order,
+    a_wide_list_is_in_order_and_narrowed_by_label,
     a_journal_and_the_rest_are_one,
     the_same_journal_again_succeeds_once,
     of_many_at_once_one_appends,

@@ -13,10 +13,11 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, Diagnostics,
-    Document, DocumentKey, FeedRow, Garbage, GcReport, IndexRepair, InvocationId, InvocationRecord, InvocationStatus,
-    InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
-    PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate, SessionFilter, SessionId, SessionSummary,
-    Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError, StreamEntry,
+    Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, IndexRepair, InvocationId,
+    InvocationRecord, InvocationStatus, InvocationSummary, Invocations, LeaseRequest, ListRequest, LoadedSession,
+    Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleUpdate,
+    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals,
+    Sleepers, StoreError, StreamEntry,
 };
 use jiff::Timestamp;
 
@@ -244,8 +245,8 @@ impl Records for MemoryStore {
         Timestamp::MAX
     }
 
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        Ok(lock(&self.tables).journal.feed(list, after, limit))
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        Ok(lock(&self.tables).journal.feed(request))
     }
 }
 

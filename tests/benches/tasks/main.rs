@@ -134,7 +134,7 @@ impl Bench {
             let count = usize::try_from((events - last).min(BATCH)).expect("a small number");
             let end = StreamEnd::Document(key.clone());
             let entries = vec![event.clone(); count];
-            let append = Append { stream: id.clone(), end, first: last + 1, entries, fed: Vec::new() };
+            let append = Append { stream: id.clone(), end, first: last + 1, entries, fed: None };
             last += count as u64;
             let mut body = document.body;
             body["own"]["position"] = last.into();

@@ -3,12 +3,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, BusError, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits,
-    Diagnostics, Document, DocumentKey, Event, EventBus, EventRule, EventRules, FeedRow, Garbage, GcReport, IdSource,
-    IndexRepair, InvocationId, InvocationRecord, InvocationSummary, InvocationWrite, Invocations, LeaseRequest,
-    ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation, PendingRow, Records,
-    Registration, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate, SessionFilter, SessionId,
-    SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError, StreamEntry,
-    Subscription, SubscriptionError, Timers,
+    Diagnostics, Document, DocumentKey, Event, EventBus, EventRule, EventRules, FeedPage, FeedRequest, FeedRow,
+    Garbage, GcReport, IdSource, IndexRepair, InvocationId, InvocationRecord, InvocationSummary, InvocationWrite,
+    Invocations, LeaseRequest, ListRequest, ListedRule, LoadedSession, Notes, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, Registration, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleUpdate, SessionFilter,
+    SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, Signals, Sleepers, Spawner, StoreError,
+    StreamEntry, Subscription, SubscriptionError, Timers,
 };
 use futures::future::{self, BoxFuture};
 use jiff::{SignedDuration, Timestamp};
@@ -236,9 +236,9 @@ impl Records for SimPorts {
         Timestamp::MAX
     }
 
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        let (list, after) = (list.to_owned(), after.map(str::to_owned));
-        let effect = move |outside: &mut Outside| at_once(outside.store.feed(&list, after.as_deref(), limit));
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        let request = request.clone();
+        let effect = move |outside: &mut Outside| at_once(outside.store.feed(&request));
         self.call("feed", String::new(), effect, |why| Err(unavailable(why))).await
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dormouse_api::RecordingStore;
 use dormouse_ports::{
-    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, FeedRow,
-    GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict, ListRequest, Map, Page,
-    Records, StoreError, StreamEntry, TurnStore,
+    Cancellation, ClaimOutcome, ClaimRequest, Clock, Commit, CommitError, Commits, Document, DocumentKey, FeedPage,
+    FeedRequest, FeedRow, GrowingLists, InvocationId, InvocationWrite, Invocations, Journal, JournalConflict,
+    ListRequest, Map, Page, Records, StoreError, StreamEntry, TurnStore,
 };
 use dormouse_protocol::error::ErrorCode;
 use dormouse_testkit::{ManualClock, MemoryStore};
@@ -205,8 +205,8 @@ impl Records for Meanwhile {
         self.under_way.map_or_else(|| self.store.settled(now), |under_way| now - under_way)
     }
 
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        self.store.feed(list, after, limit).await
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.store.feed(request).await
     }
 }
 

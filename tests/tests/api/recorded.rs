@@ -154,7 +154,7 @@ async fn a_journal_that_writes_to_the_session_of_the_task_is_refused() {
     let (store, task, commit) = ending(&world, &[]).await;
     let stream = text(&events(&world, &task).await[0]["session_id"]).to_owned();
     let first = world.entries(&stream).await.len() as u64 + 1;
-    let append = Append { stream, end: StreamEnd::Store, first, entries: vec![Map::new()], fed: vec![] };
+    let append = Append { stream, end: StreamEnd::Store, first, entries: vec![Map::new()], fed: None };
     let journal = Journal::new(Vec::new(), vec![append]);
     let refused = store.commit(&Commit { journal, ..commit }).await;
     assert!(matches!(refused, Err(CommitError::Store(StoreError::Invalid(_)))), "{refused:?}");

@@ -10,6 +10,9 @@
 //! after its recorded instant, so that readers know how far a feed is complete. Each attempt is another request then,
 //! and the first way is closed; but the entries of an append, which no commit writes again, keep the id of their commit
 //! for ever.
+//!
+//! Rows of lists and feeds are written ahead of the transaction, those of feeds with the instant of its attempt. A
+//! transaction that is not sent soon behind its rows is given another instant.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +20,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use dormouse_ports::{Commit, CommitError, JournalConflict, StoreError};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
 use super::DynamoDbStateStore;
@@ -31,6 +34,10 @@ use super::write::{Write, Written};
 /// Number of times that an append to streams is sent once more because the one before it was sent later, by another
 /// clock.
 const MOST_EARLY: usize = 8;
+
+/// Time after its instant within which an attempt is sent: what its rows may take. Part of
+/// [`under_way`](super::StoreConfig::under_way).
+const ROWS_TAKE: SignedDuration = SignedDuration::from_millis(500);
 
 /// Answer of the items of a commit.
 #[derive(Debug)]
@@ -53,6 +60,7 @@ impl DynamoDbStateStore {
         self.put_all(pieces.map(|(key, item)| Write::put(&key, item)).collect()).await?;
         let in_doubt = AtomicBool::new(false);
         let verdict = if plan.sendings.is_empty() {
+            self.put_rows(plan.rows(commit.now)).await?;
             self.write_plan(commit, &plan, &in_doubt).await
         } else {
             self.send(commit, &plan, &in_doubt).await
@@ -72,6 +80,10 @@ impl DynamoDbStateStore {
             let attempt = || {
                 let at = self.clock.now().max(earliest);
                 async move {
+                    self.put_rows(plan.rows(at)).await.map_err(Fault::Lasting)?;
+                    if self.clock.now().duration_since(at) > ROWS_TAKE {
+                        return Err(Fault::Busy(StoreError::Unavailable("the table is slow".to_owned())));
+                    }
                     let parts = plan.sent_at(commit, at);
                     let items = parts.iter().map(|(_, write)| write.in_transaction(&self.table));
                     let items = items.collect::<Result<_, _>>().map_err(Fault::Lasting)?;

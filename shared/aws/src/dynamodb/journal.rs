@@ -3,18 +3,19 @@
 //! | item | key | holds |
 //! |---|---|---|
 //! | document | its kind and id | body, version |
-//! | place in a list | the list, then the order | the name of a document |
+//! | place in a list | the list, a shard of it where it is wide, then the order | the name of a document, a label |
 //! | head of a stream that no document keeps | the stream | the position of the last entry |
 //! | batch of a stream | the stream, then the position of its last entry | the entries of one append |
-//! | row of a feed | the feed, then the order | which append |
+//! | row of a feed | a shard of the feed, then the order | which append, a label |
 //!
 //! An append is conditional on the head alone, or on the document that keeps the stream: a batch comes with either, in
-//! one transaction. Because a batch is found by its last position, one query begins inside of the batch that a reader
+//! one transaction. Places and rows are written ahead of it and cost half there: until the document or the batch that
+//! they name is written they are phantoms, which readers pass over (`rows`). Because a batch is found by its last position, one query begins inside of the batch that a reader
 //! stopped in, and another finds the last one.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use dormouse_ports::{
-    Append, Document, DocumentKey, DocumentWrite, FeedRow, ListRequest, Map, Page, StoreError, StreamEnd, StreamEntry,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, FeedRow, Map, StoreError, StreamEnd, StreamEntry,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,7 +24,7 @@ use super::batch::KeyRange;
 use super::encode::Encoder;
 use super::item::{Item, number, number_value, optional_time, text, text_value, time_value, ttl_value};
 use super::keys::{
-    self, BODY, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, Key, LAST_POSITION,
+    self, BODY, COMMIT_ID, ENTRIES, ENTRY_COUNT, EXPIRES_AT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, LAST_POSITION,
     RECORD_ID, SK, STREAM, TTL, VERSION,
 };
 use super::write::Write;
@@ -62,15 +63,17 @@ pub(super) fn document_write(
     })
 }
 
-/// The other changes of the write of a document: its places in lists.
+/// The places in lists that the write of a document makes.
 pub(super) fn place_writes(write: &DocumentWrite) -> impl Iterator<Item = Write> {
     write.places().iter().map(|place| {
-        let key = Key::place(place);
-        if write.body.is_none() {
-            return Write::delete(&key);
+        let mut item = Item::from([
+            (KIND.to_owned(), text_value(&write.key.kind)),
+            (RECORD_ID.to_owned(), text_value(&write.key.id)),
+        ]);
+        if let Breadth::Wide { label: Some(label) } = &place.breadth {
+            item.insert(LABEL.to_owned(), text_value(label));
         }
-        let kind = (KIND.to_owned(), text_value(&write.key.kind));
-        Write::put(&key, Item::from([kind, (RECORD_ID.to_owned(), text_value(&write.key.id))]))
+        Write::put(&Key::place(place), item)
     })
 }
 
@@ -154,20 +157,23 @@ impl<'a> AppendWrites<'a> {
         before.checked_add(SignedDuration::from_nanos(1)).ok()
     }
 
-    /// The entries, as one item, and the rows of the feeds that report them.
-    pub(super) fn rows(&self, at: Timestamp) -> impl Iterator<Item = Write> {
-        let append = self.append;
-        let row =
-            FeedRow { at, stream: append.stream.clone(), first: append.first, count: append.entries.len() as u64 };
-        let fed = append.fed.iter().map(move |feed| {
-            let item = Item::from([
-                (STREAM.to_owned(), text_value(&row.stream)),
-                (FIRST_POSITION.to_owned(), number_value(row.first)),
-                (ENTRY_COUNT.to_owned(), number_value(row.count)),
-            ]);
-            Write::put(&Key::feed_row(feed, &row), item)
-        });
-        [self.batch.clone().having(FED_AT, time_value(at))].into_iter().chain(fed)
+    /// The entries, as one item.
+    pub(super) fn batch(&self, at: Timestamp) -> Write {
+        self.batch.clone().having(FED_AT, time_value(at))
+    }
+
+    /// The row of the feed that reports it, if any.
+    pub(super) fn row(&self, at: Timestamp) -> Option<Write> {
+        let Append { stream, first, entries, fed, .. } = self.append;
+        let fed = fed.as_ref()?;
+        let mut item = Item::from([
+            (STREAM.to_owned(), text_value(stream)),
+            (FIRST_POSITION.to_owned(), number_value(*first)),
+            (ENTRY_COUNT.to_owned(), number_value(entries.len() as u64)),
+        ]);
+        item.extend(fed.label.as_ref().map(|label| (LABEL.to_owned(), text_value(label))));
+        let row = FeedRow { at, stream: stream.clone(), first: *first, count: entries.len() as u64 };
+        Some(Write::put(&Key::feed_row(&fed.feed, &row), item))
     }
 }
 
@@ -188,48 +194,7 @@ impl DynamoDbStateStore {
         }
     }
 
-    pub(super) async fn list_documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
-        let (mut items, mut after) = (Vec::new(), request.after.clone());
-        loop {
-            // One more row than is wanted shows if another page follows.
-            let wanted = request.limit.saturating_sub(items.len()).max(1);
-            let after_key = after.as_deref().map(keys::row_order);
-            let range =
-                KeyRange { pk: keys::list_partition(&request.list), after: after_key, backwards: request.newest_first };
-            let mut rows = self.query_range(&range, wanted + 1).await?;
-            let more = rows.len() > wanted;
-            rows.truncate(wanted);
-            items.extend(self.documents_at(&rows, request.now).await?);
-            after = rows.last().map(order).transpose()?;
-            if !more || items.len() >= request.limit {
-                return Ok(Page { items, next: after.filter(|_| more) });
-            }
-        }
-    }
-
-    /// The documents that `rows` name, as far as they are there, in their order.
-    async fn documents_at(&self, rows: &[Item], now: Timestamp) -> Result<Vec<Document>, StoreError> {
-        let key = |row: &Item| Ok(Key::document(&DocumentKey::new(text(row, KIND)?, text(row, RECORD_ID)?)));
-        let keys: Vec<Key> = rows.iter().map(key).collect::<Result<_, StoreError>>()?;
-        let found = self.get_items(&keys, None).await?;
-        let mut documents = Vec::new();
-        for item in keys.iter().filter_map(|key| found.get(key)).filter(|item| is_there(item, now)) {
-            match self.document_of(item).await {
-                Ok(document) => documents.push(document),
-                Err(StoreError::Corrupt(reason)) => {
-                    let name = DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?);
-                    tracing::error!(
-                        %name, reason,
-                        "a list leaves out a document that cannot be read; this line has its key"
-                    );
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(documents)
-    }
-
-    async fn document_of(&self, item: &Item) -> Result<Document, StoreError> {
+    pub(super) async fn document_of(&self, item: &Item) -> Result<Document, StoreError> {
         Ok(Document {
             key: DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?),
             version: number(item, VERSION)?,
@@ -252,25 +217,29 @@ impl DynamoDbStateStore {
             if entries.len() >= limit {
                 break;
             }
-            let first = number(&batch, FIRST_POSITION)?;
-            let bodies = match self.body::<Vec<Map>>(&batch, ENTRIES).await {
-                Ok(bodies) => bodies,
-                Err(StoreError::Corrupt(reason)) => {
-                    tracing::error!(
-                        stream,
-                        first,
-                        reason,
-                        "the journal has entries that cannot be read; readers get the rest"
-                    );
-                    unreadable(&batch, first)?
-                }
-                Err(error) => return Err(error),
-            };
-            let numbered = (first..).zip(bodies).map(|(position, entry)| StreamEntry { position, entry });
-            entries.extend(numbered.filter(|entry| entry.position > after));
+            entries.extend(self.entries_of(stream, &batch).await?.into_iter().filter(|entry| entry.position > after));
         }
         entries.truncate(limit);
         Ok(entries)
+    }
+
+    /// The entries of `batch` of `stream`.
+    pub(super) async fn entries_of(&self, stream: &str, batch: &Item) -> Result<Vec<StreamEntry>, StoreError> {
+        let first = number(batch, FIRST_POSITION)?;
+        let bodies = match self.body::<Vec<Map>>(batch, ENTRIES).await {
+            Ok(bodies) => bodies,
+            Err(StoreError::Corrupt(reason)) => {
+                tracing::error!(
+                    stream,
+                    first,
+                    reason,
+                    "the journal has entries that cannot be read; readers get the rest"
+                );
+                unreadable(batch, first)?
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((first..).zip(bodies).map(|(position, entry)| StreamEntry { position, entry }).collect())
     }
 
     pub(super) async fn read_last_position(&self, stream: &str) -> Result<u64, StoreError> {
@@ -295,26 +264,6 @@ impl DynamoDbStateStore {
         };
         Ok(at.map(|at| FeedRow { at, stream: stream.to_owned(), first, count: (last + 1).saturating_sub(first) }))
     }
-
-    pub(super) async fn read_feed(
-        &self,
-        list: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<FeedRow>, StoreError> {
-        let range = KeyRange { pk: keys::feed_partition(list), after: after.map(keys::row_order), backwards: false };
-        let row = |item: &Item| {
-            let order = order(item)?;
-            let at = FeedRow::time_of(&order);
-            Ok(FeedRow {
-                at: at.ok_or_else(|| StoreError::Corrupt(format!("{order:?} is no place in a feed")))?,
-                stream: text(item, STREAM)?.to_owned(),
-                first: number(item, FIRST_POSITION)?,
-                count: number(item, ENTRY_COUNT)?,
-            })
-        };
-        self.query_range(&range, limit).await?.iter().map(row).collect()
-    }
 }
 
 /// Placeholders for the entries of `batch`, the first of which has position `first`: positions have no gaps, even where
@@ -331,13 +280,6 @@ fn created_at(entry: &Map) -> Option<Timestamp> {
 }
 
 /// True if the document of `item` has not expired.
-fn is_there(item: &Item, now: Timestamp) -> bool {
+pub(super) fn is_there(item: &Item, now: Timestamp) -> bool {
     optional_time(item, EXPIRES_AT).is_ok_and(|at| at.is_none_or(|at| at > now))
-}
-
-/// The place of a row in its list.
-fn order(row: &Item) -> Result<String, StoreError> {
-    let sk = text(row, SK)?;
-    let order = keys::order_of(sk).ok_or_else(|| StoreError::Corrupt(format!("{sk:?} is no place in a list")))?;
-    Ok(order.to_owned())
 }

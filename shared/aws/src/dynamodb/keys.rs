@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use dormouse_ports::{DocumentKey, FeedRow, InvocationId, Listed, PausedInvocation, SessionId, ShapeId, SignalId};
+use dormouse_ports::{
+    Breadth, DocumentKey, FeedRow, InvocationId, Listed, PausedInvocation, SessionId, ShapeId, SignalId,
+};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -70,6 +72,7 @@ pub(super) const ENTRY_COUNT: &str = "entry_count";
 pub(super) const FIRST_POSITION: &str = "first_position";
 pub(super) const LAST_POSITION: &str = "last_position";
 pub(super) const FED_AT: &str = "fed_at";
+pub(super) const LABEL: &str = "row_label";
 pub(super) const OWNERS: &str = "owners";
 pub(super) const WRITTEN_AT: &str = "written_at";
 
@@ -140,12 +143,18 @@ impl Key {
 
     /// A place in a list of documents.
     pub(super) fn place(place: &Listed) -> Self {
-        Self { pk: list_partition(&place.list), sk: row_order(&place.order) }
+        let whole = list_partition(&place.list);
+        let pk = match place.breadth {
+            Breadth::Narrow => whole,
+            Breadth::Wide { .. } => shard_named(&whole, shard_of(&place.order)),
+        };
+        Self { pk, sk: row_order(&place.order) }
     }
 
     /// The place of `row` in `feed`.
     pub(super) fn feed_row(feed: &str, row: &FeedRow) -> Self {
-        Self { pk: feed_partition(feed), sk: row_order(&row.order()) }
+        let pk = shard_named(&feed_partition(feed), shard_of(&row.stream));
+        Self { pk, sk: row_order(&row.order()) }
     }
 
     /// The item that holds the length of a stream. Sorts before its batches.
@@ -240,14 +249,37 @@ fn pieces_prefix(field: &str, level: PieceLevel) -> String {
     }
 }
 
-/// The partition key of a list of documents.
-pub(super) fn list_partition(list: &str) -> String {
+/// The partition keys of a list of documents.
+pub(super) fn list_partitions(list: &str, breadth: &Breadth) -> Vec<String> {
+    let whole = list_partition(list);
+    match breadth {
+        Breadth::Narrow => vec![whole],
+        Breadth::Wide { .. } => with_shards(whole),
+    }
+}
+
+/// The partition keys of a feed.
+pub(super) fn feed_partitions(feed: &str) -> Vec<String> {
+    with_shards(feed_partition(feed))
+}
+
+fn list_partition(list: &str) -> String {
     format!("LIST#{list}")
 }
 
-/// The partition key of a feed.
-pub(super) fn feed_partition(list: &str) -> String {
-    format!("FEED#{list}")
+fn feed_partition(feed: &str) -> String {
+    format!("FEED#{feed}")
+}
+
+/// The partitions over which what would be in `whole` is spread: each takes 1,000 write units a second. The first
+/// versions wrote to `whole` itself.
+fn with_shards(whole: String) -> Vec<String> {
+    let shards: Vec<String> = (0..PENDING_SHARDS).map(|shard| shard_named(&whole, shard)).collect();
+    [vec![whole], shards].concat()
+}
+
+fn shard_named(whole: &str, shard: u8) -> String {
+    format!("{whole}#{shard:02}")
 }
 
 /// The partition key of a stream.

@@ -35,6 +35,8 @@ pub(super) enum PlanPart<'a> {
 pub(super) struct Plan<'a> {
     pub(super) encoder: Encoder<'a>,
     pub(super) parts: Vec<(PlanPart<'a>, Write)>,
+    /// The places in lists that its documents get.
+    places: Vec<Write>,
     /// The appends to streams: sent behind the parts, with the instant of their sending.
     pub(super) sendings: Vec<AppendWrites<'a>>,
     /// An item that carries the id of the commit once it happened.
@@ -44,7 +46,7 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub(super) fn of(commit: &'a Commit, config: &StoreConfig) -> Result<Self, StoreError> {
         let encoder = Encoder::knowing(config, &commit.growing, origin(commit));
-        let mut plan = Self { encoder, parts: Vec::new(), sendings: Vec::new(), witness: None };
+        let mut plan = Self { encoder, parts: Vec::new(), places: Vec::new(), sendings: Vec::new(), witness: None };
         if let Some(write) = &commit.session {
             plan.session(commit, write)?;
         }
@@ -57,13 +59,19 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
+    /// The rows that are written ahead of all changes, where it is sent at `at`: they cost half outside of the
+    /// transaction, and readers pass over those of a commit that does not happen.
+    pub(super) fn rows(&self, at: Timestamp) -> Vec<Write> {
+        self.places.iter().cloned().chain(self.sendings.iter().filter_map(|one| one.row(at))).collect()
+    }
+
     /// All changes, where it is sent at `at`.
     pub(super) fn sent_at(&self, commit: &Commit, at: Timestamp) -> Vec<(PlanPart<'a>, Write)> {
         let parts = self.parts.iter().map(|(part, write)| (*part, self.keeping(*part, write.clone(), at)));
         let heads = self.sendings.iter();
         let heads = heads.filter_map(|one| Some((PlanPart::Stream(one.stream()), one.head(at, id_of(commit))?)));
-        let rows = self.sendings.iter().flat_map(|one| one.rows(at)).map(unconditional);
-        parts.chain(heads).chain(rows).collect()
+        let batches = self.sendings.iter().map(|one| unconditional(one.batch(at)));
+        parts.chain(heads).chain(batches).collect()
     }
 
     /// `write`, which may be that of a document that keeps a stream.
@@ -222,7 +230,7 @@ impl<'a> Plan<'a> {
             self.witness = Some(sending.witness());
             self.sendings.push(sending);
         }
-        self.parts.extend(commit.journal.documents.iter().flat_map(journal::place_writes).map(unconditional));
+        self.places = commit.journal.documents.iter().flat_map(journal::place_writes).collect();
         Ok(())
     }
 

@@ -11,7 +11,8 @@ use dormouse_http::{
     Request, Response, Server,
 };
 use dormouse_ports::{
-    Clock, Document, DocumentKey, FeedRow, Journal, ListRequest, Page, Records, StoreError, StreamEntry,
+    Clock, Document, DocumentKey, FeedPage, FeedRequest, FeedRow, Journal, ListRequest, Page, Records, StoreError,
+    StreamEntry,
 };
 use dormouse_protocol::cursor::Cursors;
 use dormouse_protocol::event::EventPlace;
@@ -109,8 +110,8 @@ impl Records for Shelf {
         now
     }
 
-    async fn feed(&self, _list: &str, _after: Option<&str>, _limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        self.up().map(|()| Vec::new())
+    async fn feed(&self, _request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.up().map(|()| FeedPage::default())
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use dormouse_ports::{
-    Append, Commit, CommitError, Document, DocumentKey, DocumentWrite, Journal, JournalConflict, ListRequest, Listed,
-    Map, RecordedEntries, SessionExpectation, StoreError, StreamEnd, StreamEntry,
+    Append, Breadth, Commit, CommitError, Document, DocumentKey, DocumentWrite, Fed, FeedPage, FeedRequest, FeedRow,
+    Journal, JournalConflict, ListRequest, Listed, Map, RecordedEntries, SessionExpectation, StoreError, StreamEnd,
+    StreamEntry,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -19,7 +20,7 @@ fn key(id: &str) -> DocumentKey {
 }
 
 fn place(list: &str, order: &str) -> Listed {
-    Listed { list: list.to_owned(), order: order.to_owned() }
+    Listed::new(list, order)
 }
 
 fn numbered(n: u64) -> Map {
@@ -37,7 +38,7 @@ fn removal(id: &str, expect: u64) -> DocumentWrite {
 
 fn append(stream: &str, first: u64, count: u64) -> Append {
     let entries = (first..first + count).map(numbered).collect();
-    Append { stream: stream.to_owned(), end: StreamEnd::Store, first, entries, fed: Vec::new() }
+    Append { stream: stream.to_owned(), end: StreamEnd::Store, first, entries, fed: None }
 }
 
 fn documents(writes: impl IntoIterator<Item = DocumentWrite>) -> Journal {
@@ -83,12 +84,40 @@ async fn listed(store: &Store, newest_first: bool, limit: usize, now: Timestamp)
     let mut pages = Vec::new();
     let mut after = None;
     loop {
-        let request = ListRequest { list: "all".to_owned(), after, limit, newest_first, now };
+        let (list, breadth) = ("all".to_owned(), Breadth::Narrow);
+        let request = ListRequest { list, breadth, after, limit, newest_first, now };
         let page = store.documents(&request).await.expect("the store answers");
         assert!(page.items.len() <= limit, "a page holds at most {limit}");
         pages.push(page.items.into_iter().map(|document| document.key.id).collect());
         let Some(next) = page.next else { return pages };
         after = Some(next);
+    }
+}
+
+/// The whole of `feed`, at once.
+fn whole(feed: &str) -> FeedRequest {
+    FeedRequest { feed: feed.to_owned(), labels: None, after: None, until: Timestamp::MAX, limit: 100 }
+}
+
+fn rows_of(page: &FeedPage) -> Vec<FeedRow> {
+    page.appends.iter().map(|append| append.row.clone()).collect()
+}
+
+async fn feed(store: &Store, feed: &str) -> Vec<FeedRow> {
+    rows_of(&store.feed(&whole(feed)).await.expect("the store answers"))
+}
+
+/// All that `request` asks for, page by page.
+async fn paged(store: &Store, mut request: FeedRequest) -> Vec<FeedRow> {
+    let mut rows = Vec::new();
+    loop {
+        let page = store.feed(&request).await.expect("the store answers");
+        assert!(page.appends.len() <= request.limit, "a page holds at most {}", request.limit);
+        rows.extend(rows_of(&page));
+        request.after = page.upto.or(request.after);
+        if !page.more {
+            return rows;
+        }
     }
 }
 
@@ -169,7 +198,8 @@ pub(super) async fn what_is_written_between_pages_disturbs_no_listing(store: Sto
         done(&store, id, documents([write(id, 0, 1)])).await;
     }
     let page = async |after: Option<String>| {
-        let request = ListRequest { list: "all".to_owned(), after, limit: 2, newest_first: false, now: at(0) };
+        let (list, breadth) = ("all".to_owned(), Breadth::Narrow);
+        let request = ListRequest { list, breadth, after, limit: 2, newest_first: false, now: at(0) };
         store.documents(&request).await.expect("the store answers")
     };
     let ids = |items: &[Document]| items.iter().map(|document| document.key.id.clone()).collect::<Vec<_>>();
@@ -201,7 +231,7 @@ pub(super) async fn a_stream_has_no_gap(store: Store) {
 pub(super) async fn a_document_keeps_the_end_of_a_stream(store: Store) {
     let kept = |first, count| Append {
         end: StreamEnd::Document(key("keeper")),
-        fed: vec!["feed".to_owned()],
+        fed: Some(Fed::to("feed")),
         ..append("s", first, count)
     };
     let both = |expect, append| Journal::new(vec![write("keeper", expect, expect + 1)], vec![append]);
@@ -216,7 +246,7 @@ pub(super) async fn a_document_keeps_the_end_of_a_stream(store: Store) {
     }
     assert_eq!(positions(&store, "s", 0, 100).await, [1, 2, 3, 4]);
     assert_eq!(store.last_position("s").await.expect("an answer"), 4);
-    let rows = store.feed("feed", None, 10).await.expect("the store answers");
+    let rows = feed(&store, "feed").await;
     assert_eq!(rows.iter().map(|row| (row.first, row.count)).collect::<Vec<_>>(), [(1, 2), (3, 1), (4, 1)]);
     assert!(rows.windows(2).all(|pair| pair[0].at < pair[1].at), "{rows:?}");
     let without = appends([kept(5, 1)]);
@@ -243,28 +273,94 @@ pub(super) async fn a_stream_is_read_from_anywhere(store: Store) {
 }
 
 pub(super) async fn a_feed_tells_of_appends_in_order(store: Store) {
-    let fed = |append: Append| Append { fed: vec!["feed".to_owned(), format!("feed/{}", append.stream)], ..append };
+    let fed = |append: Append| Append { fed: Some(Fed::to("feed")), ..append };
     done(&store, "a", appends([fed(append("s1", 1, 2))])).await;
     done(&store, "b", appends([fed(append("s2", 1, 1)), append("s3", 1, 1)])).await;
     done(&store, "c", appends([fed(append("s1", 3, 1))])).await;
-    let read = async |feed: &str, after: Option<String>, limit| {
-        store.feed(feed, after.as_deref(), limit).await.expect("the store answers")
-    };
-    let all = read("feed", None, 10).await;
+    let all = feed(&store, "feed").await;
     let seen: Vec<_> = all.iter().map(|row| (row.stream.as_str(), row.first, row.count)).collect();
     assert_eq!(seen, [("s1", 1, 2), ("s2", 1, 1), ("s1", 3, 1)]);
     assert!(all.windows(2).all(|pair| pair[0].at < pair[1].at && pair[0].order() < pair[1].order()), "{all:?}");
-    assert_eq!(read("feed", None, 2).await, all[..2]);
-    assert_eq!(read("feed", Some(all[0].order()), 10).await, all[1..]);
-    assert_eq!(read("feed", Some(all[2].order()), 10).await, []);
-    assert_eq!(read("feed/s1", None, 10).await, [all[0].clone(), all[2].clone()]);
+    for limit in 1..5 {
+        assert_eq!(paged(&store, FeedRequest { limit, ..whole("feed") }).await, all);
+    }
+    for (index, row) in all.iter().enumerate() {
+        let behind = FeedRequest { after: Some(row.order()), ..whole("feed") };
+        assert_eq!(paged(&store, behind).await, all[index + 1..]);
+    }
+    let upto = store.feed(&FeedRequest { until: all[1].at, ..whole("feed") }).await.expect("the store answers");
+    assert_eq!((rows_of(&upto), upto.upto), (all[..2].to_vec(), Some(all[1].order())));
+    assert!(upto.is_fresh && !upto.more, "there is more, and it was sent later");
+    let until = all[2].at;
+    let end = store.feed(&FeedRequest { after: Some(all[2].order()), until, ..whole("feed") }).await;
+    assert_eq!(end.expect("the store answers"), FeedPage::default());
+    for append in store.feed(&whole("feed")).await.expect("the store answers").appends {
+        let row = append.row;
+        let positions: Vec<u64> = append.entries.iter().map(|entry| entry.position).collect();
+        assert_eq!(positions, (row.first..row.first + row.count).collect::<Vec<_>>(), "it comes with its entries");
+        assert!(append.entries.iter().all(|entry| entry.entry == numbered(entry.position)));
+    }
     for (stream, position, row) in
         [("s1", 1, Some(0)), ("s1", 2, Some(0)), ("s1", 3, Some(2)), ("s1", 4, None), ("s9", 1, None)]
     {
         let found = store.append_of(stream, position).await.expect("an answer");
         assert_eq!(found.as_ref(), row.map(|row: usize| &all[row]), "{stream} {position}");
     }
-    assert!(store.feed("another", None, 10).await.expect("an answer").is_empty());
+    assert!(feed(&store, "another").await.is_empty());
+}
+
+pub(super) async fn many_streams_share_a_feed_and_keep_its_order(store: Store) {
+    for n in 0..40_u64 {
+        let stream = format!("s{}", n % 23);
+        let first = store.last_position(&stream).await.expect("an answer") + 1;
+        let label = (n % 3 > 0).then(|| format!("w{}", n % 3));
+        let fed = Some(Fed { feed: "feed".to_owned(), label });
+        done(&store, &format!("{n}"), appends([Append { fed, ..append(&stream, first, 1) }])).await;
+    }
+    let all = paged(&store, FeedRequest { limit: 7, ..whole("feed") }).await;
+    assert_eq!(all.len(), 40);
+    assert!(all.windows(2).all(|pair| pair[0].at < pair[1].at), "{all:?}");
+    for wanted in [vec!["w1".to_owned()], vec!["w2".to_owned(), "w9".to_owned()], vec![]] {
+        let request = FeedRequest { limit: 4, labels: Some(wanted.clone()), ..whole("feed") };
+        let seen = paged(&store, request).await;
+        let is_wanted = |n: &usize| n % 3 == 0 || wanted.contains(&format!("w{}", n % 3));
+        let known: Vec<FeedRow> = (0..40).filter(is_wanted).map(|n| all[n].clone()).collect();
+        assert_eq!(seen, known, "those of {wanted:?}, and those without a label");
+    }
+}
+
+pub(super) async fn a_wide_list_is_in_order_and_narrowed_by_label(store: Store) {
+    let id = |n: u64| format!("t{n:02}");
+    for n in 0..40 {
+        let label = (n % 3 > 0).then(|| format!("w{}", n % 3));
+        let listed = vec![Listed { breadth: Breadth::Wide { label }, ..place("wide", &id(n)) }];
+        done(&store, &id(n), documents([DocumentWrite { listed, ..write(&id(n), 0, n) }])).await;
+    }
+    done(&store, "gone", documents([removal(&id(5), 1), removal(&id(6), 1)])).await;
+    let pages = async |label: Option<&str>, newest_first: bool, limit: usize| {
+        let breadth = Breadth::Wide { label: label.map(str::to_owned) };
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let list = "wide".to_owned();
+            let request = ListRequest { list, breadth: breadth.clone(), after, limit, newest_first, now: at(0) };
+            let page = store.documents(&request).await.expect("the store answers");
+            assert!(page.items.len() <= limit);
+            seen.extend(page.items.into_iter().map(|document| document.key.id));
+            after = page.next;
+            if after.is_none() {
+                return seen;
+            }
+        }
+    };
+    for label in [None, Some("w1"), Some("w2"), Some("w9")] {
+        let is_wanted = |n: &u64| n % 3 == 0 || label.is_none_or(|label| label == format!("w{}", n % 3));
+        let mut known: Vec<String> = (0..40).filter(|n| *n != 5 && *n != 6).filter(is_wanted).map(id).collect();
+        for limit in [1, 3, 100] {
+            assert_eq!(pages(label, false, limit).await, known, "{label:?}, {limit} at once");
+        }
+        known.reverse();
+        assert_eq!(pages(label, true, 3).await, known, "{label:?}, against the order");
+    }
 }
 
 pub(super) async fn a_journal_and_the_rest_are_one(store: Store) {
@@ -325,7 +421,6 @@ pub(super) async fn of_many_at_once_one_appends(store: Store) {
 }
 
 pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
-    let fed = |append: Append| Append { fed: vec!["feed".to_owned(); 2], ..append };
     let elsewhere = |id: &str| DocumentWrite { listed: vec![place("all", "a")], ..write(id, 0, 1) };
     for (index, journal) in [
         documents([write("t1", 0, 1), write("t1", 0, 2)]),
@@ -333,7 +428,6 @@ pub(super) async fn a_journal_that_makes_no_sense_is_refused(store: Store) {
         appends([append("s", 1, 0)]),
         appends([append("s", 0, 1)]),
         appends([append("s", 1, 1), append("s", 2, 1)]),
-        appends([fed(append("s1", 1, 1))]),
         Journal { recorded: Some(RecordedEntries { invocation_id: "i".into(), entries: Vec::new() }), ..appends([]) },
     ]
     .into_iter()

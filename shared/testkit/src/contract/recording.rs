@@ -51,7 +51,7 @@ fn own_journal(paused: &PausedInvocation, write: InvocationWrite, expect: u64, r
         end: StreamEnd::Store,
         first: 1,
         entries: vec![map(json!({ "n": 1 }))],
-        fed: Vec::new(),
+        fed: None,
     };
     let journal = Journal { recorded: entries(paused, recorded), ..Journal::new(vec![document], vec![append]) };
     Commit { invocation: Some(write), journal, ..Commit::new("own", paused.suspended_at) }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use dormouse_ports::{
-    Append, Document, DocumentKey, DocumentWrite, FeedRow, Journal, JournalConflict, ListRequest, Listed, Map, Page,
-    StreamEntry,
+    Append, Breadth, Document, DocumentKey, DocumentWrite, FedAppend, FeedPage, FeedRequest, FeedRow, Journal,
+    JournalConflict, ListRequest, Listed, Map, Page, StreamEntry,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,10 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 pub(super) struct JournalTables {
     documents: BTreeMap<DocumentKey, Document>,
     /// By list and order.
-    lists: BTreeMap<(String, String), DocumentKey>,
+    lists: BTreeMap<(String, String), (Breadth, DocumentKey)>,
     streams: BTreeMap<String, Vec<Map>>,
-    /// By feed and order.
-    feeds: BTreeMap<(String, String), FeedRow>,
+    /// By feed and order; with the label.
+    feeds: BTreeMap<(String, String), (Option<String>, FeedRow)>,
     /// The appends of each stream.
     appends: BTreeMap<String, Vec<FeedRow>>,
     /// Instant at which the last append was sent: one after the other, as nothing is under way here.
@@ -48,10 +48,7 @@ impl JournalTables {
 
     fn write(&mut self, write: &DocumentWrite) {
         for place in write.places() {
-            match write.body {
-                Some(_) => self.lists.insert(key_of(place), write.key.clone()),
-                None => self.lists.remove(&key_of(place)),
-            };
+            self.lists.insert(key_of(place), (place.breadth.clone(), write.key.clone()));
         }
         let Some(body) = &write.body else {
             self.documents.remove(&write.key);
@@ -70,7 +67,9 @@ impl JournalTables {
         let stream = append.stream.clone();
         let count = append.entries.len() as u64;
         let row = FeedRow { at, stream, first: append.first, count };
-        self.feeds.extend(append.fed.iter().map(|feed| ((feed.clone(), row.order()), row.clone())));
+        if let Some(fed) = &append.fed {
+            self.feeds.insert((fed.feed.clone(), row.order()), (fed.label.clone(), row.clone()));
+        }
         self.appends.entry(append.stream.clone()).or_default().push(row);
     }
 
@@ -84,7 +83,7 @@ impl JournalTables {
     }
 
     pub(super) fn documents(&self, request: &ListRequest) -> Page<Document> {
-        let ListRequest { list, after, limit, newest_first, now } = request;
+        let ListRequest { list, breadth, after, limit, newest_first, now } = request;
         let first = (list.clone(), String::new());
         let place = |order: &String| (list.clone(), order.clone());
         let rows = match (after, newest_first) {
@@ -92,13 +91,14 @@ impl JournalTables {
             (Some(after), true) => self.lists.range((Included(first), Excluded(place(after)))),
             (None, _) => self.lists.range((Included(first), Unbounded)),
         };
-        let mut rows: Vec<_> = rows.take_while(|((of, _), _)| of == list).collect();
+        let rows = rows.take_while(|((of, _), _)| of == list);
+        let mut rows: Vec<_> = rows.filter(|(_, (place, _))| breadth.takes(place)).collect();
         if *newest_first {
             rows.reverse();
         }
         let mut items = Vec::new();
         let mut next = None;
-        for (index, ((_, order), key)) in rows.iter().enumerate() {
+        for (index, ((_, order), (_, key))) in rows.iter().enumerate() {
             items.extend(self.document(key, *now).cloned());
             if items.len() >= *limit {
                 next = (index + 1 < rows.len()).then(|| order.clone());
@@ -118,13 +118,29 @@ impl JournalTables {
         self.streams.get(stream).map_or(0, |entries| entries.len() as u64)
     }
 
-    pub(super) fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Vec<FeedRow> {
+    pub(super) fn feed(&self, request: &FeedRequest) -> FeedPage {
+        let FeedRequest { feed, labels, after, until, limit } = request;
         let start = match after {
-            Some(after) => Excluded((list.to_owned(), after.to_owned())),
-            None => Included((list.to_owned(), String::new())),
+            Some(after) => Excluded((feed.clone(), after.clone())),
+            None => Included((feed.clone(), String::new())),
         };
-        let rows = self.feeds.range((start, Unbounded)).take_while(|((of, _), _)| of == list);
-        rows.map(|(_, row)| row.clone()).take(limit).collect()
+        let rows = self.feeds.range((start, Unbounded)).take_while(|((of, _), _)| of == feed);
+        let mut page = FeedPage::default();
+        for ((_, order), (label, row)) in rows {
+            page.is_fresh = row.at > *until;
+            page.more = !page.is_fresh && page.appends.len() == *limit;
+            if page.is_fresh || page.more {
+                break;
+            }
+            page.upto = Some(order.clone());
+            let is_wanted = |labels: &Vec<String>| label.as_ref().is_none_or(|label| labels.contains(label));
+            if labels.as_ref().is_none_or(is_wanted) {
+                let count = usize::try_from(row.count).unwrap_or(usize::MAX);
+                let entries = self.entries(&row.stream, row.first - 1, count);
+                page.appends.push(FedAppend { row: row.clone(), entries });
+            }
+        }
+        page
     }
 }
 

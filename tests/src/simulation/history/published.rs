@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use dormouse_ports::{Commit, Document, DocumentKey, FeedRow};
+use dormouse_ports::{Commit, Document, DocumentKey, FeedRequest, FeedRow};
 use dormouse_protocol::Event;
 use dormouse_protocol::envelope::Named;
 use dormouse_protocol::id::{OutcomeId, SessionId, TaskId};
@@ -85,9 +85,9 @@ impl Published {
                 }
                 Err(error) => self.unreadable = Some(format!("stream {}: {error}", append.stream)),
             }
-            for feed in &append.fed {
-                let rows = at_once(store.feed(feed, None, usize::MAX)).unwrap_or_default();
-                let known = self.feeds.insert(feed.clone(), rows.clone()).unwrap_or_default();
+            if let Some(fed) = &append.fed {
+                let rows = whole(store, &fed.feed);
+                let known = self.feeds.insert(fed.feed.clone(), rows.clone()).unwrap_or_default();
                 let new = rows.into_iter().filter(|row| !known.contains(row));
                 self.missed = self.missed.take().or_else(|| new.into_iter().find(|row| row.at <= self.passed));
             }
@@ -135,6 +135,14 @@ impl Published {
     pub(crate) fn session(&self, id: &str) -> Option<&Thread> {
         self.sessions.get(id)?.last()
     }
+}
+
+/// All that `feed` tells of.
+fn whole(store: &dyn Truth, feed: &str) -> Vec<FeedRow> {
+    let (feed, until) = (feed.to_owned(), Timestamp::MAX);
+    let request = FeedRequest { feed, labels: None, after: None, until, limit: usize::MAX };
+    let page = at_once(store.feed(&request)).unwrap_or_default();
+    page.appends.into_iter().map(|append| append.row).collect()
 }
 
 fn resource<R: DeserializeOwned>(body: Value) -> Result<R, serde_json::Error> {

@@ -4,12 +4,12 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use dormouse_ports::{
     BufferOutcome, BufferedSignal, Category, Claim, ClaimOutcome, ClaimRequest, Commit, CommitError, Commits,
-    Diagnostics, Document, DocumentKey, EarlySignal, FeedRow, Garbage, GcReport, GrowingLists, IndexRepair,
-    InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations, Journal, Lease,
-    LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation, PendingRow,
-    Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate, SessionExpectation, SessionFilter,
-    SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals, Sleepers, StoreError,
-    StreamEntry, SuspendFrom,
+    Diagnostics, Document, DocumentKey, EarlySignal, FeedPage, FeedRequest, FeedRow, Garbage, GcReport, GrowingLists,
+    IndexRepair, InvocationId, InvocationRecord, InvocationStatus, InvocationSummary, InvocationWrite, Invocations,
+    Journal, Lease, LeaseRequest, ListRequest, LoadedSession, Map, Notes, Owner, Page, ParkedRow, PausedInvocation,
+    PendingRow, Records, RuleEntries, RuleEntry, RuleIncarnation, RuleNeed, RuleUpdate, SessionExpectation,
+    SessionFilter, SessionId, SessionSummary, Sessions, ShapeId, SignalId, SignalRecord, SignalState, Signals,
+    Sleepers, StoreError, StreamEntry, SuspendFrom,
 };
 use dormouse_testkit::MemoryStore;
 use jiff::Timestamp;
@@ -91,7 +91,7 @@ impl LyingStore {
             }
         }
         if self.has(PlantedBug::ForgetFeed) {
-            journal.appends.iter_mut().for_each(|append| append.fed.clear());
+            journal.appends.iter_mut().for_each(|append| append.fed = None);
         }
         commit.journal = journal;
         if self.has(PlantedBug::ForgetRule)
@@ -290,8 +290,8 @@ impl Records for LyingStore {
         self.inner.settled(now)
     }
 
-    async fn feed(&self, list: &str, after: Option<&str>, limit: usize) -> Result<Vec<FeedRow>, StoreError> {
-        self.inner.feed(list, after, limit).await
+    async fn feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        self.inner.feed(request).await
     }
 }
 

@@ -1,0 +1,180 @@
+//! Lists of documents and feeds of appends: rows that are written ahead of what they name.
+//!
+//! A row is no promise. It counts only once the document or the batch that it names is there; a batch carries the
+//! instant at which it was sent, so that the row of another attempt at the same append is known for a phantom. Phantoms
+//! are left by writers that died, or were refused, between the row and the transaction. They are passed over and never
+//! removed: another writer may be about to write what they name.
+//!
+//! Wide lists and feeds are spread over partitions, and a reader merges them.
+
+use dormouse_ports::{
+    Breadth, Document, DocumentKey, FedAppend, FeedPage, FeedRequest, FeedRow, ListRequest, Page, StoreError,
+};
+use futures::future::try_join_all;
+use jiff::Timestamp;
+
+use super::DynamoDbStateStore;
+use super::batch::KeyRange;
+use super::item::{Item, number, optional_text, optional_time, text};
+use super::journal::is_there;
+use super::keys::{self, ENTRY_COUNT, FED_AT, FIRST_POSITION, KIND, Key, LABEL, RECORD_ID, SK, STREAM};
+
+/// Number of rows that are read at once of each partition where readers want only those with a label.
+const LABELED_ROWS: usize = 100;
+/// Number of times that rows are read for one page, where most of them are not wanted.
+const MOST_READS: usize = 10;
+
+/// Rows of several partitions, in one order.
+struct Rows {
+    /// Each with its place.
+    rows: Vec<(String, Item)>,
+    /// True if more may follow.
+    goes_on: bool,
+}
+
+impl DynamoDbStateStore {
+    pub(super) async fn list_documents(&self, request: &ListRequest) -> Result<Page<Document>, StoreError> {
+        let partitions = keys::list_partitions(&request.list, &request.breadth);
+        let is_labeled = matches!(request.breadth, Breadth::Wide { label: Some(_) });
+        let (mut items, mut after) = (Vec::new(), request.after.clone());
+        for _ in 0..MOST_READS {
+            // One more row than is wanted shows if another page follows.
+            let wanted = request.limit.saturating_sub(items.len()).max(1);
+            let each = if is_labeled { LABELED_ROWS } else { wanted.saturating_add(1) };
+            let found = self.read_rows(&partitions, after.as_deref(), request.newest_first, each).await?;
+            let (mut taken, mut more) = (Vec::new(), found.goes_on);
+            for (place, row) in found.rows {
+                if taken.len() == wanted {
+                    more = true;
+                    break;
+                }
+                after = Some(place);
+                taken.extend(request.breadth.takes(&breadth_of(&row)).then_some(row));
+            }
+            items.extend(self.documents_at(&taken, request.now).await?);
+            if !more {
+                return Ok(Page { items, next: None });
+            }
+            if items.len() >= request.limit {
+                break;
+            }
+        }
+        Ok(Page { items, next: after })
+    }
+
+    /// The documents that `rows` name, as far as they are there, in their order.
+    async fn documents_at(&self, rows: &[Item], now: Timestamp) -> Result<Vec<Document>, StoreError> {
+        let key = |row: &Item| Ok(Key::document(&DocumentKey::new(text(row, KIND)?, text(row, RECORD_ID)?)));
+        let keys: Vec<Key> = rows.iter().map(key).collect::<Result<_, StoreError>>()?;
+        let found = self.get_items(&keys, None).await?;
+        let mut documents = Vec::new();
+        for item in keys.iter().filter_map(|key| found.get(key)).filter(|item| is_there(item, now)) {
+            match self.document_of(item).await {
+                Ok(document) => documents.push(document),
+                Err(StoreError::Corrupt(reason)) => {
+                    let name = DocumentKey::new(text(item, KIND)?, text(item, RECORD_ID)?);
+                    tracing::error!(
+                        %name, reason,
+                        "a list leaves out a document that cannot be read; this line has its key"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(documents)
+    }
+
+    pub(super) async fn read_feed(&self, request: &FeedRequest) -> Result<FeedPage, StoreError> {
+        let partitions = keys::feed_partitions(&request.feed);
+        // Of several partitions half of the rows are enough, mostly.
+        let each = if request.labels.is_some() { LABELED_ROWS } else { request.limit.div_ceil(2) };
+        let found = self.read_rows(&partitions, request.after.as_deref(), false, each).await?;
+        let mut page = FeedPage { more: found.goes_on, ..FeedPage::default() };
+        let mut taken = Vec::new();
+        for (place, item) in found.rows {
+            let row = feed_row(&place, &item)?;
+            if row.at > request.until {
+                (page.more, page.is_fresh) = (false, true);
+                break;
+            }
+            if taken.len() == request.limit {
+                page.more = true;
+                break;
+            }
+            page.upto = Some(place);
+            let label = optional_text(&item, LABEL);
+            let is_wanted = |labels: &Vec<String>| label.is_none_or(|label| labels.iter().any(|one| one == label));
+            taken.extend(request.labels.as_ref().is_none_or(is_wanted).then_some(row));
+        }
+        page.appends = self.appends_at(taken).await?;
+        Ok(page)
+    }
+
+    /// The appends that `rows` report, as far as they happened, in their order.
+    async fn appends_at(&self, rows: Vec<FeedRow>) -> Result<Vec<FedAppend>, StoreError> {
+        let key = |row: &FeedRow| Key::batch(&row.stream, (row.first + row.count).saturating_sub(1));
+        let found = self.get_items(&rows.iter().map(key).collect::<Vec<_>>(), None).await?;
+        let mut appends = Vec::new();
+        for row in rows {
+            let Some(batch) = found.get(&key(&row)) else { continue };
+            // Batches of the first versions do not know when they were sent; there were no phantoms then.
+            let is_of_row = optional_time(batch, FED_AT)?.is_none_or(|at| at == row.at);
+            if is_of_row && number(batch, FIRST_POSITION)? == row.first {
+                let entries = self.entries_of(&row.stream, batch).await?;
+                appends.push(FedAppend { row, entries });
+            }
+        }
+        Ok(appends)
+    }
+
+    /// The next rows of `partitions` behind the place `after`, in one order; at least `each` of one that has so many.
+    async fn read_rows(
+        &self,
+        partitions: &[String],
+        after: Option<&str>,
+        backwards: bool,
+        each: usize,
+    ) -> Result<Rows, StoreError> {
+        let after = after.map(keys::row_order);
+        let range = |pk: &String| KeyRange { pk: pk.clone(), after: after.clone(), backwards };
+        let ranges: Vec<KeyRange> = partitions.iter().map(range).collect();
+        let (mut rows, mut upto) = (Vec::new(), None::<String>);
+        for page in try_join_all(ranges.iter().map(|range| self.query_range(range, each))).await? {
+            let is_full = page.len() == each;
+            let page = page.into_iter().map(|row| Ok((place(&row)?, row))).collect::<Result<Vec<_>, StoreError>>()?;
+            // Behind the end of a full page may come what stands before the rows of another one.
+            if let Some((last, _)) = page.last().filter(|_| is_full) {
+                let nearer = upto.as_ref().is_none_or(|upto| if backwards { last > upto } else { last < upto });
+                upto = if nearer { Some(last.clone()) } else { upto };
+            }
+            rows.extend(page);
+        }
+        rows.retain(|(place, _)| {
+            upto.as_ref().is_none_or(|upto| if backwards { place >= upto } else { place <= upto })
+        });
+        rows.sort_by(|(one, _), (other, _)| if backwards { other.cmp(one) } else { one.cmp(other) });
+        Ok(Rows { rows, goes_on: upto.is_some() })
+    }
+}
+
+/// What `row` says of the breadth of its place.
+fn breadth_of(row: &Item) -> Breadth {
+    Breadth::Wide { label: optional_text(row, LABEL).map(str::to_owned) }
+}
+
+fn feed_row(place: &str, item: &Item) -> Result<FeedRow, StoreError> {
+    let at = FeedRow::time_of(place);
+    Ok(FeedRow {
+        at: at.ok_or_else(|| StoreError::Corrupt(format!("{place:?} is no place in a feed")))?,
+        stream: text(item, STREAM)?.to_owned(),
+        first: number(item, FIRST_POSITION)?,
+        count: number(item, ENTRY_COUNT)?,
+    })
+}
+
+/// The place of a row in its list or feed.
+fn place(row: &Item) -> Result<String, StoreError> {
+    let sk = text(row, SK)?;
+    let order = keys::order_of(sk).ok_or_else(|| StoreError::Corrupt(format!("{sk:?} is no place in a list")))?;
+    Ok(order.to_owned())
+}
