@@ -19,6 +19,8 @@
 //! | [`EventBus`] | where nodes announce facts, and the harness deadlines that have passed |
 //! | [`WakePlanner`] | nothing: `dormouse-harness` has `DescriptorWakes` |
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
+//! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
+//! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
 //! thread will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the
@@ -56,15 +58,18 @@ mod checkpoint;
 mod commit;
 mod entry;
 mod fan_in;
+mod fetch;
 mod garbage;
 mod growing;
 mod identity;
 mod invocation;
 mod journal;
 pub mod limits;
+pub mod model;
 mod note;
 mod rule;
 mod runtime;
+mod secrets;
 mod session;
 mod signal;
 mod sleepers;
@@ -84,6 +89,7 @@ pub use commit::{
 };
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};
+pub use fetch::{Fetch, FetchBody, FetchError, FetchLimits, FetchRequest, FetchResponse, Method, Sign, SignError};
 pub use garbage::{Garbage, GcReport};
 pub use growing::{GrowingLists, StoredList};
 pub use identity::{InvocationId, Owner, SessionId, SignalId};
@@ -102,6 +108,7 @@ pub use rule::{
     EventRule, EventShape, ListedRule, RuleEntries, RuleEntry, RuleIncarnation, RuleName, RuleNeed, RuleUpdate, ShapeId,
 };
 pub use runtime::{Clock, IdSource, Spawner};
+pub use secrets::{Secret, SecretError, Secrets};
 pub use session::{Lease, LeaseRequest, LoadedSession, SessionFilter, SessionRecord, SessionSummary, Sessions};
 pub use signal::{BufferOutcome, BufferedSignal, EarlySignal, SignalRecord, SignalState, Signals};
 pub use sleepers::{Diagnostics, IndexRepair, ParkedRow, PendingRow, Sleepers, Surroundings};
