@@ -79,7 +79,7 @@ pub struct ModelError {
     /// Status of the provider's answer, if there was one.
     pub status: Option<u16>,
     /// Body of the provider's answer, if it was JSON.
-    pub raw: Option<Value>,
+    pub raw: Option<Box<Value>>,
     /// Time after which the provider wants to be asked again.
     pub retry_after: Option<Duration>,
     /// What broke the schema, of [`ModelErrorCategory::StructuredOutputInvalid`].
