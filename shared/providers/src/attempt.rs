@@ -91,7 +91,7 @@ impl Answering<'_> {
             StreamFault::Reported(body) if assembler.has_begun() => Ok(assembler.whole(Some(body))),
             StreamFault::Reported(body) => {
                 let status = status_in(&body);
-                let answer = ErrorAnswer { status, body: &body, has_images: has_images(self.sent) };
+                let answer = ErrorAnswer { status, body: &body, kind: "", has_images: has_images(self.sent) };
                 Err(of_answer(self.wire, answer, "", None))
             }
         }
@@ -124,6 +124,7 @@ pub(crate) async fn refused(
 ) -> ModelError {
     let wait = wait_of(&answer, clock);
     let status = answer.status;
+    let kind = answer.header("x-amzn-errortype").unwrap_or_default().to_owned();
     // What is wrong is told by the status, if the body does not arrive.
     let text = body_text(answer, MOST_OF_AN_ERROR).await.unwrap_or_default();
     let body = dormouse_json::read(text.as_bytes(), dormouse_json::ENTRY).unwrap_or(Value::Null);
@@ -132,7 +133,7 @@ pub(crate) async fn refused(
         Value::Array(mut items) if items.len() == 1 => items.remove(0),
         body => body,
     };
-    of_answer(wire, ErrorAnswer { status, body: &body, has_images }, &text, wait)
+    of_answer(wire, ErrorAnswer { status, body: &body, kind: &kind, has_images }, &text, wait)
 }
 
 fn wait_of(answer: &FetchResponse, clock: &dyn Clock) -> Option<Duration> {

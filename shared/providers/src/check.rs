@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_ports::model::{
-    AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, ModelErrorCategory, Tool,
+    AssistantMessage, Block, CompletionRequest, Content, ImageSource, Message, ModelError, ModelErrorCategory, RuntimeConfig, Tool,
     ToolChoice,
 };
 
@@ -123,6 +123,8 @@ fn assistant_is_sound(message: &AssistantMessage) -> Result<(), String> {
         return Err("an assistant message needs content or calls of tools".to_owned());
     }
     message.content.blocks().unwrap_or_default().iter().try_for_each(|block| match block {
+        // What a provider signed goes back as it came.
+        Block::Text { signature: Some(_), .. } | Block::Thinking { signature: Some(_), .. } => Ok(()),
         Block::Text { text, .. } | Block::Thinking { text, .. } => text_is_sound(text),
         Block::Image { .. } => Err("images belong into messages of users".to_owned()),
         Block::RedactedThinking { .. } => Ok(()),
@@ -166,6 +168,19 @@ fn config_is_sound(request: &CompletionRequest) -> Result<(), String> {
     ];
     match numbers.iter().find(|(_, number)| number.is_some_and(|number| !number.is_finite())) {
         Some((name, _)) => Err(format!("`{name}` must be a finite number")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses the sampling fields that a wire called `wire` does not have: to leave them out in silence would be a lie.
+pub(crate) fn unsupported_fields(config: &RuntimeConfig, wire: &str) -> Result<(), ModelError> {
+    let fields = [
+        ("seed", config.seed.is_some()),
+        ("frequency_penalty", config.frequency_penalty.is_some()),
+        ("presence_penalty", config.presence_penalty.is_some()),
+    ];
+    match fields.iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => Err(invalid(format!("{wire} has no `{name}`; leave it out"))),
         None => Ok(()),
     }
 }

@@ -23,7 +23,7 @@
 
 #![warn(missing_docs)]
 
-//mod anthropic;
+mod anthropic;
 mod attempt;
 //mod bedrock;
 mod body;
@@ -31,7 +31,7 @@ mod canonical;
 mod check;
 mod failure;
 mod frames;
-//mod gemini;
+mod gemini;
 mod judge;
 mod openai;
 mod provider;
@@ -44,9 +44,9 @@ mod structured;
 //pub mod webhook;
 mod wire;
 
-//pub use anthropic::anthropic;
+pub use anthropic::anthropic;
 //pub use bedrock::bedrock;
-//pub use gemini::gemini;
+pub use gemini::gemini;
 pub use openai::openai;
 pub use provider::Provider;
 //pub use responses::responses;

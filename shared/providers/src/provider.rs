@@ -82,7 +82,8 @@ impl Provider {
             Some(key) => Some(key.resolve().await?),
             None => None,
         };
-        let mut request = FetchRequest::new(method, format!("{}{path}", self.base));
+        let url = if path.starts_with('/') { format!("{}{path}", self.base) } else { path.to_owned() };
+        let mut request = FetchRequest::new(method, url);
         request.limits = self.setup.limits;
         request = self.wire.authenticate(request, key.as_ref());
         request.headers.extend(self.setup.headers.iter().cloned());

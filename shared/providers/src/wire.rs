@@ -61,6 +61,8 @@ pub(crate) struct ErrorAnswer<'a> {
     pub(crate) status: u16,
     /// `Null` if it is no JSON.
     pub(crate) body: &'a Value,
+    /// Kind of error in a header, as AWS has it; empty without one.
+    pub(crate) kind: &'a str,
     /// The request had images.
     pub(crate) has_images: bool,
 }
@@ -139,9 +141,16 @@ pub(crate) trait Wire: Send + Sync + 'static {
     /// Puts the pieces of an answer together.
     fn assembler(&self) -> Box<dyn Assembler>;
 
-    /// The request that finds out whether `model` is there: method and path.
+    /// The request that finds out whether `model` is there: method and path, or a whole address.
     fn probe(&self, model: &str) -> (Method, String);
 
     /// What its answer, of status 200, says about `model`.
     fn judge_probe(&self, model: &str, body: &Value) -> Result<(), ModelError>;
+}
+
+/// `name` as one segment of a path.
+pub(crate) fn segment(name: &str) -> String {
+    const PLAIN: &percent_encoding::AsciiSet =
+        &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    percent_encoding::utf8_percent_encode(name, PLAIN).to_string()
 }

@@ -50,7 +50,7 @@ fn user_content(content: &Content) -> Value {
 /// A block as an entry of a list of content; reasoning has none (§8.1.1).
 fn part(block: &Block) -> Option<Value> {
     match block {
-        Block::Text { text, .. } => Some(json!({ "type": "text", "text": text })),
+        Block::Text { text, .. } => (!text.is_empty()).then(|| json!({ "type": "text", "text": text })),
         Block::Image { source, media_type, detail } => Some(image(source, media_type.as_deref(), *detail)),
         Block::Thinking { .. } | Block::RedactedThinking { .. } => None,
     }
