@@ -25,7 +25,7 @@
 
 mod anthropic;
 mod attempt;
-//mod bedrock;
+mod bedrock;
 mod body;
 mod canonical;
 mod check;
@@ -36,18 +36,18 @@ mod judge;
 mod openai;
 mod provider;
 mod ready;
-//mod responses;
+mod responses;
 mod retry;
 mod schema;
 mod setup;
 mod structured;
-//pub mod webhook;
+pub mod webhook;
 mod wire;
 
 pub use anthropic::anthropic;
-//pub use bedrock::bedrock;
+pub use bedrock::bedrock;
 pub use gemini::gemini;
 pub use openai::openai;
 pub use provider::Provider;
-//pub use responses::responses;
+pub use responses::{ResponsesProvider, responses};
 pub use setup::{ApiKey, Capabilities, ProviderPorts, ProviderSetup};

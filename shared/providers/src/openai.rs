@@ -14,7 +14,7 @@ use crate::Provider;
 use crate::setup::{Capabilities, ProviderSetup};
 use crate::wire::{Answer, Assembler, Encoded, ErrorAnswer, Malformed, Refusal, Wire};
 
-pub(crate) use errors::{refusal, words};
+pub(crate) use errors::refusal;
 pub(crate) use probe::listed;
 
 /// A model that speaks OpenAI's chat completions: OpenAI itself, vLLM, LM Studio, llama.cpp, Ollama and many others.

@@ -70,7 +70,7 @@ impl Provider {
             wire: &*self.wire,
             clock: &*self.setup.ports.clock,
             sent: &sent,
-            judge: Judge { request, structured, origin: self.wire.system() },
+            judge: Judge { request, structured, origin: self.wire.origin() },
             observer: &*options.observer,
         };
         answering.read(answer, self.setup.limits.most_bytes).await

@@ -102,8 +102,13 @@ pub(crate) enum StreamFault {
 
 /// A translation between the values of the port and the words of a vendor.
 pub(crate) trait Wire: Send + Sync + 'static {
-    /// Name of the vendor in telemetry, and of the origin of reasoning.
+    /// Name of the vendor in telemetry.
     fn system(&self) -> &'static str;
+
+    /// Name of the origin of its reasoning.
+    fn origin(&self) -> &'static str {
+        self.system()
+    }
 
     /// What the wire can do.
     fn capabilities(&self) -> Capabilities;

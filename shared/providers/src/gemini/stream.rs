@@ -58,7 +58,7 @@ impl Assembler for Chunks {
     }
 
     fn is_complete(&self) -> bool {
-        self.candidate.contains_key("finishReason") || self.root.contains_key("promptFeedback")
+        self.candidate.contains_key("finishReason") || self.root.get("promptFeedback").is_some_and(|feedback| feedback.get("blockReason").is_some())
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn refusal(answer: ErrorAnswer<'_>) -> Refusal {
 }
 
 /// The message of an error: `error.message`, or what some servers have in its place.
-pub(crate) fn words(body: &Value) -> Option<String> {
+fn words(body: &Value) -> Option<String> {
     let places = ["/error/message", "/error", "/message", "/detail"];
     let found = places.iter().filter_map(|place| body.pointer(place)).find_map(Value::as_str);
     found.filter(|words| !words.is_empty()).map(str::to_owned)
