@@ -17,6 +17,7 @@ mod faulty_checkpointer;
 mod ids;
 mod memory_checkpointer;
 mod memory_store;
+mod scripted_fetch;
 mod subscriptions;
 
 pub use bus::MemoryBus;
@@ -27,6 +28,7 @@ pub use faulty_checkpointer::FaultyCheckpointer;
 pub use ids::CountingIds;
 pub use memory_checkpointer::{CheckpointCall, MemoryCheckpointer};
 pub use memory_store::MemoryStore;
+pub use scripted_fetch::{ScriptedAnswer, ScriptedFetch};
 pub use subscriptions::{MemorySubscriptions, SubscriptionCall};
 
 /// Locks `mutex`, even when a test panicked while it held the lock.
