@@ -21,6 +21,8 @@
 //! | [`Checkpointer`] | where progress is kept; only for graphs that save it |
 //! | [`Fetch`], [`Secrets`], [`Sign`] | HTTP out, and the keys for it; only where models or tools are called |
 //! | [`model::ModelProvider`] | nothing: `dormouse-providers` has the wires, over [`Fetch`] |
+//! | [`tool::ToolSource`] | the tools that a model may call; only for agents that have some |
+//! | [`WorkspaceSource`] | the files of which a declared agent is made |
 //!
 //! Futures of ports are `Send`; where those of the host are not, as in JavaScript, a wrapper that stays on the one
 //! thread will do. Where the target cannot unwind, a node that panics ends the instance like a crash, and the
@@ -75,6 +77,8 @@ mod signal;
 mod sleepers;
 mod store;
 mod subscription;
+pub mod tool;
+mod workspace;
 
 pub use answer::{AnswerRule, ValueSchema};
 pub use bus::{BusError, Event, EventBus};
@@ -117,6 +121,7 @@ pub use subscription::{
     Announcement, Due, DueAction, Escalation, EventRules, EventWait, PausePreparation, Registration,
     SignalSubscriptions, Subscription, SubscriptionError, Timers, WakePlan, WakePlanner,
 };
+pub use workspace::{ListLimits, WorkspaceError, WorkspaceFile, WorkspaceSource};
 
 /// A JSON object whose keys keep their order: the form in which state, payloads and metadata cross a port.
 pub use dormouse_json::Map;
