@@ -152,7 +152,7 @@ async fn woken(stage: &Stage, graph: &Arc<CompiledGraph>, pause: &Suspended, pay
     let call = Resume {
         payload: map(payload),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };

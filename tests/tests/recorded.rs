@@ -132,7 +132,7 @@ fn resume(after_error: fn(&EngineError) -> AfterError) -> Resume {
     Resume {
         payload: Map::from_iter([("answer".to_owned(), 1.into())]),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error,
     }

@@ -142,7 +142,7 @@ impl RecordingStore {
                     None => return Ok(None),
                 }
             }
-            Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {
+            Some(InvocationWrite::AssertClaimed { .. } | InvocationWrite::Progress { .. }) if !entries.is_empty() => {
                 record(&mut change, &mut task, entries);
                 change.put_task(&task)
             }
@@ -151,6 +151,7 @@ impl RecordingStore {
                 | InvocationWrite::Deliver { .. }
                 | InvocationWrite::Release { .. }
                 | InvocationWrite::AssertClaimed { .. }
+                | InvocationWrite::Progress { .. }
                 | InvocationWrite::Keep { .. }
                 | InvocationWrite::Retry { .. }
                 | InvocationWrite::Advance { .. }
@@ -202,6 +203,9 @@ fn task_of(commit: &Commit) -> Option<TaskId> {
         | InvocationWrite::PutAside { paused, .. }
         | InvocationWrite::Cancel { paused, .. } => task_called(&paused.invocation_id),
         InvocationWrite::Release { invocation_id, .. } => task_called(invocation_id),
+        InvocationWrite::Progress { paused, .. } => {
+            commit.journal.recorded.as_ref().and_then(|_| task_called(&paused.invocation_id))
+        }
         InvocationWrite::AssertClaimed { invocation_id, .. } => {
             commit.journal.recorded.as_ref().and_then(|_| task_called(invocation_id))
         }

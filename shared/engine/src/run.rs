@@ -11,6 +11,7 @@ mod checkpoint;
 mod checkpoint_start;
 mod child;
 mod dispatch;
+mod durable;
 mod early;
 mod engine;
 mod entry;

@@ -88,8 +88,8 @@ pub use checkpoint::{
     InstanceProgress, InstanceState, SavePoint, SaveSource,
 };
 pub use commit::{
-    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, SessionExpectation, SessionSave,
-    SessionWrite, SuspendFrom,
+    ClaimOutcome, ClaimRequest, Commit, CommitError, Commits, InvocationWrite, ProgressFrom, SessionExpectation,
+    SessionSave, SessionWrite, SuspendFrom,
 };
 pub use entry::{EntryKind, InvalidEntry, JournalEntry, RecordedEntries, VendorKind};
 pub use fan_in::{Decision, Expected, FanIn, PartAnswer, Until, Veto};

@@ -171,7 +171,7 @@ fn signal() -> Resume {
     Resume {
         payload: map(json!({ "x": 9 })),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "w".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     }

@@ -297,7 +297,7 @@ async fn a_pause_is_no_checkpoint_and_saving_goes_on_behind_it() {
     let call = Resume {
         payload: map(json!({})),
         generation: None,
-        claim: LeaseTerms { owner: "w".into(), duration: std::time::Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "w".into(), duration: std::time::Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };

@@ -123,7 +123,7 @@ async fn a_pause_keeps_what_was_added() {
     let call = Resume {
         payload: Map::new(),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: Vec::new(),
         after_error: |_| AfterError::End,
     };

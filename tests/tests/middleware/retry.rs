@@ -167,7 +167,7 @@ async fn a_pause_keeps_the_attempt_and_the_budget() {
     let call = Resume {
         payload: map(json!({ "answer": 1 })),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: vec![(told.clone(), Phases::default())],
         after_error: |_| AfterError::End,
     };
@@ -208,7 +208,7 @@ async fn in_both_retries(script: Script) -> (Vec<String>, Vec<String>) {
     let call = Resume {
         payload: map(json!({})),
         generation: None,
-        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5) },
+        claim: LeaseTerms { owner: "resumer".into(), duration: Duration::from_secs(5), yield_after: None },
         observers: vec![(after.clone(), Phases::default())],
         after_error: |_| AfterError::End,
     };

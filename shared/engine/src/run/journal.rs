@@ -48,14 +48,19 @@ pub(crate) struct HeldClaim {
 /// Entries that the nodes of a run have recorded since its last commit.
 pub(crate) struct RunJournal {
     invocation_id: InvocationId,
-    claim: Option<HeldClaim>,
+    claim: Mutex<Option<HeldClaim>>,
     /// Of the outermost graph.
     completed: Arc<EntryBuffer>,
 }
 
 impl RunJournal {
     pub(super) fn new(invocation_id: InvocationId, claim: Option<HeldClaim>) -> Self {
-        Self { invocation_id, claim, completed: Arc::default() }
+        Self { invocation_id, claim: Mutex::new(claim), completed: Arc::default() }
+    }
+
+    /// Others may take the invocation over once `claim` has ended.
+    pub(super) fn hold_on(&self, claim: HeldClaim) {
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
     }
 
     pub(super) fn completed(&self) -> &Arc<EntryBuffer> {
@@ -85,7 +90,8 @@ impl RunJournal {
     /// Condition that the claim still stands, where there is one: a worker that takes the invocation over begins its
     /// turn anew, and records anew.
     fn hold(&self) -> Option<InvocationWrite> {
-        let HeldClaim { generation, owner } = self.claim.clone()?;
+        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let HeldClaim { generation, owner } = claim?;
         Some(InvocationWrite::AssertClaimed { invocation_id: self.invocation_id.clone(), generation, owner })
     }
 }
