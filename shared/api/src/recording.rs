@@ -142,7 +142,14 @@ impl RecordingStore {
                     None => return Ok(None),
                 }
             }
-            Some(InvocationWrite::AssertClaimed { .. } | InvocationWrite::Progress { .. }) if !entries.is_empty() => {
+            Some(InvocationWrite::Progress { paused, .. }) => {
+                change.advance(&mut task, TaskStatus::Working, None, Map::new());
+                record(&mut change, &mut task, entries);
+                let (said, _) = messages_since(&mut task, Some(paused), paused.outermost_state());
+                let said = said.into_iter().try_for_each(|(role, parts)| say(&mut change, &mut task, role, parts));
+                said.and_then(|()| change.put_task(&task))
+            }
+            Some(InvocationWrite::AssertClaimed { .. }) if !entries.is_empty() => {
                 record(&mut change, &mut task, entries);
                 change.put_task(&task)
             }
@@ -151,7 +158,6 @@ impl RecordingStore {
                 | InvocationWrite::Deliver { .. }
                 | InvocationWrite::Release { .. }
                 | InvocationWrite::AssertClaimed { .. }
-                | InvocationWrite::Progress { .. }
                 | InvocationWrite::Keep { .. }
                 | InvocationWrite::Retry { .. }
                 | InvocationWrite::Advance { .. }
@@ -198,14 +204,12 @@ fn task_called(invocation: &InvocationId) -> Option<TaskId> {
 fn task_of(commit: &Commit) -> Option<TaskId> {
     let task = match commit.invocation.as_ref()? {
         InvocationWrite::Suspend { paused, .. }
+        | InvocationWrite::Progress { paused, .. }
         | InvocationWrite::Complete { paused, .. }
         | InvocationWrite::Fail { paused, .. }
         | InvocationWrite::PutAside { paused, .. }
         | InvocationWrite::Cancel { paused, .. } => task_called(&paused.invocation_id),
         InvocationWrite::Release { invocation_id, .. } => task_called(invocation_id),
-        InvocationWrite::Progress { paused, .. } => {
-            commit.journal.recorded.as_ref().and_then(|_| task_called(&paused.invocation_id))
-        }
         InvocationWrite::AssertClaimed { invocation_id, .. } => {
             commit.journal.recorded.as_ref().and_then(|_| task_called(invocation_id))
         }

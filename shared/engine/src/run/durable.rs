@@ -40,7 +40,8 @@ impl Exit<'_> {
     /// Commits `step`; beyond `yields_at` on the monotonic clock the claim is left to another worker.
     pub(super) async fn step(&mut self, step: StepEnd, yields_at: Option<Duration>) -> Result<AfterStep, EngineError> {
         let Underway { engine, run, .. } = self.at;
-        let yields = yields_at.is_some_and(|at| engine.ports().clock.monotonic() >= at);
+        let keeps = run.journal.takes_keeping();
+        let yields = !keeps && yields_at.is_some_and(|at| engine.ports().clock.monotonic() >= at);
         run.forget_earlier_positions();
         let mut claimed = self.tenure.claimed(self.at);
         let from = match &self.tenure {
